@@ -1,0 +1,18 @@
+"""What is trained: the facts, networks and data of each workload."""
+
+from __future__ import annotations
+
+import importlib
+
+from dlscale.models.errors import UsageError
+from dlscale.models.workload import Workload
+
+NAMES = ("hep_cnn",)
+
+
+def load_workload(name: str) -> Workload:
+    """The facts of a workload; imports no framework. Raises UsageError for an unknown name."""
+    if name not in NAMES:
+        raise UsageError(f"no workload {name!r}; choose one of: {', '.join(NAMES)}")
+    workload: Workload = importlib.import_module(f"dlscale.models.{name}").WORKLOAD
+    return workload

@@ -1,0 +1,79 @@
+"""HEP-CNN: tells collisions with supersymmetric gluinos from QCD jets in calorimeter images.
+
+The 224x224x3 benchmark network is that of the authors' repository, `networks/binary_classifier_tf.py` with
+`scaling_improvements` (github.com/sparticlesteve/hep_cnn_benchmark, configs `cori_knl_224_adam.json` and
+`daint_gpu_224.json`); the 64x64x3 one is the same file without that switch, three convolutions and 512 units
+(`*_64.json`). Both have no batch norm, He-normal initialisation and dropout with keep probability 0.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlscale.models.workload import Preset, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Layers of a HEP-CNN: 3x3 convolutions with ReLU, each but perhaps the last followed by 2x2 pooling.
+
+    Without `num_hidden` the last convolution ends in a global average pool and a dense layer (224x224);
+    with it every convolution is pooled and a hidden dense layer with dropout follows (64x64).
+    """
+
+    num_convolutions: int
+    num_filters: int
+    num_hidden: int | None
+    learning_rate: float  # of Adam
+
+
+NETWORKS = {
+    "paper": Network(num_convolutions=5, num_filters=128, num_hidden=None, learning_rate=1e-3),
+    "small": Network(num_convolutions=3, num_filters=128, num_hidden=512, learning_rate=1e-5),
+    "tiny": Network(num_convolutions=3, num_filters=8, num_hidden=16, learning_rate=1e-3),
+}
+KEEP_PROBABILITY = 0.5
+
+WORKLOAD = Workload(
+    name="hep_cnn",
+    title="HEP-CNN",
+    presets={
+        "paper": Preset(
+            name="paper",
+            input_shape=(3, 224, 224),
+            num_parameters=594_178,
+            forward_flops_per_sample=5_260_968_448,
+            local_batch=128,  # per node
+            global_batch=64,
+            source="network and local batch: sparticlesteve/hep_cnn_benchmark, cori_knl_224_adam.json; "
+            "global batch of strong scaling: Kurth et al., TensorFlow at Scale, CUG 2018, slides",
+        ),
+        "small": Preset(
+            name="small",
+            input_shape=(3, 64, 64),
+            num_parameters=4_494_594,
+            forward_flops_per_sample=414_190_592,
+            local_batch=4,  # two ranks then train on the published global batch
+            global_batch=8,
+            source="network and global batch: sparticlesteve/hep_cnn_benchmark, *_64.json",
+        ),
+        "tiny": Preset(
+            name="tiny",
+            input_shape=(3, 64, 64),
+            num_parameters=9_634,
+            forward_flops_per_sample=3_260_480,
+            local_batch=2,
+            global_batch=4,
+            source="the 64x64x3 network with 8 filters and 16 hidden units: for tests, not published",
+        ),
+    },
+    default_preset="small",
+    precisions=("fp32",),
+    target_metric="signal efficiency at the published selection's background rejection",
+    references=(
+        "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",
+        "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
+    ),
+    modules={"torch": "dlscale.models.hep_cnn._torch"},
+    data_module="dlscale.models.hep_cnn.data",
+)

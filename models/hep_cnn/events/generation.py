@@ -1,0 +1,149 @@
+"""Generates a file of collision events: `dlscale data hep-cnn --events N --out FILE`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from dlscale.models.errors import UsageError
+from dlscale.models.hep_cnn.events import pythia, writer
+from dlscale.models.hep_cnn.events.block import Block, BlockDone, make, start_worker
+from dlscale.models.hep_cnn.events.components import Component, load_components, share_events
+
+IMAGE_SIZES = (64, 224)
+DEFAULT_SEED = 2018
+_EVENTS_PER_BLOCK = 250  # some 3 s, against 0.4 s in which PYTHIA starts
+
+
+def generate(
+    num_events: int,
+    out: Path,
+    *,
+    image_size: int = 64,
+    seed: int = DEFAULT_SEED,
+    num_processes: int = 1,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Writes `num_events` collisions to the HDF5 file `out`; writer.py says what is in it.
+
+    Half are signal, half background, in random order; the content depends on `num_events`, `image_size` and
+    `seed` only. `progress` is called with the number of events that have come since its last call. The work
+    is done in processes of its own, so the caller's main module must be importable (`__name__` guard).
+
+    Until the file is complete it lies, with its parts, in a hidden folder beside `out`, which goes away on
+    any failure and on Ctrl-C. Raises UsageError for an impossible wish, without PYTHIA, or if the file
+    cannot be written.
+    """
+    components = load_components()
+    if image_size not in IMAGE_SIZES:
+        raise UsageError(
+            f"no {image_size}x{image_size} images; choose --size {' or '.join(map(str, IMAGE_SIZES))}"
+        )
+    min_events = 2 * (len(components) - 1)
+    if num_events < min_events:
+        raise UsageError(
+            f"{num_events} events are too few for one of each background slice; "
+            f"ask for at least --events {min_events}"
+        )
+    if seed < 0 or num_processes < 1:
+        raise UsageError(
+            f"seed {seed} with {num_processes} processes: a seed is at least 0, the processes at least 1"
+        )
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise UsageError(f"{out} exists; choose another --out, or remove it first")
+    pythia.load()
+
+    blocks = list(_plan(num_events, components, image_size=image_size, seed=seed))
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch,
+            _workers(min(num_processes, len(blocks))) as pool,
+        ):
+            done = _make_all(pool, blocks, Path(scratch), progress=progress)
+            whole = Path(scratch) / "whole.h5"
+            # In a worker too, because that ends at once on Ctrl-C.
+            pool.submit(
+                writer.write,
+                whole,
+                done,
+                row_seed=np.random.SeedSequence(seed, spawn_key=(len(components),)),
+                command=f"dlscale data hep-cnn --events {num_events} --size {image_size} --seed {seed}",
+            ).result()
+            _publish(whole, out)
+    except BrokenProcessPool:
+        raise UsageError(
+            f"a worker process died while making {out}, perhaps for want of memory; ask for fewer --jobs"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {out}: {_reason(error)}; choose another --out or free some space"
+        ) from error
+
+
+def _plan(
+    num_events: int, components: tuple[Component, ...], *, image_size: int, seed: int
+) -> Iterator[Block]:
+    """Cuts every component's events into blocks, the last of which may be smaller."""
+    for index, (component, share) in enumerate(
+        zip(components, share_events(num_events, components), strict=True)
+    ):
+        for number, begin in enumerate(range(0, share, _EVENTS_PER_BLOCK)):
+            yield Block(
+                component=component,
+                seed=seed,
+                stream=(index, number),
+                num_events=min(_EVENTS_PER_BLOCK, share - begin),
+                image_size=image_size,
+            )
+
+
+@contextmanager
+def _workers(num_processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that have all ended afterwards; at once, if it is an exception that leads there."""
+    lifeline, held = multiprocessing.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        num_processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=start_worker,
+        initargs=(lifeline,),
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    finally:
+        held.close()
+        pool.shutdown(cancel_futures=True)
+        lifeline.close()
+
+
+def _make_all(
+    pool: ProcessPoolExecutor, blocks: list[Block], scratch: Path, *, progress: Callable[[int], None] | None
+) -> list[BlockDone]:
+    """All blocks, each in a file of its own under `scratch`, in the order given."""
+    pending = [pool.submit(make, block, scratch / f"{place}.npz") for place, block in enumerate(blocks)]
+    for future in as_completed(pending):
+        num_events = future.result().block.num_events
+        if progress:
+            progress(num_events)
+    return [future.result() for future in pending]
+
+
+def _publish(whole: Path, out: Path) -> None:
+    """Gives the finished file its name, once it is safely on the disk."""
+    with whole.open("rb+") as file:
+        os.fsync(file.fileno())
+    whole.replace(out)
+
+
+def _reason(error: OSError) -> str:
+    """The operating system's words; HDF5 wraps them in lines of its own."""
+    return os.strerror(error.errno) if error.errno else " ".join(str(error).split())
