@@ -1,0 +1,113 @@
+"""The contract between a backend and everybody who trains over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend can do. `collective`: it offers host-buffer operations for the micro-benchmarks."""
+
+    name: str
+    summary: str
+    frameworks: tuple[str, ...]
+    devices: tuple[str, ...] = ("cpu",)
+    collective: bool
+    exchanges: bool = True  # False: the control without any exchange of gradients
+    synchronous: bool = True
+    delayed: bool = False
+    asynchronous: bool = False
+    servers: bool = False
+
+
+class Collective(Protocol):
+    """Host-buffer operations of one communicator. Every method is collective and blocking.
+
+    Buffers are C-contiguous NumPy arrays, equal in dtype and length on all ranks; float32, float64, int32
+    and int64 are supported by every backend. Anything else raises TypeError or ValueError.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This process, 0 .. size - 1."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of ranks, P."""
+        ...
+
+    def allreduce(self, buffer: NDArray[Any]) -> None:
+        """Replace `buffer` on every rank by the sum over ranks, in place; all ranks get the same bits."""
+        ...
+
+    def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
+        """Replace `buffer` on every rank by that of `root`, in place."""
+        ...
+
+    def barrier(self) -> None:
+        """Return only after every rank has called."""
+        ...
+
+    def close(self) -> None:
+        """Free the communicator; using it afterwards raises RuntimeError. A second close does nothing."""
+        ...
+
+
+class Trainer(Protocol):
+    """A replica wired to a backend. All methods are collective, except for the backend `none`."""
+
+    def step(self) -> None:
+        """Train on one local batch: gradients, exchange, update."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when all work that earlier steps began is done."""
+        ...
+
+    def loss(self) -> float:
+        """This rank's mean loss of the last step, summed over objectives; NaN before the first."""
+        ...
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights, in the replica's canonical order."""
+        ...
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """What the backend decided by itself and a reader of the record must know (overlap, buckets ...)."""
+        ...
+
+    def close(self) -> None:
+        """Release what the trainer holds; the backend stays usable."""
+        ...
+
+
+class Backend(Protocol):
+    """How the ranks of one launch combine their gradients."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the capability table."""
+        ...
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica wired to this backend by its own recommended interface; collective.
+
+        Afterwards all ranks hold the initial weights of rank 0, whatever their seeds were (except over
+        `none`, where each keeps its own).
+        """
+        ...
+
+    def collective(self) -> Collective:
+        """Host-buffer operations over all ranks; collective. Raises UsageError if there are none."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group; collective."""
+        ...

@@ -1,0 +1,1 @@
+"""What turns a collective into a trainer, one underscore module per framework."""

@@ -1,0 +1,50 @@
+"""Gradient exchange by torch's own DistributedDataParallel, over whatever its process group runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from dlscale.collectives.fronts._torch import Setting
+
+
+class DdpExchange:
+    """Averages an objective's gradients in DistributedDataParallel's buckets (`Exchange`).
+
+    Gradients are views into the buckets, which saves a copy. Buffers stay local, as over every backend.
+    """
+
+    def __init__(self, objective: Any, *, bucket_cap_mb: int) -> None:
+        own = {id(parameter) for parameter in objective.parameters}
+        others = [name for name, p in objective.loss.named_parameters() if id(p) not in own]
+        ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
+        ignore(objective.loss, others)  # type: ignore[no-untyped-call]
+        self.loss: nn.Module = DistributedDataParallel(
+            objective.loss,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=bucket_cap_mb,
+        )
+        self._bucket_cap_mb = bucket_cap_mb
+        self._optimizer = objective.optimizer
+
+    def begin(self) -> None:
+        """Clear the gradients."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def finish(self) -> None:
+        """Nothing is left to do: backward() returns when the last bucket is averaged."""
+
+    def settings(self) -> dict[str, Setting]:
+        """DistributedDataParallel's settings that differ from its defaults, and its bucket size."""
+        return {
+            "bucket_cap_mb": self._bucket_cap_mb,
+            "gradient_as_bucket_view": True,
+            "broadcast_buffers": False,
+            "overlap": True,
+        }
+
+    def close(self) -> None:
+        """Nothing to undo."""

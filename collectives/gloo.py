@@ -1,0 +1,139 @@
+"""Backend `gloo`: torch.distributed with Gloo, under DistributedDataParallel as its users run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.collectives.backend import Capabilities, Collective, Trainer
+from dlscale.collectives.buffers import check_buffer
+from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.options import read_options
+from dlscale.models.errors import UsageError
+from dlscale.models.workload import ReplicaFactory, Shard
+
+TIMEOUT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; torch's default is 25."""
+
+    bucket_cap_mb: int = 25
+
+
+def connect(*, control: Any, options: dict[str, Any]) -> GlooBackend:
+    """Form torch's default process group over the ranks of `control`; collective.
+
+    Gloo opens sockets without asking who connects. Inside one machine they are bound to loopback and the
+    ranks find each other through a file in a private folder; across machines this version refuses.
+    """
+    chosen = read_options(Options, options, backend="gloo")
+    from mpi4py import MPI
+
+    node = control.Split_type(MPI.COMM_TYPE_SHARED)
+    one_machine = node.Get_size() == control.Get_size()
+    node.Free()
+    if not one_machine:
+        raise UsageError(
+            "backend gloo was asked for across machines, where its sockets would be open to anyone "
+            "on the network; use mpi or ring there"
+        )
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    import torch.distributed as dist
+    from torch.distributed import FileStore  # type: ignore[attr-defined]
+
+    folder = control.bcast(tempfile.mkdtemp(prefix="dlscale-gloo-") if control.Get_rank() == 0 else None)
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=FileStore(str(Path(folder) / "store"), control.Get_size()),
+            rank=control.Get_rank(),
+            world_size=control.Get_size(),
+            timeout=TIMEOUT,
+        )
+        control.Barrier()
+    finally:
+        if control.Get_rank() == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+    return GlooBackend(chosen)
+
+
+class GlooBackend:
+    """DistributedDataParallel over Gloo (`Backend`)."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the table."""
+        return capabilities("gloo")
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""
+        from dlscale.collectives.fronts._torch import TorchTrainer
+        from dlscale.collectives.fronts._torch_ddp import DdpExchange
+
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        return TorchTrainer(
+            replica, lambda objective: DdpExchange(objective, bucket_cap_mb=self._options.bucket_cap_mb)
+        )
+
+    def collective(self) -> Collective:
+        """Gloo's operations on a process group of their own."""
+        return GlooCollective()
+
+    def close(self) -> None:
+        """Leave the process group."""
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+class GlooCollective:
+    """Host-buffer operations of a process group over all ranks (`Collective`)."""
+
+    def __init__(self) -> None:
+        import torch.distributed as dist
+
+        self._group: Any = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self.rank: int = dist.get_rank()
+        self.size: int = dist.get_world_size()
+
+    def allreduce(self, buffer: NDArray[Any]) -> None:
+        """Sum over ranks, in place."""
+        self._call("all_reduce", buffer)
+
+    def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
+        """Copy of root's buffer, in place."""
+        self._call("broadcast", buffer, src=root)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._call("all_reduce", np.zeros(1, dtype=np.float32))
+
+    def close(self) -> None:
+        """Destroy the process group."""
+        import torch.distributed as dist
+
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
+            self._group = None
+
+    def _call(self, operation: str, buffer: NDArray[Any], **arguments: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        if self._group is None:
+            raise RuntimeError(f"{operation} on a closed gloo collective")
+        check_buffer(buffer)
+        getattr(dist, operation)(torch.from_numpy(buffer), group=self._group, **arguments)

@@ -1,0 +1,54 @@
+"""A `Collective` over the MPI that mpi4py loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from dlscale.collectives.buffers import check_buffer, check_root, messages
+
+
+class MpiCollective:
+    """MPI_Allreduce, MPI_Bcast and MPI_Barrier on a communicator of their own (`Collective`).
+
+    Errors of MPI raise MPI.Exception, a RuntimeError.
+    """
+
+    def __init__(self, control: MPI.Intracomm) -> None:
+        communicator = control.Dup()
+        communicator.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+        self._communicator: MPI.Intracomm | None = communicator
+
+    def allreduce(self, buffer: NDArray[Any]) -> None:
+        """Sum over ranks, in place."""
+        communicator = self._open()
+        check_buffer(buffer)
+        for message in messages(buffer):
+            communicator.Allreduce(MPI.IN_PLACE, message, op=MPI.SUM)
+
+    def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
+        """Copy of root's buffer, in place."""
+        communicator = self._open()
+        check_buffer(buffer)
+        check_root(root, size=self.size)
+        for message in messages(buffer):
+            communicator.Bcast(message, root=root)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._open().Barrier()
+
+    def close(self) -> None:
+        """Free the communicator, unless MPI was finalised, which has freed everything."""
+        if self._communicator is not None and not MPI.Is_finalized():
+            self._communicator.Free()
+        self._communicator = None
+
+    def _open(self) -> MPI.Intracomm:
+        if self._communicator is None:
+            raise RuntimeError("this mpi communicator is closed")
+        return self._communicator

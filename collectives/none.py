@@ -1,0 +1,45 @@
+"""Backend `none`: every rank trains alone. The control that shows what the exchange costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dlscale.collectives.backend import Capabilities, Collective, Trainer
+from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.options import read_options
+from dlscale.models.errors import UsageError
+from dlscale.models.workload import ReplicaFactory, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """There are none."""
+
+
+def connect(*, control: Any, options: dict[str, Any]) -> NoneBackend:  # noqa: ARG001
+    """Nothing to join."""
+    read_options(Options, options, backend="none")
+    return NoneBackend()
+
+
+class NoneBackend:
+    """Wires nothing (`Backend`)."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the table."""
+        return capabilities("none")
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """The replica as it is, with its own initial weights."""
+        from dlscale.collectives.fronts._torch import NoExchange, TorchTrainer
+
+        return TorchTrainer(factory(shard=shard, seed=seed, gate=gate), NoExchange)
+
+    def collective(self) -> Collective:
+        """There is none."""
+        raise UsageError("backend none has no collective operations: it is the control without any exchange")
+
+    def close(self) -> None:
+        """Nothing to leave."""
