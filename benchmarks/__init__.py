@@ -1,0 +1,1 @@
+"""Plan, launch, measure, record."""

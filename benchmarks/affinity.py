@@ -1,0 +1,28 @@
+"""Which cores a rank may use. Imports nothing heavy: it runs before anything can start a thread."""
+
+from __future__ import annotations
+
+import os
+
+from dlscale.benchmarks.launchers import LOCAL_RANK_VARIABLES
+
+
+def local_rank() -> int:
+    """This process's rank on its node, as the launcher says; 0 outside a launcher."""
+    for name in LOCAL_RANK_VARIABLES:
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def bind(cores_per_rank: int) -> list[int]:
+    """Bind this process to the cores of its local rank, and return them.
+
+    Think of the allowed cores in ascending order as one row: local rank r takes the next `cores_per_rank`
+    from r * cores_per_rank on, starting over at the row's end when ranks exceed cores.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    first = local_rank() * cores_per_rank
+    cores = sorted({allowed[(first + offset) % len(allowed)] for offset in range(cores_per_rank)})
+    os.sched_setaffinity(0, cores)
+    return cores

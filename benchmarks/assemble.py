@@ -1,0 +1,162 @@
+"""From the spools of one launch to one record per case, whatever became of the launch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dlscale.benchmarks.record import (
+    Case,
+    Evidence,
+    Failure,
+    Fingerprint,
+    Frozen,
+    Gate,
+    Phases,
+    RankFacts,
+    Record,
+    Setting,
+    Window,
+)
+from dlscale.benchmarks.spool import RankSpool
+
+
+class Circumstances(Frozen):
+    """What the records of one launch have in common and the ranks cannot know."""
+
+    study: str
+    system: str
+    fingerprint: Fingerprint
+    started_at: str
+    order_seed: int
+    command: str
+    oversubscribed: bool
+    environment_variables: dict[str, str]
+
+
+def assemble(
+    case: Case,
+    index: int,
+    spools: Sequence[RankSpool],
+    *,
+    attempt: int,
+    circumstances: Circumstances,
+    failure: Failure | None,
+) -> Record:
+    """The record of the launch's case number `index`.
+
+    `failure` is why the launch ended early; a case that had ended before keeps its result, and a failed gate
+    makes a failure of its own.
+    """
+    gates = _gates(spools, index)
+    ended = all(spool.of("case_end", index) for spool in spools)
+    failed = next((gate for gate in gates if not gate.passed), None)
+    if failed:
+        failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {_compare(failed)}")
+    elif ended:
+        failure = None
+    elif failure is None:
+        failure = Failure(
+            kind="error", rank=None, message="the launch ended without a result and without an error"
+        )
+    results = [next(iter(spool.of("result", index)), {}) for spool in spools]
+    return Record(
+        study=circumstances.study,
+        system=circumstances.system,
+        evidence=_evidence(spools, case.cell.num_nodes),
+        case=case,
+        attempt=attempt,
+        started_at=circumstances.started_at,
+        order_seed=circumstances.order_seed,
+        fingerprint=circumstances.fingerprint,
+        command=circumstances.command,
+        oversubscribed=circumstances.oversubscribed,
+        ranks=[_facts(spool, index) for spool in spools if spool.hello],
+        backend_settings=_settings(results),
+        environment_variables=circumstances.environment_variables,
+        phases=_phases(spools, index),
+        steady=results[0].get("steady"),
+        windows=_windows(spools, index),
+        final_loss=[_finite(result.get("loss")) for result in results],
+        gates=gates,
+        failure=failure,
+    )
+
+
+def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
+    """The launch's gates and the case's own. Ranks agree on them, so any rank's will do."""
+    for spool in spools:
+        events = [event for event in spool.of("gates") if event.get("case", index) == index]
+        if events:
+            return [Gate.model_validate(gate) for event in events for gate in event["gates"]]
+    return []
+
+
+def _compare(gate: Gate) -> str:
+    value = "not finite" if gate.value is None else f"{gate.value:.3g}"
+    return f"{gate.detail}: {value}, allowed {gate.tolerance:.3g}"
+
+
+def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
+    """The windows that all ranks finished, as a matrix; starts count from the first window's earliest."""
+    per_rank = [spool.of("window", index) for spool in spools]
+    finished = list(zip(*per_rank, strict=False))
+    if not finished:
+        return []
+    zero = min(event["start"] for event in finished[0])
+    return [
+        Window(
+            phase=events[0]["phase"],
+            num_steps=events[0]["num_steps"],
+            start_seconds=[event["start"] - zero for event in events],
+            seconds=[event["seconds"] for event in events],
+            step_seconds=[e["step_seconds"] for e in events] if events[0]["step_seconds"] else None,
+        )
+        for events in finished
+    ]
+
+
+def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
+    def warm_up(spool: RankSpool) -> list[float]:
+        return [event["seconds"] for event in spool.of("window", index) if event["phase"] == "warmup"]
+
+    return Phases(
+        start_up=[spool.seconds("start_up") for spool in spools],
+        connect=[spool.seconds("connect") for spool in spools],
+        gates=[spool.seconds("gates") for spool in spools],
+        first_step=[next(iter(warm_up(spool)), None) for spool in spools],
+        warm_up=[math.fsum(warm_up(spool)) or None for spool in spools],
+    )
+
+
+def _facts(spool: RankSpool, index: int) -> RankFacts:
+    ends = spool.of("case_end", index)
+    return RankFacts(
+        rank=spool.rank,
+        local_rank=spool.hello["local_rank"],
+        node=spool.hello["node"],
+        boot_id=spool.hello["boot_id"],
+        affinity=spool.hello["affinity"],
+        num_threads=spool.hello["num_threads"],
+        peak_rss_bytes=ends[-1]["peak_rss_bytes"] if ends else 0,
+    )
+
+
+def _settings(results: Sequence[dict[str, dict[str, Setting]]]) -> dict[str, Setting]:
+    """Rank 0's settings; one that differs between ranks is listed with all its values."""
+    found = dict(results[0].get("settings", {}))
+    for name in found:
+        values = [result.get("settings", {}).get(name) for result in results]
+        if any(value != values[0] for value in values):
+            found[name] = " | ".join(str(value) for value in values)
+    return found
+
+
+def _evidence(spools: Sequence[RankSpool], num_nodes: int) -> Evidence:
+    """Measured, unless several nodes turn out to share one machine."""
+    machines = {spool.hello["boot_id"] for spool in spools if spool.hello}
+    return "emulated" if machines and len(machines) < num_nodes else "measured"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,54 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dlscale.benchmarks.units import parse_counts, split_list
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Words(click.ParamType[list[str]]):
+    """Words separated by commas or spaces."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:  # noqa: ARG002
+        """The words of `value`."""
+        return value if isinstance(value, list) else split_list(value)
+
+
+class Counts(click.ParamType[list[int]]):
+    """Positive counts as a list or a range."""
+
+    name = "counts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The counts in `value`; a malformed one ends in one line."""
+        try:
+            return value if isinstance(value, list) else parse_counts(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def results_option(command: F) -> F:
+    """--results."""
+    return click.option(
+        "--results",
+        type=click.Path(path_type=Path, file_okay=True),
+        default=Path("results"),
+        show_default=True,
+        help="Folder of all studies' records.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """--json."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
+    )(command)

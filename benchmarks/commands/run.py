@@ -1,0 +1,182 @@
+"""`dlscale plan` and `dlscale run`."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dlscale.benchmarks import definition
+from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.commands.options import Counts, Words, results_option
+from dlscale.benchmarks.commands.progress import Display
+from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.runner import Campaign, prepare
+from dlscale.benchmarks.runner import run as run_campaign
+from dlscale.benchmarks.study import load_study
+from dlscale.benchmarks.system import System, load_system
+from dlscale.benchmarks.units import format_seconds
+from dlscale.models.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPTIONS = (
+    click.option("--system", default="local", show_default=True, help="A machine's name, or its .toml file."),
+    click.option("--environment", help="One of the system's environments; default: the running one."),
+    click.option("--workloads", type=Words(), help="For example hep_cnn."),
+    click.option("--frameworks", type=Words(), help="For example torch."),
+    click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring."),
+    click.option(
+        "--ranks", type=Counts(), help="1,2,4 or 1:8 or 1:512:x2; default: 1 to the machine's cores."
+    ),
+    click.option("--nodes", type=int, help="Nodes; more than one needs a system with a scheduler."),
+    click.option("--ranks-per-node", type=int, help="For systems with several nodes."),
+    click.option("--preset", help="paper, small or tiny; default: the workload's."),
+    click.option("--precision", help="fp32."),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help="Input file, or the word synthetic, instead of the sample that ships.",
+    ),
+    click.option("--budget", help="Wall time to fit the windows into: 240s, 4min, 1h."),
+    click.option("--launches", type=int, help="Launches per cell; fewer than 6 carry no 95 % interval."),
+    click.option("--warmup-steps", type=int, help="Steps before the first window, at least."),
+    click.option("--max-steps", type=int, help="Steps of a launch at most, warm-up included."),
+    click.option("--seed", type=int, help="Of the randomised order and of the initial weights."),
+    click.option("--account", help="For systems with a scheduler."),
+    click.option("--partition", help="For systems with a scheduler."),
+    click.option("--walltime", help="For systems with a scheduler."),
+    click.option("--max-node-hours", type=float, help="For systems with a scheduler."),
+    results_option,
+)
+NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node")
+
+
+def _study_options(command: F) -> F:
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("study")
+@_study_options
+def plan(study: str, **options: Any) -> int:
+    """Print what STUDY would run: cells, launches in order, estimated time. Starts nothing.
+
+    \b
+    Example: dlscale plan strong-scaling --ranks 1,2
+    """  # noqa: D301
+    campaign = _prepare(study, **options)
+    _print_plan(campaign, campaign.store.load())
+    _print_commands(campaign)
+    return 0
+
+
+@click.command()
+@click.argument("study")
+@_study_options
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
+def run(study: str, dry_run: bool, **options: Any) -> int:
+    """Run STUDY (weak-scaling, strong-scaling or a .toml file), print its table and draw its figures.
+
+    The same command goes on where an interrupted one stopped. Failed cases are tried again.
+
+    \b
+    Examples:
+      dlscale run weak-scaling
+      dlscale run weak-scaling --backends none,ring --budget 2min --results /scratch/results
+      dlscale run weak-scaling --dry-run
+    """  # noqa: D301
+    campaign = _prepare(study, **options)
+    records = campaign.store.load()
+    _print_plan(campaign, records)
+    if dry_run:
+        _print_commands(campaign)
+        return 0
+    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _run(campaign, records)
+    from dlscale.benchmarks.commands.report import show_study
+
+    show_study(campaign.store)
+    done = {record.case.id for record in campaign.store.load() if record.good}
+    planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
+    return FAILED_CASES if planned - done else 0
+
+
+def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campaign:
+    machine = load_system(system)
+    _check_placement(machine, options)
+    chosen = load_study(
+        study,
+        **{
+            name: options[name]
+            for name in ("workloads", "frameworks", "backends", "ranks", "preset", "precision")
+        },
+        **{name: options[name] for name in ("budget", "launches", "seed")},
+        rules={name: options[name] for name in ("warmup_steps", "max_steps")},
+    )
+    return prepare(
+        chosen, machine, environment_name=options["environment"], data=options["data"], results=results
+    )
+
+
+def _check_placement(system: System, options: dict[str, Any]) -> None:
+    """What only makes sense with several nodes or a scheduler is an error elsewhere, not ignored."""
+    if options["nodes"] not in (None, 1):
+        raise UsageError(
+            f"--nodes {options['nodes']} on {system.name}, which has {system.num_nodes} node; "
+            "leave it out, or name a system with more"
+        )
+    for name in NEEDS_SCHEDULER:
+        if options[name] is not None:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(
+                f"{option} on {system.name}, which has no scheduler; leave it out, or name a system that has one "
+                f"(known: {', '.join(definition.names('systems'))})"
+            )
+
+
+def _print_plan(campaign: Campaign, records: list[Record]) -> None:
+    plan = campaign.plan
+    cells = {case.cell.id for launch in plan.launches for case in launch.cases}
+    todo = campaign.todo(records)
+    click.echo(
+        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name} "
+        f"({campaign.fingerprint.versions.get('mpi', 'MPI')}): {len(cells)} cells, {plan.study.launches} blocks, "
+        f"{len(plan.launches)} launches; {plan.launches[0].cell.cores_per_rank} of {plan.num_cores} cores per rank"
+    )
+    for warning in plan.warnings:
+        click.echo(f"warning: {warning}")
+    if len(todo) < len(plan.launches):
+        click.echo(f"{len(plan.launches) - len(todo)} launches are done already")
+    seconds = sum(len(launch.cases) for launch in todo) * plan.launch_seconds
+    click.echo(
+        f"{len(todo)} to run, planned for {format_seconds(seconds)}; records in {campaign.store.folder}"
+    )
+
+
+def _print_commands(campaign: Campaign) -> None:
+    for launch in campaign.plan.launches:
+        click.echo(shlex.join(campaign.command(launch)))
+
+
+def _run(campaign: Campaign, records: list[Record]) -> None:
+    weights = {launch.id: len(launch.cases) for launch in campaign.todo(records)}
+    with Display(weights, planned_seconds=campaign.plan.launch_seconds) as display:
+
+        def report(launch: Any, found: list[Record]) -> None:
+            display.finished(launch.id, [record for record in found if not record.good])
+
+        for launch in run_campaign(campaign, report=report):
+            cell = launch.cell
+            display.started(
+                f"block {launch.cases[0].block + 1}/{campaign.plan.study.launches}, "
+                f"{cell.workload} over {cell.backend} on {cell.num_ranks} "
+                f"rank{'s' if cell.num_ranks > 1 else ''}"
+            )

@@ -1,0 +1,118 @@
+"""Checks of correctness that come before any timing. All functions are collective.
+
+The reference never touches the backend: local gradients are computed by a second replica and averaged over
+the control plane in float64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from dlscale.benchmarks.record import Gate
+from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
+
+# In units of a tensor's largest gradient: rounding of the sum over ranks and of a repeated backward pass.
+RELATIVE_TOLERANCE = {"fp32": 1e-4}
+
+
+def gradient_gate(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> list[Gate]:
+    """One step of plain SGD with learning rate 1 changes the weights by minus the mean of the local gradients.
+
+    Every rank starts from other weights, so that the first gate, equal weights after `distribute`, shows that
+    rank 0's were really broadcast. Over `none` the change must be the rank's own gradient, and weights differ.
+    """
+    exchanges = backend.capabilities.exchanges
+    trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
+    try:
+        before = trainer.weights()
+        gates = [identity_gate(before, control=control, name="broadcast")] if exchanges else []
+        reference = factory(shard=shard, seed=seed, gate=True)
+        reference.load(before)
+        expected = [gradient.astype(np.float64) for gradient in reference.gradients()]
+        if exchanges:
+            for gradient in expected:
+                control.Allreduce(_in_place(), gradient)
+                gradient /= shard.count
+        trainer.step()
+        trainer.synchronize()
+        worst = _worst_deviation(before, trainer.weights(), expected)
+    finally:
+        trainer.close()
+    tolerance = RELATIVE_TOLERANCE[precision]
+    worst = control.allreduce(worst, op=_maximum())
+    what = "the mean of the ranks' own gradients" if exchanges else "the rank's own gradient"
+    gate = Gate(
+        name="gradient",
+        passed=bool(worst <= tolerance),
+        value=worst if math.isfinite(worst) else None,
+        tolerance=tolerance,
+        detail=f"change of the weights against {what}, of each tensor's largest gradient",
+    )
+    return [*gates, gate]
+
+
+def identity_gate(weights: Weights, *, control: Any, name: str) -> Gate:
+    """All ranks hold the same trainable weights, bit by bit."""
+    digest = hashlib.sha256()
+    for weight in weights:
+        digest.update(weight.tobytes())
+    digests = control.allgather(digest.hexdigest())
+    differing = [rank for rank, found in enumerate(digests) if found != digests[0]]
+    return Gate(
+        name=name,
+        passed=not differing,
+        value=float(len(differing)),
+        tolerance=0.0,
+        detail=f"ranks whose weights differ from rank 0's: {differing or 'none'}",
+    )
+
+
+def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
+    """The loss of the last step is finite on every rank."""
+    losses = control.allgather(trainer.loss())
+    bad = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
+    return Gate(
+        name="finite_loss",
+        passed=not bad,
+        value=float(len(bad)),
+        tolerance=0.0,
+        detail=f"ranks whose loss is not finite: {bad or 'none'}",
+    )
+
+
+def _worst_deviation(before: Weights, after: Weights, expected: Weights) -> float:
+    """Largest |(before - after) - expected| over a tensor's largest expected value, over all tensors.
+
+    Subtracting the gradient from the weight rounds by half a unit in the last place of the weight, which no
+    backend can avoid: that much is not counted.
+    """
+    worst = 0.0
+    for old, new, gradient in zip(before, after, expected, strict=True):
+        change = old.astype(np.float64) - new.astype(np.float64)
+        rounding = np.spacing(np.maximum(np.abs(old), np.abs(new))).astype(np.float64)
+        error = float(np.max(np.abs(change - gradient) - rounding, initial=0.0))
+        scale = float(np.max(np.abs(gradient), initial=0.0))
+        if not (math.isfinite(error) and math.isfinite(scale)):
+            return math.inf
+        if error > 0:
+            worst = max(worst, error / scale if scale else math.inf)
+    return worst
+
+
+def _in_place() -> Any:
+    from mpi4py import MPI
+
+    return MPI.IN_PLACE
+
+
+def _maximum() -> Any:
+    from mpi4py import MPI
+
+    return MPI.MAX

@@ -1,0 +1,159 @@
+"""The one timed loop: every workload, framework, backend and control passes through these lines.
+
+A window is: barrier, stamp, K steps, synchronise, stamp. The barrier is outside the interval; nothing is
+printed, gathered or written inside. Every rank keeps its own seconds; that the slowest rank counts is applied
+when the record is read (docs/metrics.md). Rules M9-M15 of the methodology.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from dlscale.benchmarks.record import Frozen
+
+STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
+STEADY_CHANGE = 0.10  # largest relative change of their medians
+
+
+class Steppable(Protocol):
+    """What can be timed: a trainer, or a control that only looks like one."""
+
+    def step(self) -> None: ...  # noqa: D102
+    def synchronize(self) -> None: ...  # noqa: D102
+
+
+class Control(Protocol):
+    """The control plane of a launch, separate from what carries the gradients. Collective."""
+
+    def barrier(self) -> None: ...  # noqa: D102
+    def maximum(self, value: float) -> float: ...  # noqa: D102
+
+
+class Rules(Frozen):
+    """How long to warm up and to measure, per launch and control; from the study's [rules]."""
+
+    warmup_steps: PositiveInt = 10
+    max_warmup_steps: PositiveInt = 40
+    min_windows: PositiveInt = 10
+    min_window_seconds: NonNegativeFloat = 0.15
+    min_steps: PositiveInt = 20
+    max_steps: PositiveInt = 5000
+    max_windows: PositiveInt = 200
+    stall_seconds: PositiveFloat = 300.0  # without any news from any rank
+
+    @property
+    def longest_warm_up(self) -> int:
+        """The most steps that a warm-up may take, steady or not."""
+        return max(self.warmup_steps, self.max_warmup_steps)
+
+    @model_validator(mode="after")
+    def _warm_up_leaves_enough(self) -> Rules:
+        left, needed = self.max_steps - self.longest_warm_up, max(self.min_steps, self.min_windows)
+        if left < needed:
+            raise ValueError(
+                f"a warm-up of up to {self.longest_warm_up} steps leaves {max(left, 0)} of max_steps = "
+                f"{self.max_steps}, and at least {needed} must be measured; shorten the warm-up or raise max_steps"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One rank's stamps of one window, on its own monotonic clock."""
+
+    phase: Literal["warmup", "steady"]
+    num_steps: int
+    start: float
+    seconds: float
+    step_seconds: list[float] | None = None
+
+
+Emit = Callable[[Measured], None]
+
+
+def time_window(
+    trainer: Steppable,
+    control: Control,
+    *,
+    phase: Literal["warmup", "steady"],
+    num_steps: int,
+    stamp_steps: bool,
+) -> Measured:
+    """One window of `num_steps` steps; collective.
+
+    `stamp_steps` adds the host's seconds of each step: where steps end on the host, as over `none`, they
+    show which rank was late when.
+    """
+    stamps: list[float] | None = [0.0] * num_steps if stamp_steps else None
+    control.barrier()  # outside the interval
+    start = time.perf_counter()
+    if stamps is None:
+        for _ in range(num_steps):
+            trainer.step()
+    else:
+        for index in range(num_steps):
+            trainer.step()
+            stamps[index] = time.perf_counter()
+    trainer.synchronize()  # a GPU is not done when Python is
+    seconds = time.perf_counter() - start
+    if stamps is not None:
+        stamps = [end - begin for begin, end in zip([start, *stamps], stamps, strict=False)]
+    return Measured(phase, num_steps, start, seconds, stamps)
+
+
+def measure(
+    trainer: Steppable,
+    control: Control,
+    rules: Rules,
+    *,
+    deadline: float,
+    emit: Emit,
+    stamp_steps: bool = False,
+) -> bool:
+    """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
+
+    All ranks run the same windows, because every decision is taken on the maximum over ranks. At least
+    the rules' minimum is measured, however late it is. Returns whether the warm-up met the steady-state test.
+    """
+    steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
+    steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
+    num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
+    steps = min(steps, max(1, (rules.max_steps - rules.longest_warm_up) // num_windows))
+    # The time left differs from rank to rank; the least of them decides, as -max(-left).
+    left = -control.maximum(time.perf_counter() - deadline)
+    fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
+    room = (rules.max_steps - rules.longest_warm_up) // steps
+    for _ in range(max(num_windows, min(fitting, room))):
+        emit(time_window(trainer, control, phase="steady", num_steps=steps, stamp_steps=stamp_steps))
+    return steady
+
+
+def _warm_up(
+    trainer: Steppable, control: Control, rules: Rules, *, deadline: float, emit: Emit
+) -> tuple[bool, float]:
+    """Steps one by one until their time is steady; returns whether it became so, and world seconds per step.
+
+    The test compares the medians over the last STEADY_GROUP steps and over those before: steady if they
+    differ by at most STEADY_CHANGE. Half of the time until the deadline is the most that warm-up may take.
+    """
+    begin = time.perf_counter()
+    world: list[float] = []
+    while True:
+        window = time_window(trainer, control, phase="warmup", num_steps=1, stamp_steps=False)
+        emit(window)
+        world.append(control.maximum(window.seconds))
+        last = statistics.median(world[-STEADY_GROUP:])
+        if len(world) < max(rules.warmup_steps, 2 * STEADY_GROUP) and len(world) < rules.longest_warm_up:
+            continue
+        before = statistics.median(world[-2 * STEADY_GROUP : -STEADY_GROUP] or world)
+        steady = len(world) >= 2 * STEADY_GROUP and abs(last / before - 1) <= STEADY_CHANGE
+        late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
+        if steady or late or len(world) >= rules.longest_warm_up:
+            return steady, last

@@ -1,0 +1,170 @@
+"""What is kept of a measurement: raw numbers and how they came about. Everything else is derived.
+
+A study expands to cells, a cell is measured in several launches (its cases), and a case yields one record
+per attempt. Records are written once and never changed; of a case's attempts the latest good one counts.
+Changing a field here is a change of SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+SCHEMA_VERSION = 1
+
+Control = Literal["train", "synthetic", "loader", "whole_machine"]
+Evidence = Literal["measured", "emulated", "simulated", "published"]
+Setting = str | int | float | bool
+
+
+class Frozen(BaseModel):
+    """Checked on the way in, immutable afterwards; unknown fields are an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class Cell(Frozen):
+    """What is compared. Two measurements belong together if and only if their cells are equal.
+
+    `control`: `train` is the real thing; `synthetic` trains on fixed
+    resident tensors instead of `data`; `loader` only fetches
+    batches; `whole_machine` is one rank on all cores, a reference and never a base case.
+    """
+
+    workload: str
+    preset: str
+    framework: str
+    backend: str
+    backend_options: dict[str, Setting] = {}
+    environment: str
+    scaling_mode: Literal["weak", "strong"]
+    num_ranks: PositiveInt
+    num_servers: NonNegativeInt = 0
+    num_nodes: PositiveInt = 1
+    cores_per_rank: PositiveInt
+    threads_per_rank: PositiveInt
+    local_batch: PositiveInt  # samples per rank and step
+    global_batch: PositiveInt  # samples per step over all ranks
+    precision: str
+    control: Control = "train"
+    data: str  # the study's: "synthetic", or "<file name>:<first 12 hex digits of its SHA-256>"
+
+    @property
+    def id(self) -> str:
+        """Readable, unique, and safe as a file name."""
+        digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+        return (
+            f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
+            f"-{self.control}-{digest[:8]}"
+        )
+
+
+class Case(Frozen):
+    """One launch of a cell. The launches with equal `block` ran close in time, base cases among them."""
+
+    cell: Cell
+    block: NonNegativeInt  # also the index of the cell's launch: one launch per cell and block
+    position: NonNegativeInt  # where in the block's randomised order it was planned
+
+    @property
+    def id(self) -> str:
+        """Readable, unique within a study, and safe as a file name."""
+        return f"{self.cell.id}-{self.block:02d}"
+
+
+class Window(Frozen):
+    """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
+
+    `start_seconds` counts on the node's monotonic clock from the first window's earliest start, so that
+    maximum - minimum over ranks is the start skew.
+    """
+
+    phase: Literal["warmup", "steady"]
+    num_steps: PositiveInt
+    start_seconds: list[float]  # [P]
+    seconds: list[float]  # [P]
+    step_seconds: list[list[float]] | None = None  # [P][num_steps], host stamps, where the control needs them
+
+
+class Gate(Frozen):
+    """A check of correctness; a failed one makes the record a failure."""
+
+    name: str
+    passed: bool
+    value: float | None  # the worst deviation found, on any rank, in units of `tolerance`'s quantity
+    tolerance: float | None
+    detail: str
+
+
+class Failure(Frozen):
+    """Why there is no result. `rank` is the one that failed first, where that is known."""
+
+    kind: Literal["gate", "error", "killed", "hang", "interrupted"]
+    rank: NonNegativeInt | None
+    message: str
+    log_tail: str = ""
+
+
+class Phases(Frozen):
+    """Seconds on each rank, [P]; null where a phase was not reached."""
+
+    start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init
+    connect: list[float | None]  # joining the backend
+    gates: list[float | None]
+    first_step: list[float | None]
+    warm_up: list[float | None]
+
+
+class RankFacts(Frozen):
+    """Where a rank ran. `affinity` lists the CPUs it was allowed to use while it trained."""
+
+    rank: NonNegativeInt
+    local_rank: NonNegativeInt
+    node: str
+    boot_id: str  # hashed; ranks with equal ones share a machine
+    affinity: list[int]
+    num_threads: PositiveInt
+    peak_rss_bytes: NonNegativeInt
+
+
+class Fingerprint(Frozen):
+    """What must be equal for measurements to lie on one curve, and what should be known beside it."""
+
+    digest: str  # over code_digest, versions and node
+    code_digest: str  # of the files that are measured: networks, backends, timed loop
+    commit: str  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
+    versions: dict[str, str]  # Python, framework, MPI, compiler ...
+    node: dict[str, Setting]  # CPU model, cores, memory
+
+
+class Record(Frozen):
+    """One attempt at one case."""
+
+    schema_version: Literal[1] = 1
+    study: str
+    system: str
+    evidence: Evidence
+    case: Case
+    attempt: PositiveInt
+    started_at: str  # UTC, ISO 8601
+    order_seed: int  # of the randomised order within blocks
+    fingerprint: Fingerprint
+    command: str
+    oversubscribed: bool  # more ranks x cores than the machine has
+    ranks: list[RankFacts]
+    backend_settings: dict[str, Setting]  # what the backend decided by itself
+    environment_variables: dict[str, str]  # those on the allow-list that were set
+    phases: Phases
+    steady: bool | None  # whether the warm-up met its steady-state test
+    windows: list[Window]
+    final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
+    gates: list[Gate]
+    failure: Failure | None
+
+    @property
+    def good(self) -> bool:
+        """True if the case is done: it ran to its end and every gate passed."""
+        return self.failure is None

@@ -1,0 +1,151 @@
+"""Runs a plan: launch after launch, skipping what is done, one record per case and attempt."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlscale.benchmarks import environment, launchers, supervisor
+from dlscale.benchmarks.assemble import Circumstances
+from dlscale.benchmarks.launch import Orders
+from dlscale.benchmarks.record import Fingerprint, Record
+from dlscale.benchmarks.store import Store
+from dlscale.benchmarks.study import Launch, Plan, Study, expand
+from dlscale.benchmarks.supervisor import Job
+from dlscale.benchmarks.system import Installation, System, default_environment, find_installation
+from dlscale.models.errors import UsageError
+
+WORKER = ("-m", "dlscale.benchmarks.worker")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A plan tied to an environment of this machine and to a folder."""
+
+    system: System
+    installation: Installation
+    flavour: launchers.Flavour
+    fingerprint: Fingerprint
+    plan: Plan
+    store: Store
+
+    def todo(self, records: list[Record]) -> list[Launch]:
+        """The launches that are left, in order, each with those of its cases that have no good record yet."""
+        done = {record.case.id for record in records if record.good}
+        left = [
+            replace(launch, cases=tuple(case for case in launch.cases if case.id not in done))
+            for launch in self.plan.launches
+        ]
+        return [launch for launch in left if launch.cases]
+
+    def command(self, launch: Launch) -> list[str]:
+        """The exact command line of a launch."""
+        cell = launch.cell
+        return launchers.mpiexec(
+            self.flavour,
+            self.installation.mpiexec,
+            num_ranks=cell.num_ranks,
+            oversubscribed=self.oversubscribed(launch),
+            variables=self.variables(launch),
+            program=[str(self.installation.python), *WORKER, str(self.spool(launch))],
+        )
+
+    def variables(self, launch: Launch) -> dict[str, str]:
+        """What a launch sets in its ranks' environment."""
+        threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
+        cores = {"DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank)}
+        return threads | cores | self.installation.variables
+
+    def spool(self, launch: Launch) -> Path:
+        """Where a launch's ranks write while it runs."""
+        return self.store.spool_folder / launch.id
+
+    def oversubscribed(self, launch: Launch) -> bool:
+        """Whether the launch's ranks need more cores than there are."""
+        return launch.cell.num_ranks * launch.cell.cores_per_rank > self.plan.num_cores
+
+    def job(self, launch: Launch) -> Job:
+        """A launch, ready to be started now."""
+        command = self.command(launch)
+        variables = self.variables(launch)
+        return Job(
+            orders=Orders(
+                cases=list(launch.cases),
+                rules=self.plan.study.rules,
+                launched_at=time.time(),
+                seconds=self.plan.launch_seconds * len(launch.cases),
+                data=str(launch.data.absolute()) if launch.data else None,
+                seed=self.plan.study.seed,
+            ),
+            command=command,
+            spool=self.spool(launch),
+            circumstances=Circumstances(
+                study=self.store.folder.name,
+                system=self.system.name,
+                fingerprint=self.fingerprint,
+                started_at=supervisor.now(),
+                order_seed=self.plan.study.seed,
+                command=environment.redact(shlex.join(command)),
+                oversubscribed=self.oversubscribed(launch),
+                environment_variables=environment.recorded_variables(os.environ | variables),
+            ),
+        )
+
+
+def prepare(
+    study: Study, system: System, *, environment_name: str | None, data: Path | None, results: Path
+) -> Campaign:
+    """Check everything that can be checked before anything starts, and expand the study. Raises UsageError."""
+    name = environment_name or default_environment(system)
+    installation = find_installation(system, name)
+    plan = expand(study, environment=name, num_cores=system.num_cores(), data=data)
+    found = environment.probe(installation)
+    flavour = environment.check_mpi(installation, found)
+    if "ring" in study.backends and found.ring_problem:
+        raise UsageError(found.ring_problem)
+    fingerprint = found.fingerprint(environment.commit())
+    digest = environment.combine(plan.digest, fingerprint.digest)
+    return Campaign(
+        system=system,
+        installation=installation,
+        flavour=flavour,
+        fingerprint=fingerprint,
+        plan=plan,
+        store=Store(results / system.name / f"{study.name}-{digest}"),
+    )
+
+
+def run(campaign: Campaign, *, report: Callable[[Launch, list[Record]], None]) -> Iterator[Launch]:
+    """Run what is left of a campaign, yielding each launch before it starts.
+
+    Raises UsageError if the folder cannot be used or holds corrupt records; finished cases are never lost.
+    """
+    store = campaign.store
+    store.open(describe(campaign))
+    with store.lock():
+        supervisor.collect_leftovers(store)
+        for launch in campaign.todo(store.load()):
+            yield launch
+            report(launch, supervisor.run_job(campaign.job(launch), store))
+
+
+def describe(campaign: Campaign) -> dict[str, object]:
+    """The study as study.json keeps it: what was asked, and what it became."""
+    return {
+        "schema": 1,
+        "study": campaign.plan.study.model_dump(mode="json"),
+        "system": campaign.system.model_dump(mode="json"),
+        "environment": campaign.installation.name,
+        "fingerprint": campaign.fingerprint.model_dump(mode="json"),
+        "num_cores": campaign.plan.num_cores,
+        "launches": [
+            [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches
+        ],
+        "command": environment.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+    }

@@ -1,0 +1,233 @@
+"""Runs one launch and turns whatever happens into records: the parent of mpiexec.
+
+A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a
+process group of its own, watches the spools, ends the group when nothing moves any more, and at the end
+reads spools, exit status and the launcher's last words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+
+from dlscale.benchmarks.assemble import Circumstances, assemble
+from dlscale.benchmarks.environment import redact
+from dlscale.benchmarks.launch import Orders
+from dlscale.benchmarks.launchers import who_died
+from dlscale.benchmarks.record import Failure, Record
+from dlscale.benchmarks.spool import ORDERS_FILE, RankSpool, last_news, read_spools
+from dlscale.benchmarks.store import Store
+from dlscale.models.files import make_folder, write_atomically
+
+LOG_FILE = "output.log"
+CIRCUMSTANCES_FILE = "circumstances.json"
+LOG_TAIL_LINES = 30
+POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
+GRACE_SECONDS = 3.0
+
+_LIBC = ctypes.CDLL(None, use_errno=True)  # before any fork: nothing may be loaded between fork and exec
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A launch, ready to be started."""
+
+    orders: Orders
+    command: Sequence[str]
+    spool: Path
+    circumstances: Circumstances
+
+
+def run_job(job: Job, store: Store) -> list[Record]:
+    """Run a launch to its end, write its records, and return them. A failure is a record, not an exception.
+
+    KeyboardInterrupt ends the launch, keeps what it had finished, and goes on to the caller.
+    """
+    make_folder(job.spool)
+    write_atomically(job.spool / ORDERS_FILE, job.orders.model_dump_json())
+    write_atomically(job.spool / CIRCUMSTANCES_FILE, job.circumstances.model_dump_json())
+    interrupted: BaseException | None = None
+    with (job.spool / LOG_FILE).open("wb") as log:
+        process = subprocess.Popen(
+            list(job.command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        try:
+            failure = _watch(process, job)
+        except BaseException as error:
+            interrupted = error
+            failure = Failure(
+                kind="interrupted", rank=None, message="dlscale was stopped while this case ran"
+            )
+        finally:
+            end_group(process)
+    records = collect(job.spool, store, job.circumstances, job.orders, failure)
+    if interrupted:
+        raise interrupted
+    return records
+
+
+def collect(
+    spool_folder: Path, store: Store, circumstances: Circumstances, orders: Orders, failure: Failure | None
+) -> list[Record]:
+    """Write the records of a launch that has ended, and clear its spool. Records that exist are left alone."""
+    spools = read_spools(spool_folder, orders.cases[0].cell.num_ranks)
+    if failure:
+        failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
+    records = []
+    for index, case in enumerate(orders.cases):
+        record = assemble(
+            case,
+            index,
+            spools,
+            attempt=store.next_attempt(case),
+            circumstances=circumstances,
+            failure=failure,
+        )
+        store.add(record)
+        records.append(record)
+    rmtree(spool_folder)
+    return records
+
+
+def collect_leftovers(store: Store) -> int:
+    """Make records of the launches that a killed dlscale left behind; returns their number.
+
+    Cases that such a launch had finished keep their results.
+    """
+    num_found = 0
+    for folder in sorted(path for path in store.spool_folder.iterdir() if path.is_dir()):
+        try:
+            orders = Orders.model_validate_json((folder / ORDERS_FILE).read_text(encoding="utf-8"))
+            circumstances = Circumstances.model_validate_json(
+                (folder / CIRCUMSTANCES_FILE).read_text(encoding="utf-8")
+            )
+        except (OSError, ValueError):
+            rmtree(folder)  # killed before it had told its ranks anything: nothing was measured
+            continue
+        failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
+        collect(folder, store, circumstances, orders, failure)
+        num_found += 1
+    return num_found
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End mpiexec and all that it started on this machine: politely, then by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            _signal_group(process.pid, number)
+            try:
+                process.wait(timeout=GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+    _signal_group(process.pid, signal.SIGKILL)
+
+
+def now() -> str:
+    """The time as records write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
+    """Wait for the launch; None if it ended well or by a failed gate, which its spools tell."""
+    begin = time.time()
+    stall = job.orders.rules.stall_seconds
+    while process.poll() is None:
+        time.sleep(POLL_SECONDS)
+        if time.time() - max(begin, last_news(job.spool)) > stall:
+            return _hang(job, stall)
+    output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+    spools = read_spools(job.spool, job.orders.cases[0].cell.num_ranks)
+    errors = sorted((error for spool in spools for error in _errors(spool)), key=lambda found: found[0])
+    if errors:
+        _, rank, message = errors[0]
+        return Failure(kind="error", rank=rank, message=redact(message))
+    if death := who_died(output):
+        by_pid = (spool.rank for spool in spools if spool.hello.get("pid") == death.pid)
+        dead = death.rank if death.rank is not None else next(by_pid, None)
+        name = f"rank {dead}" if dead is not None else f"the process with id {death.pid}"
+        return Failure(kind="killed", rank=dead, message=f"{name} died ({death.how}); {_progress(spools)}")
+    if process.returncode not in (0, 3):  # 3: a gate failed
+        return Failure(
+            kind="error",
+            rank=None,
+            message=f"mpiexec ended with exit status {process.returncode}; {_progress(spools)}",
+        )
+    return None
+
+
+def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:
+    return [(event["time"], spool.rank, event["message"]) for event in spool.of("error")]
+
+
+def _progress(spools: Sequence[RankSpool]) -> str:
+    windows = [len(spool.of("window")) for spool in spools]
+    return f"finished windows per rank, warm-up steps included: {', '.join(str(n) for n in windows)}"
+
+
+def _hang(job: Job, stall: float) -> Failure:
+    """Nobody wrote for too long. A stopped rank is told from those that wait for it by its process state."""
+    spools = read_spools(job.spool, job.orders.cases[0].cell.num_ranks)
+    states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
+    stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
+    missing = [spool.rank for spool in spools if not spool.hello]
+    suspects = stopped or missing
+    what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
+    blamed = f"rank {suspects[0]} {what}; " if suspects else ""
+    return Failure(
+        kind="hang",
+        rank=suspects[0] if suspects else None,
+        message=f"no rank wrote for {stall:g} s and the launch was ended; {blamed}{_progress(spools)}",
+    )
+
+
+def _state(pid: int) -> str:
+    """The state letter of a local process (R, S, T ...); X if it is gone."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .rpartition(")")[2]
+            .split()[0]
+        )
+    except OSError:
+        return "X"
+
+
+def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
+    """The end of what the launch printed, or of the first traceback where a rank left one."""
+    tracebacks = [event["traceback"] for spool in spools for event in spool.of("error")]
+    path = folder / LOG_FILE
+    text = (
+        tracebacks[0]
+        if tracebacks
+        else path.read_text(encoding="utf-8", errors="replace")
+        if path.exists()
+        else ""
+    )
+    return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel to end mpiexec when this dlscale dies, even by SIGKILL; it then ends its ranks."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

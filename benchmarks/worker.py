@@ -1,0 +1,58 @@
+"""What every rank of a launch runs: connect, pass the gates, time the windows, spool everything.
+
+    mpiexec -n P python -m dlscale.benchmarks.worker SPOOL_FOLDER
+
+The folder holds the orders (`Orders`); the supervisor wrote them and will read the spools. A launch has one
+backend; its cases are the real training and the controls that share it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+PROCESS_START = time.perf_counter()
+
+from pathlib import Path  # noqa: E402 - the clock starts first
+from typing import Any  # noqa: E402
+
+from dlscale.benchmarks import affinity  # noqa: E402 - light: nothing below may start a thread before binding
+from dlscale.benchmarks.spool import ORDERS_FILE, SpoolWriter  # noqa: E402
+
+
+def main() -> int:
+    """Run the orders in the folder named on the command line; the exit status is 0 if every gate passed."""
+    folder = Path(sys.argv[1])
+    text = (folder / ORDERS_FILE).read_text(encoding="utf-8")
+    # The number of cores is needed before the orders can be checked: pydantic comes with threads and time.
+    cores = affinity.bind(int(os.environ["DLSCALE_CORES_PER_RANK"]))
+
+    from mpi4py import MPI
+
+    spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
+    try:
+        from dlscale.benchmarks.launch import Orders, run
+
+        return run(Orders.model_validate_json(text), spool, cores=cores, process_start=PROCESS_START)
+    except BaseException as error:
+        _report(spool, error)
+        # The other ranks may wait for this one inside a collective: only an abort ends them all.
+        MPI.COMM_WORLD.Abort(1)
+        raise
+
+
+def _report(spool: SpoolWriter, error: BaseException) -> None:
+    import traceback
+
+    from dlscale.models.errors import UsageError
+
+    text: Any = str(error) or type(error).__name__
+    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+    spool.write(
+        "error", time=time.time(), message=kind + text.splitlines()[0], traceback=traceback.format_exc()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
