@@ -1,0 +1,90 @@
+"""What points of one figure have in common, and which of them is whose base case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dlscale.benchmarks.record import Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Family:
+    """Everything that a point shares with its base case: all of the cell but backend, ranks and control.
+
+    Cores and threads per rank belong to it, so a base case never has more cores per rank than the point.
+    """
+
+    system: str
+    workload: str
+    preset: str
+    framework: str
+    environment: str
+    scaling_mode: str
+    precision: str
+    data: str
+    cores_per_rank: int
+    threads_per_rank: int
+    batch: int  # samples: per rank for weak scaling, over all ranks for strong; constant along a curve
+
+    @property
+    def constants(self) -> str:
+        """In words for people: what does not change along a curve."""
+        whose = "per rank and step" if self.scaling_mode == "weak" else "per step over all ranks"
+        cores = f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank"
+        return f"{self.batch} samples {whose}, {self.precision}, {cores}"
+
+    @property
+    def title(self) -> str:
+        """What was trained, in words for people."""
+        what = f"{self.workload} {self.preset}, {self.framework}"
+        return f"{what}, {self.scaling_mode} scaling on {self.system}"
+
+    @property
+    def file_stem(self) -> str:
+        """The start of file names: `hep_cnn-tiny-torch-weak-fp32`. May be equal for two families."""
+        return f"{self.workload}-{self.preset}-{self.framework}-{self.scaling_mode}-{self.precision}"
+
+    def covers(self, reference: Family) -> bool:
+        """Whether a whole-machine reference belongs beside this family: equal but for resources and batch."""
+        mine, theirs = (
+            replace(one, cores_per_rank=0, threads_per_rank=0, batch=0) for one in (self, reference)
+        )
+        return mine == theirs
+
+
+def family_of(cell: Cell, *, system: str) -> Family:
+    """The family that a cell belongs to."""
+    return Family(
+        system=system,
+        workload=cell.workload,
+        preset=cell.preset,
+        framework=cell.framework,
+        environment=cell.environment,
+        scaling_mode=cell.scaling_mode,
+        precision=cell.precision,
+        data=cell.data,
+        cores_per_rank=cell.cores_per_rank,
+        threads_per_rank=cell.threads_per_rank,
+        batch=cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch,
+    )
+
+
+def base_cell(cell: Cell, candidates: Iterable[Cell], *, same_backend: bool) -> Cell | None:
+    """Of the cells of the same family, the one that `cell`'s efficiency is relative to; None if missing.
+
+    It trains on 1 rank: (a) with backend `none`, no communication layer; (b) with the same backend and
+    options. Of several that differ in servers it is the one with as many servers, else with the fewest.
+    """
+    found = [
+        base
+        for base in candidates
+        if base.control == "train"
+        and base.num_ranks == 1
+        and (
+            (base.backend, base.backend_options) == (cell.backend, cell.backend_options)
+            if same_backend
+            else base.backend == "none"
+        )
+    ]
+    return min(found, key=lambda base: (base.num_servers != cell.num_servers, base.num_servers), default=None)

@@ -1,0 +1,135 @@
+"""Throughput over ranks, double logarithmic, with the ideal line through the base case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from dlscale.analysis.family import Family
+from dlscale.analysis.figures.curves import Curve, curves_of, dodge, missing_from
+from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
+from dlscale.analysis.figures.page import origin, page, span
+from dlscale.analysis.figures.style import (
+    DOUBLE_COLUMN_INCHES,
+    IDEAL,
+    IDEAL_MARK,
+    REFERENCE,
+    SINGLE_COLUMN_INCHES,
+)
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.scaling import Row
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.words import number, rate
+
+
+def throughput(row: Row) -> Interval | None:
+    """Samples per second over all ranks."""
+    return row.throughput
+
+
+def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[Figure, list[Row]] | None:
+    """The figure and the rows that it shows; None if no cell has a rate.
+
+    One column of a page wide; two if there are more than 5 curves to tell apart.
+    """
+    curves = curves_of(rows, throughput)
+    if not curves:
+        return None
+    base = next((row for row in rows if _is_base(row)), None)
+    reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
+    shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
+    names = {curve.name for curve in curves}
+    figure, (axes,) = page(
+        width=SINGLE_COLUMN_INCHES if len(names) <= 5 else DOUBLE_COLUMN_INCHES,
+        num_panels=1,
+        title=family.title,
+        subtitle=family.constants,
+        handles=_handles(curves, base, reference),
+        small_print=_small_print(rows, curves, base, reference, provenance),
+    )
+    rank_axis(axes, [row for curve in curves for row in curve.rows])
+    if base and base.throughput:
+        _draw_ideal(axes, base.throughput.center, curves)
+    if reference and reference.throughput:
+        axes.axhline(reference.throughput.center, **REFERENCE)
+    draw_curves(axes, curves, throughput)
+    _rate_axis(axes, shown)
+    return figure, shown
+
+
+def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve]) -> None:
+    """The line proportional to ranks, and its value as a level mark behind the points of a number of ranks.
+
+    Points are moved aside to be seen, and beside a sloped line they would seem to lie above or below it.
+    """
+    ends = axes.get_xlim()
+    axes.plot(ends, [base_rate * ranks for ranks in ends], **IDEAL, scalex=False)
+    num_places = len({curve.name for curve in curves})
+    side = dodge(num_places - 1, num_places) * 1.04
+    for ranks in sorted({row.cell.num_ranks for curve in curves for row in curve.rows}):
+        axes.plot([ranks / side, ranks * side], [base_rate * ranks] * 2, **IDEAL_MARK, scalex=False)
+
+
+def _is_base(row: Row) -> bool:
+    cell = row.cell
+    return (cell.control, cell.backend, cell.num_ranks) == ("train", "none", 1) and row.throughput is not None
+
+
+def _handles(curves: Sequence[Curve], base: Row | None, reference: Row | None) -> list[Line2D]:
+    handles = curve_handles(curves)
+    if base:
+        handles.append(Line2D([], [], **IDEAL))
+    if reference:
+        label = f"1 rank, {reference.cell.cores_per_rank} cores"
+        handles.append(Line2D([], [], **REFERENCE, label=label))
+    return handles + evidence_handles(curves)
+
+
+def _rate_axis(axes: Axes, rows: Sequence[Row]) -> None:
+    """Plain numbers on a logarithmic axis that holds all intervals; round steps where it spans little."""
+    low, high = limits([row.throughput for row in rows if row.throughput])
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.2, high * 1.2)
+    wide = high / low > 12
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_ylabel("throughput [samples/s]")
+
+
+def _small_print(
+    rows: Sequence[Row],
+    curves: Sequence[Curve],
+    base: Row | None,
+    reference: Row | None,
+    provenance: Provenance,
+) -> list[str]:
+    shown = [row for curve in curves for row in curve.rows]
+    intervals = [row.throughput for row in shown if row.throughput]
+    levels = sorted({100 * one.level for one in intervals if one.low is not None})
+    bars = ", ".join(f"{level:.1f}" for level in levels)
+    text = [
+        f"Median over n = {span([one.n for one in intervals])} launches, by the slowest rank's time.",
+        f"Bars: {bars} % order-statistic interval." if levels else "No bars: an interval needs 6 launches.",
+    ]
+    if levels and any(one.low is None for one in intervals):
+        text.append("No bar: fewer than 6 launches.")
+    if base:
+        text.append(
+            f"Ideal: through the base case, none on 1 rank, {rate(base.throughput)} samples/s; its level is "
+            "marked behind the points, which are moved aside."
+        )
+    else:
+        text.append("No ideal line: the base case, none on 1 rank, is missing.")
+    if reference:
+        text.append(
+            f"Dotted: whole-machine reference, 1 rank on {reference.cell.cores_per_rank} cores, "
+            f"{rate(reference.throughput)} samples/s; not a base case."
+        )
+    if missing := missing_from(rows, curves):
+        text.append(f"No point: {', '.join(missing)}.")
+    return [" ".join(text), origin(shown, provenance)]

@@ -1,0 +1,152 @@
+"""Throughput and scaling efficiency of every cell, each with its interval, its launches and its flaws.
+
+E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal.
+It is given against two base cases, both on 1 rank with control `train` and the same cores per rank:
+(a) backend `none`, no communication layer, and (b) the same backend. docs/metrics.md has the whole story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dlscale.analysis.family import Family, family_of
+from dlscale.analysis.frame import tidy, why_unusable
+from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
+from dlscale.analysis.provenance import Provenance, provenance
+from dlscale.analysis.statistics import Interval
+from dlscale.benchmarks.record import Case, Cell, Record
+
+CONTROLS = ("train", "synthetic", "loader", "whole_machine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One cell. An efficiency is None where the control has none, or for the reason given in `notes`."""
+
+    cell: Cell
+    family: Family
+    evidence: str | None  # None if no launch left a record
+    fingerprint: str | None
+    throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
+    efficiency_none: Interval | None  # against base case (a)
+    efficiency_backend: Interval | None  # against base case (b)
+    num_launches: int  # that gave a number
+    num_planned: int  # the failed and missing ones included
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTable:
+    """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number."""
+
+    rows: tuple[Row, ...]
+    failures: tuple[Record, ...]
+    provenance: Provenance
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Of the cells that scale; a whole-machine reference belongs to one of these, or stands alone."""
+        scaling = {row.family for row in self.rows if row.cell.control != "whole_machine"}
+        alone = {row.family for row in self.rows if not any(one.covers(row.family) for one in scaling)}
+        return tuple(sorted(scaling | alone))
+
+    def of(self, family: Family) -> tuple[Row, ...]:
+        """The rows of a family, and last the whole-machine references that belong beside it."""
+        rows = [
+            row
+            for row in self.rows
+            if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
+        ]
+        return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
+
+
+def scaling_table(records: Iterable[Record], *, planned: Iterable[Case] = ()) -> ScalingTable:
+    """What the records say about scaling.
+
+    `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
+    Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
+    """
+    records = list(records)
+    cells = {record.case.cell.id: record.case.cell for record in records}
+    measured = [
+        Launches.of(cells[str(cell_id)], system=str(system), cases=cases)
+        for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
+    ]
+    rows = [row for launches in measured for row in _rows(launches, measured)]
+    where = provenance(records)
+    system = where.systems[0] if where.systems else "unknown"
+    return ScalingTable(
+        rows=tuple(sorted(_with_plan(rows, planned, system=system), key=_order)),
+        failures=tuple(
+            sorted(
+                (record for record in records if why_unusable(record) is not None),
+                key=lambda record: (record.system, record.study, record.case.id, record.attempt),
+            )
+        ),
+        provenance=where,
+    )
+
+
+def _rows(launches: Launches, measured: Sequence[Launches]) -> Iterator[Row]:
+    """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first."""
+    cell = launches.cell
+    num_failed = len(launches.cases) - len(launches.good)
+    common_notes = list(flaws(launches))
+    for index, kind in enumerate(launches.kinds):
+        good = launches.only(kind)
+        notes = list(common_notes)
+        rate = throughput(good, notes)
+        against_none = efficiency(good, measured, same_backend=False, notes=notes)
+        against_backend = against_none
+        if cell.backend != "none":
+            against_backend = efficiency(good, measured, same_backend=True, notes=notes)
+        num_launches = len(good.cases)
+        yield Row(
+            cell=cell,
+            family=launches.family,
+            evidence=kind,
+            fingerprint=str((good if num_launches else launches).cases["fingerprint"].iloc[0]),
+            throughput=rate,
+            efficiency_none=against_none,
+            efficiency_backend=against_backend,
+            num_launches=num_launches,
+            num_planned=num_launches + (num_failed if index == 0 else 0),
+            notes=tuple(notes),
+        )
+
+
+def _with_plan(rows: Iterable[Row], planned: Iterable[Case], *, system: str) -> Iterator[Row]:
+    """The rows with the plan's number of launches, and one for each planned cell without a record."""
+    num_planned: dict[str, int] = {}
+    cells: dict[str, Cell] = {}
+    for case in planned:
+        num_planned[case.cell.id] = num_planned.get(case.cell.id, 0) + 1
+        cells[case.cell.id] = case.cell
+    for row in rows:
+        yield replace(row, num_planned=max(row.num_planned, num_planned.get(row.cell.id, 0)))
+        cells.pop(row.cell.id, None)
+    for cell in cells.values():
+        yield Row(
+            cell=cell,
+            family=family_of(cell, system=system),
+            evidence=None,
+            fingerprint=None,
+            throughput=None,
+            efficiency_none=None,
+            efficiency_backend=None,
+            num_launches=0,
+            num_planned=num_planned[cell.id],
+            notes=("not run",),
+        )
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    """Backend `none` first, as the others' base case; then by name."""
+    cell = row.cell
+    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    control = CONTROLS.index(cell.control)
+    return (
+        *(row.family, cell.backend != "none", cell.backend, options),
+        *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
+    )
