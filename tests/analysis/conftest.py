@@ -1,0 +1,164 @@
+"""Made-up records with known rates."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.record import (
+    Case,
+    Cell,
+    Failure,
+    Fingerprint,
+    Phases,
+    RankFacts,
+    Record,
+    Window,
+)
+
+MakeRecord = Callable[..., Record]
+
+
+def _make_record(
+    *,
+    backend: str = "none",
+    num_ranks: int = 1,
+    block: int = 0,
+    samples_per_second: float = 100.0,
+    rank_delays: Sequence[float] = (),
+    window_factors: Sequence[float] = (1.0,) * 10,
+    steps_per_window: int = 5,
+    start_skew: float = 0.0,
+    local_batch: int = 8,
+    failure: str | None = None,
+    attempt: int = 1,
+    fingerprint: str = "f" * 12,
+    evidence: str = "measured",
+    steady: bool = True,
+    oversubscribed: bool = False,
+    study: str = "weak-scaling",
+    system: str = "local",
+    **cell: object,
+) -> Record:
+    """A launch whose slowest rank needs what `samples_per_second` of all ranks together needs.
+
+    `rank_delays` are added to a rank's seconds per window, `window_factors` multiply all of a window's.
+    `start_skew` is the fraction of a window by which the last rank starts late.
+    """
+    fields = {
+        "workload": "hep_cnn",
+        "preset": "tiny",
+        "framework": "torch",
+        "environment": "default",
+        "scaling_mode": "weak",
+        "cores_per_rank": 1,
+        "threads_per_rank": 1,
+        "local_batch": local_batch,
+        "global_batch": local_batch * num_ranks,
+        "precision": "fp32",
+        "data": "synthetic",
+        **cell,
+    }
+    fields.setdefault("num_nodes", 1)
+    the_cell = Cell.model_validate({"backend": backend, "num_ranks": num_ranks, **fields})
+    delays = [*rank_delays, *[0.0] * (num_ranks - len(rank_delays))]
+    seconds = steps_per_window * the_cell.global_batch / samples_per_second
+    warmup = Window(phase="warmup", num_steps=1, start_seconds=[0.0] * num_ranks, seconds=[9.0] * num_ranks)
+    steady_windows = [
+        Window(
+            phase="steady",
+            num_steps=steps_per_window,
+            start_seconds=[0.0] * (num_ranks - 1) + [start_skew * seconds * factor],
+            seconds=[seconds * factor + delay for delay in delays],
+        )
+        for factor in window_factors
+    ]
+    per_rank: list[float | None] = [1.0] * num_ranks
+    return Record(
+        study=study,
+        system=system,
+        evidence=evidence,  # type: ignore[arg-type]
+        case=Case(cell=the_cell, block=block, position=0),
+        attempt=attempt,
+        started_at="2026-11-21T07:00:00Z",
+        order_seed=1,
+        fingerprint=Fingerprint(
+            digest=fingerprint,
+            code_digest="c",
+            commit="0123456789ab",
+            versions={"torch": "2"},
+            node={"cores": 2},
+        ),
+        command="mpiexec",
+        oversubscribed=oversubscribed,
+        ranks=[
+            RankFacts(
+                rank=rank,
+                local_rank=rank,
+                node="n",
+                boot_id="b",
+                affinity=[rank],
+                num_threads=1,
+                peak_rss_bytes=1,
+            )
+            for rank in range(num_ranks)
+        ],
+        backend_settings={},
+        environment_variables={},
+        phases=Phases(
+            start_up=per_rank, connect=per_rank, gates=per_rank, first_step=per_rank, warm_up=per_rank
+        ),
+        steady=steady,
+        windows=[] if failure else [warmup, *steady_windows],
+        final_loss=[0.5] * num_ranks,
+        gates=[],
+        failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,
+    )
+
+
+@pytest.fixture
+def make_record() -> MakeRecord:
+    return _make_record
+
+
+@pytest.fixture
+def make_study(make_record: MakeRecord) -> Callable[..., list[Record]]:
+    """Records of every backend on every number of ranks, with a drift common to a block and a little noise.
+
+    `efficiency` maps backend -> what each rank keeps of 100 samples per second, on 1 rank and beyond.
+    """
+
+    def make(
+        *,
+        efficiency: dict[str, Sequence[float]] | None = None,
+        rank_counts: Sequence[int] = (1, 2),
+        num_blocks: int = 6,
+        drift: Sequence[float] = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0),
+        noise: float = 0.01,
+        **fields: object,
+    ) -> list[Record]:
+        table = efficiency or {
+            "none": (1.0, 0.98),
+            "ring": (0.99, 0.92),
+            "mpi": (0.985, 0.86),
+            "gloo": (0.98, 0.83),
+        }
+        generator = np.random.default_rng(2)
+        records = []
+        for block in range(num_blocks):
+            for backend, kept in table.items():
+                for step, num_ranks in enumerate(rank_counts):
+                    wobble = 1 + noise * generator.standard_normal()
+                    rate = 100 * num_ranks * kept[step] * drift[block % len(drift)] * wobble
+                    records.append(
+                        make_record(
+                            backend=backend,
+                            num_ranks=num_ranks,
+                            block=block,
+                            samples_per_second=rate,
+                            **fields,
+                        )
+                    )
+        return records
+
+    return make

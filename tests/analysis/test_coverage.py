@@ -1,0 +1,82 @@
+"""Do 95 % intervals contain the truth in 95 % of simulated studies? The seed is fixed, so nothing is flaky."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.statistics import block_ratio, median_interval
+
+NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
+TRUTH = 0.9
+DRIFT = 0.2  # of the logarithm, common to all launches of a block
+
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+NOISES: dict[str, Noise] = {
+    "normal": lambda generator, n: 0.01 * generator.standard_normal(n),
+    "skewed": lambda generator, n: -0.02 * generator.lognormal(0, 1, n),
+    "heavy-tailed": lambda generator, n: 0.01 * generator.standard_t(3, n),
+    "outlying": lambda generator, n: 0.01 * generator.standard_normal(n) - 0.1 * (generator.random(n) < 0.1),
+}
+
+
+def simulate(num_blocks: int, over: Noise, under: Noise, *, paired: bool = True) -> tuple[float, float]:
+    """Share of studies whose interval contains the truth, and the median width of the interval."""
+    generator = np.random.default_rng(2015)
+    hits, widths = 0, []
+    for _ in range(NUM_STUDIES):
+        drift = DRIFT * generator.standard_normal(num_blocks)
+        numerator = np.exp(drift + over(generator, num_blocks)) * TRUTH
+        denominator = np.exp(drift + under(generator, num_blocks))
+        offset = 0 if paired else num_blocks
+        ratio = block_ratio(
+            dict(enumerate(numerator)), {block + offset: value for block, value in enumerate(denominator)}
+        )
+        assert ratio.low is not None
+        assert ratio.high is not None
+        hits += ratio.low <= TRUTH <= ratio.high
+        widths.append(ratio.high - ratio.low)
+    return hits / NUM_STUDIES, float(np.median(widths))
+
+
+@pytest.mark.parametrize("num_blocks", [3, 6, 8, 10])
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_paired_interval_holds_its_level(noise, num_blocks):
+    coverage, _ = simulate(num_blocks, NOISES[noise], NOISES[noise])
+    assert coverage >= 0.94
+
+
+@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+def test_the_paired_interval_is_not_wider_than_it_must_be(num_blocks):
+    coverage, _ = simulate(num_blocks, NOISES["normal"], NOISES["normal"])
+    assert coverage <= 0.96
+
+
+@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+def test_pairing_removes_the_drift(num_blocks):
+    _, paired = simulate(num_blocks, NOISES["normal"], NOISES["normal"])
+    _, unpaired = simulate(num_blocks, NOISES["normal"], NOISES["normal"], paired=False)
+    assert unpaired > 10 * paired
+
+
+def test_what_skew_of_one_side_only_costs_is_known():
+    """The one weakness that the docstring of block_ratio admits: 89 % instead of 95 %."""
+
+    def exponential(generator: np.random.Generator, n: int) -> np.ndarray:
+        return 0.03 * (1 - generator.exponential(1, n))
+
+    def still(generator: np.random.Generator, n: int) -> np.ndarray:
+        return np.zeros(n)
+
+    coverage, _ = simulate(6, exponential, still)
+    assert 0.88 <= coverage <= 0.91
+
+
+@pytest.mark.parametrize("num_launches", [6, 8, 10])
+def test_the_median_interval_has_its_exact_coverage_for_any_distribution(num_launches):
+    generator = np.random.default_rng(1991)
+    draws = generator.lognormal(0, 1, (NUM_STUDIES, num_launches))  # median 1, strongly skewed
+    intervals = [median_interval(list(draw)) for draw in draws]
+    coverage = np.mean([(one.low or 0) <= 1 <= (one.high or 0) for one in intervals])
+    assert coverage == pytest.approx(intervals[0].level, abs=0.012)

@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlscale.analysis.statistics import INSUFFICIENT, block_ratio, median_coverage, median_interval
+
+
+@pytest.mark.parametrize(("num_values", "coverage"), [(3, 0.75), (4, 0.875), (5, 0.9375), (6, 0.96875)])
+def test_smallest_and_largest_cover_the_median_with_the_exact_probability(num_values, coverage):
+    assert median_coverage(num_values, 1) == coverage
+
+
+def test_median_coverage_is_what_counting_all_outcomes_gives():
+    # Each of 7 values is below the median or not; the 2nd smallest and largest enclose it if 2..5 are below.
+    outcomes = [bin(below).count("1") for below in range(2**7)]
+    assert median_coverage(7, 2) == sum(2 <= below <= 5 for below in outcomes) / 2**7
+
+
+@pytest.mark.parametrize("num_values", [1, 2, 3, 4, 5])
+def test_five_launches_or_fewer_have_no_interval_of_the_median(num_values):
+    interval = median_interval(list(range(1, num_values + 1)))
+    assert (interval.low, interval.high, interval.method) == (None, None, INSUFFICIENT)
+    assert interval.center == (num_values + 1) / 2
+
+
+@pytest.mark.parametrize(
+    ("num_values", "low", "high", "level"),
+    [(6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 1 - 20 / 512), (10, 2, 9, 1 - 22 / 1024)],
+)
+def test_the_interval_is_the_narrowest_that_reaches_the_level(num_values, low, high, level):
+    interval = median_interval(list(range(num_values, 0, -1)))
+    assert (interval.low, interval.high, interval.level) == (low, high, level)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=6, max_size=30), st.floats(1, 1000))
+def test_a_rate_has_the_limits_of_its_cost_the_other_way_round(seconds, samples):
+    cost = median_interval(seconds)
+    rate = cost.rate(samples)
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.low <= rate.center <= rate.high
+    assert rate.center == samples / cost.center
+    assert (rate.low, rate.high) == (samples / cost.high, samples / cost.low)
+
+
+def test_the_centre_of_a_ratio_is_the_ratio_of_geometric_means():
+    over, under = {0: 2.0, 1: 8.0, 2: 4.0}, {0: 1.0, 1: 3.0, 2: 9.0}
+    ratio = block_ratio(over, under)
+    assert math.isclose(ratio.center, (4.0**3 / 27) ** (1 / 3))
+    assert (ratio.method, ratio.n) == ("paired t", 3)
+
+
+def test_only_common_blocks_count():
+    ratio = block_ratio({0: 2.0, 1: 2.0, 2: 2.0, 7: 100.0}, {0: 1.0, 1: 1.0, 2: 1.0, 9: 100.0})
+    assert (ratio.center, ratio.n) == (pytest.approx(2.0), 3)
+    assert ratio.low == pytest.approx(2.0)
+
+
+def test_without_a_common_block_a_ratio_is_labelled_unpaired():
+    ratio = block_ratio({0: 2.0, 1: 2.1, 2: 1.9}, {3: 1.0, 4: 1.1, 5: 0.9})
+    assert ratio.method == "unpaired t"
+    assert ratio.low is not None
+    assert ratio.low < 2.0
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_two_blocks_or_fewer_have_no_interval_of_the_ratio(num_blocks):
+    values = {block: 2.0 + block for block in range(num_blocks)}
+    paired = block_ratio(values, values)
+    assert (paired.center, paired.low, paired.high, paired.method) == (1.0, None, None, INSUFFICIENT)
+    unpaired = block_ratio(values, {block + 10: 1.0 for block in range(5)})
+    assert (unpaired.low, unpaired.high) == (None, None)
+    assert unpaired.method == f"{INSUFFICIENT}, unpaired"
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_a_ratio_of_impossible_values_is_refused(wrong):
+    with pytest.raises(ValueError, match="positive finite"):
+        block_ratio({0: 1.0}, {0: wrong})
+
+
+def test_the_t_interval_is_the_one_of_the_textbook():
+    # Five log ratios with mean 0.3 and standard deviation sqrt(0.025); t(0.975, 4) = 2.776.
+    logs = [0.1, 0.2, 0.3, 0.4, 0.5]
+    ratio = block_ratio({i: math.exp(log) for i, log in enumerate(logs)}, dict.fromkeys(range(5), 1.0))
+    half = 2.776445 * math.sqrt(0.025 / 5)
+    assert np.log([ratio.low, ratio.center, ratio.high]) == pytest.approx([0.3 - half, 0.3, 0.3 + half])

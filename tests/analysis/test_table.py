@@ -1,0 +1,92 @@
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.scaling import scaling_table
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.table import render
+from dlscale.analysis.words import number, percent, rate
+from dlscale.benchmarks.record_files import BadFile
+
+
+def text_of(table, width=100, **options):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render(table, **options))
+    return " ".join(console.file.getvalue().split())
+
+
+def test_each_backend_is_summarised_in_plain_words(make_study):
+    text = text_of(scaling_table(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0)))
+    assert (
+        "ring keeps 60.0 % [60.0, 60.0] at 2 ranks of what one rank does without a communication layer "
+        "(75.0 % [75.0, 75.0] of its own 1 rank)."
+    ) in text
+    assert "none: 2 ranks that do not communicate keep" in text
+    assert "96.9 %" in text
+
+
+def test_without_a_base_case_the_summary_says_so(make_record):
+    records = [make_record(backend="ring", num_ranks=2, block=block) for block in range(6)]
+    text = text_of(scaling_table(records))
+    assert "no base case, so no efficiency" in text
+    assert "no base case (a), none on 1 rank: not measured" in text
+
+
+def test_failures_and_bad_files_are_listed(make_study, make_record):
+    records = [*make_study(), make_record(backend="ring", num_ranks=4, failure="rank 3 [died]")]
+    bad = BadFile(path=Path("records/cut.json"), reason="not complete JSON")
+    text = text_of(scaling_table(records), bad_files=[bad])
+    assert "ring, 4 ranks, block 0, attempt 1: hang on rank 3: rank 3 [died]" in text
+    assert "records/cut.json: not complete JSON" in text
+
+
+def test_a_narrow_terminal_cuts_no_number_and_no_note(make_record):
+    flawed = {"steady": False, "oversubscribed": True, "start_skew": 0.05, "window_factors": [1.0] * 4}
+    records = [
+        make_record(num_ranks=2, block=block, samples_per_second=1234.5, **flawed) for block in range(3)
+    ]
+    text = text_of(scaling_table(records), width=80)
+    assert "1234" in text
+    assert "3/3 1 2 3 4 5 6" in text
+    assert "…" not in text
+
+
+def test_nothing_measured_is_told():
+    assert "nothing has been measured" in text_of(scaling_table([]))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.01234, "0.0123"),
+        (4.56, "4.56"),
+        (78.94, "78.9"),
+        (812.3, "812"),
+        (12345.6, "12346"),
+        (2, "2"),
+    ],
+)
+def test_numbers_have_three_digits_and_no_exponent(value, text):
+    assert number(value) == text
+
+
+def test_an_efficiency_gets_a_decimal_only_if_it_is_known_that_well():
+    def interval(low, high):
+        return Interval(center=0.912, low=low, high=high, level=0.95, method="paired t", n=6)
+
+    assert percent(interval(0.89, 0.93)) == "91 % [89, 93]"
+    assert percent(interval(0.911, 0.913)) == "91.2 % [91.1, 91.3]"
+    assert percent(interval(None, None)) == "91 %"
+    assert rate(None) == "-"
+
+
+def test_importing_the_package_imports_no_library():
+    code = (
+        "import sys, dlscale.analysis; sys.exit(bool({'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

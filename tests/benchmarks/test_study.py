@@ -1,0 +1,159 @@
+"""What a study expands to, and what it refuses."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.study import default_ranks, expand, load_study
+from dlscale.models.errors import UsageError
+
+
+def plan(name: str = "weak-scaling", num_cores: int = 2, **changes: object):
+    return expand(load_study(name, **changes), environment=".venv", num_cores=num_cores, data=None)
+
+
+def cells(plan):
+    return [case.cell for launch in plan.launches for case in launch.cases]
+
+
+def test_the_default_study_is_the_promised_one():
+    found = [c for c in cells(plan()) if c.control == "train"]
+    counts = Counter((c.workload, c.framework, c.backend, c.num_ranks) for c in found)
+    expected = {("hep_cnn", "torch", b, n): 6 for b in ("none", "mpi", "gloo", "ring") for n in (1, 2)}
+    assert counts == expected
+
+
+def test_one_launch_has_one_backend_and_only_its_own_controls():
+    for launch in plan().launches:
+        assert len({(case.cell.backend, case.cell.num_ranks) for case in launch.cases}) == 1
+        assert len({case.block for case in launch.cases}) == 1
+        if launch.cell.backend != "none":
+            assert [case.cell.control for case in launch.cases] == ["train"]
+
+
+def test_a_block_holds_every_cell_once_in_an_order_of_its_own():
+    found = plan(reference_launches=0)
+    orders = []
+    for block in range(6):
+        members = [launch for launch in found.launches if launch.cases[0].block == block]
+        names = [launch.cell.id for launch in members]
+        assert len(names) == len(set(names)) == 8
+        orders.append(tuple(names))
+    assert len(set(orders)) == 6
+    assert [launch.id for launch in plan(seed=2).launches] != [launch.id for launch in plan().launches]
+    assert [launch.id for launch in plan().launches] == [launch.id for launch in plan().launches]
+
+
+def test_weak_scaling_keeps_the_work_per_rank():
+    found = [c for c in cells(plan(ranks=[1, 2, 4], num_cores=4)) if c.control != "whole_machine"]
+    assert {c.local_batch for c in found} == {4}
+    assert {(c.num_ranks, c.global_batch) for c in found} == {(1, 4), (2, 8), (4, 16)}
+
+
+def test_strong_scaling_keeps_the_work_in_total():
+    found = [c for c in cells(plan("strong-scaling", ranks=[1, 2, 8], num_cores=8)) if c.control == "train"]
+    assert {c.global_batch for c in found} == {8}
+    assert {(c.num_ranks, c.local_batch) for c in found} == {(1, 8), (2, 4), (8, 1)}
+
+
+def test_resources_per_rank_are_a_constant_of_the_study():
+    found = [c for c in cells(plan(ranks=[1, 2], num_cores=8)) if c.control != "whole_machine"]
+    assert {(c.cores_per_rank, c.threads_per_rank) for c in found} == {(4, 4)}
+
+
+def test_the_whole_machine_is_a_reference_of_its_own():
+    found = [c for c in cells(plan(num_cores=2)) if c.control == "whole_machine"]
+    assert len(found) == 2
+    assert {(c.backend, c.num_ranks, c.cores_per_rank) for c in found} == {("none", 1, 2)}
+    assert not [c for c in cells(plan(num_cores=1)) if c.control == "whole_machine"]
+
+
+@pytest.mark.parametrize(
+    ("num_cores", "ranks"),
+    [(1, [1]), (2, [1, 2]), (4, [1, 2, 3, 4]), (6, [1, 2, 3, 4, 6]), (8, [1, 2, 3, 4, 8])],
+)
+def test_default_ranks(num_cores: int, ranks: list[int]):
+    assert default_ranks(num_cores) == ranks
+
+
+def test_more_ranks_than_cores_is_allowed_and_told():
+    found = plan(ranks=[1, 2, 4], num_cores=2)
+    assert {c.cores_per_rank for c in cells(found) if c.control == "train"} == {1}
+    assert len(found.warnings) == 1
+    assert "4 ranks share 2 cores" in found.warnings[0]
+
+
+def test_other_questions_have_other_digests():
+    assert plan().digest == plan().digest
+    assert (
+        len({plan().digest, plan(launches=7).digest, plan(budget="5min").digest, plan(ranks=[1]).digest}) == 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workloads": ["hepcnn"]}, ["'hepcnn'", "hep_cnn"]),
+        ({"frameworks": ["caffe"]}, ["'caffe'", "torch"]),
+        ({"backends": ["none", "rings"]}, ["'rings'", "none, mpi, gloo, ring"]),
+        ({"preset": "huge"}, ["'huge'", "paper, small, tiny"]),
+        ({"precision": "fp8"}, ["'fp8'", "fp32"]),
+        ({"budget": "soon"}, ["'soon'", "duration"]),
+        ({"rules": {"warmup_steps": 6000}}, ["6000", "max_steps"]),
+        ({"preset": "paper"}, ["224", "dlscale data hep-cnn", "--data"]),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(changes: dict[str, object], words: list[str]):
+    with pytest.raises(UsageError) as caught:
+        plan(**changes)
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_a_batch_that_the_ranks_do_not_divide():
+    with pytest.raises(
+        UsageError, match=r"global batch 8 is not a multiple of 3 ranks; choose RANKS from: 1, 2, 4, 8"
+    ):
+        plan("strong-scaling", ranks=[1, 3])
+
+
+def test_unknown_studies_and_those_to_come():
+    with pytest.raises(
+        UsageError, match=r"no study 'week-scaling'; choose one of: strong-scaling, weak-scaling"
+    ):
+        load_study("week-scaling")
+    with pytest.raises(UsageError, match="not there yet"):
+        load_study("time-to-solution")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "not valid TOML"),
+        ("name = 'x'", "title: field required"),
+        ("nmae = 'x'", "nmae: extra inputs"),
+    ],
+)
+def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_study(str(path))
+    assert str(path) in str(caught.value)
+    if words.startswith("not"):
+        assert words in str(caught.value)
+
+
+def test_a_study_of_ones_own(tmp_path: Path):
+    from importlib import resources
+
+    text = resources.files("dlscale.benchmarks").joinpath("studies", "weak-scaling.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        text.replace('"none", "mpi", "gloo", "ring"', '"none"').replace("launches = 6 ", "launches = 8 ")
+    )
+    found = [c for c in cells(plan(str(path))) if c.control == "train"]
+    assert Counter(c.num_ranks for c in found) == {1: 8, 2: 8}

@@ -1,0 +1,211 @@
+"""What every `Collective` promises, on however many ranks this was started.
+
+A test communicates first and asserts last: where an assertion fails on one rank only, the others are not left
+waiting, and the next test finds all ranks in step.
+"""
+
+import hashlib
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import dlscale.collectives
+
+NAMES = ("mpi", "ring")
+DTYPES = ("float32", "float64", "int32", "int64")
+COUNTS = (0, 1, 2, 7, 1000, 65_537, "P-1", "P", "P+1")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def backend(request, world):
+    backend = dlscale.collectives.connect(request.param, control=world)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def communicator(backend):
+    communicator = backend.collective()
+    yield communicator
+    communicator.close()
+
+
+def ramp(count, communicator, dtype="float32"):
+    """Different on every rank and index, exact in float32: a dropped or doubled chunk cannot cancel out."""
+    return (np.arange(count) * communicator.size + communicator.rank).astype(dtype)
+
+
+def sum_of_ramps(count, communicator, dtype="float32"):
+    p = communicator.size
+    return (np.arange(count) * p**2 + p * (p - 1) // 2).astype(dtype)
+
+
+def digests(world, array):
+    return world.allgather(hashlib.sha256(array.tobytes()).hexdigest())
+
+
+def test_rank_and_size_are_those_of_the_launch(communicator, world):
+    assert (communicator.rank, communicator.size) == (world.Get_rank(), world.Get_size())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", COUNTS)
+def test_allreduce_sums_over_ranks(communicator, count, dtype):
+    p = communicator.size
+    count = {"P-1": p - 1, "P": p, "P+1": p + 1}.get(count, count)
+    buffer = ramp(count, communicator, dtype)
+    communicator.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, sum_of_ramps(count, communicator, dtype))
+
+
+def test_allreduce_keeps_the_shape(communicator):
+    buffer = ramp(3 * 5 * 7, communicator).reshape(3, 5, 7)
+    communicator.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, sum_of_ramps(3 * 5 * 7, communicator).reshape(3, 5, 7))
+
+
+def test_allreduce_writes_nothing_beside_a_view(communicator):
+    whole = ramp(1000, communicator)
+    communicator.allreduce(whole[100:900])
+    np.testing.assert_array_equal(whole[100:900], sum_of_ramps(1000, communicator)[100:900])
+    np.testing.assert_array_equal(whole[:100], ramp(1000, communicator)[:100])
+    np.testing.assert_array_equal(whole[900:], ramp(1000, communicator)[900:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_all_ranks_get_the_same_bits(communicator, world, dtype):
+    generator = np.random.default_rng([3, communicator.rank])
+    values = generator.standard_normal(10_007) * 10.0 ** generator.integers(-6, 6, 10_007)
+    buffer = values.astype(dtype)
+    everyone = np.array(world.allgather(buffer), dtype=np.longdouble)
+    communicator.allreduce(buffer)
+    found = digests(world, buffer)
+    assert len(set(found)) == 1, found
+    # Any order of P - 1 additions is within (P - 1) u sum|x| of the exact sum.
+    bound = communicator.size * np.finfo(dtype).eps * np.abs(everyone).sum(axis=0)
+    assert (np.abs(buffer - everyone.sum(axis=0)) <= bound).all()
+
+
+def test_not_finite_values_are_not_hidden(communicator):
+    buffer = np.zeros(5, dtype=np.float32)
+    if communicator.rank == 0:
+        buffer[1] = np.nan
+        buffer[2] = np.inf
+    communicator.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, np.array([0, np.nan, np.inf, 0, 0], dtype=np.float32))
+
+
+def test_calls_in_a_row_do_not_mix(communicator):
+    buffers = [ramp(count, communicator) for count in (1, 64, 3, 1000, 2)]
+    roots = [i % communicator.size for i in range(len(buffers))]
+    roots_seen = [np.full(3, communicator.rank, dtype=np.int64) for _ in roots]
+    for buffer, root, seen in zip(buffers, roots, roots_seen, strict=True):
+        communicator.allreduce(buffer)
+        communicator.broadcast(seen, root=root)
+    for buffer, root, seen in zip(buffers, roots, roots_seen, strict=True):
+        np.testing.assert_array_equal(buffer, sum_of_ramps(buffer.size, communicator))
+        np.testing.assert_array_equal(seen, root)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 1000, 65_537])
+def test_broadcast_from_each_root(communicator, count, dtype):
+    buffers = [ramp(count, communicator, dtype) for _ in range(communicator.size)]
+    for root, buffer in enumerate(buffers):
+        communicator.broadcast(buffer, root=root)
+    for root, buffer in enumerate(buffers):
+        expected = (np.arange(count) * communicator.size + root).astype(dtype)
+        np.testing.assert_array_equal(buffer, expected)
+
+
+def test_broadcast_is_from_rank_0_unless_told(communicator):
+    buffer = ramp(3, communicator)
+    communicator.broadcast(buffer)
+    np.testing.assert_array_equal(buffer, np.arange(3) * communicator.size)
+
+
+def test_barrier_waits_for_the_last(communicator, world):
+    stamps = []
+    for late in range(communicator.size):
+        if communicator.rank == late:
+            time.sleep(0.1)
+        entered = time.monotonic()  # one clock per node
+        communicator.barrier()
+        stamps.append(world.allgather((entered, time.monotonic())))
+    for ranks in stamps:
+        assert max(entered for entered, _ in ranks) <= min(left for _, left in ranks)
+
+
+def test_two_at_the_same_time_do_not_mix(backend):
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("this MPI grants no MPI_THREAD_MULTIPLE")
+    communicators = [backend.collective() for _ in range(2)]
+    buffers = [[ramp(1000, c) * (i + 1) for _ in range(5)] for i, c in enumerate(communicators)]
+
+    def reduce_all(communicator, mine):
+        for buffer in mine:
+            communicator.allreduce(buffer)
+
+    threads = [
+        threading.Thread(target=reduce_all, args=(c, mine))
+        for c, mine in zip(communicators, buffers, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for communicator in communicators:
+        communicator.close()
+    for i, communicator in enumerate(communicators):
+        for buffer in buffers[i]:
+            np.testing.assert_array_equal(buffer, sum_of_ramps(1000, communicator) * (i + 1))
+
+
+def test_a_closed_communicator_refuses(backend):
+    communicator = backend.collective()
+    communicator.close()
+    communicator.close()
+    for use in (
+        lambda: communicator.allreduce(np.ones(3)),
+        lambda: communicator.broadcast(np.ones(3)),
+        communicator.barrier,
+    ):
+        with pytest.raises(RuntimeError, match="closed"):
+            use()
+
+
+def read_only():
+    buffer = np.ones(4)
+    buffer.flags.writeable = False
+    return buffer
+
+
+REFUSED = [
+    pytest.param(lambda: np.ones(4, dtype=np.float16), TypeError, "float16; give float32", id="float16"),
+    pytest.param(lambda: np.ones(4, dtype=np.complex64), TypeError, "complex64", id="complex64"),
+    pytest.param(lambda: np.ones(4, dtype=">f8"), TypeError, ">f8", id="other byte order"),
+    pytest.param(lambda: [1.0, 2.0], TypeError, "list; give a NumPy array", id="list"),
+    pytest.param(lambda: np.ones(8)[::2], ValueError, "not C-contiguous", id="strided"),
+    pytest.param(lambda: np.ones((3, 4)).T, ValueError, "not C-contiguous", id="transposed"),
+    pytest.param(read_only, ValueError, "read-only", id="read-only"),
+    pytest.param(
+        lambda: np.frombuffer(bytearray(17), np.float64, offset=1), ValueError, "aligned", id="odd address"
+    ),
+]
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "broadcast"])
+@pytest.mark.parametrize(("make", "error", "text"), REFUSED)
+def test_what_cannot_be_reduced_is_refused(communicator, operation, make, error, text):
+    with pytest.raises(error, match=text):
+        getattr(communicator, operation)(make())
+
+
+def test_a_root_outside_is_refused(communicator):
+    for root in (-1, communicator.size):
+        with pytest.raises(ValueError, match="root"):
+            communicator.broadcast(np.ones(3), root=root)

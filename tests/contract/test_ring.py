@@ -1,0 +1,86 @@
+"""What the ring promises beyond the common contract, on however many ranks this was started."""
+
+import os
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def ring(world):
+    from dlscale.collectives.ring.engine import RingCollective
+
+    return RingCollective
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 4, 60, 1000, 2**30])
+@pytest.mark.parametrize("count", [1, 5, 1000])
+def test_any_segment_size_gives_the_same_bits(ring, world, count, segment_bytes):
+    mine = np.random.default_rng([5, world.Get_rank()]).standard_normal(count).astype(np.float32)
+    whole, cut = mine.copy(), mine.copy()
+    for buffer, limit in ((whole, ring(world)), (cut, ring(world, segment_bytes=segment_bytes))):
+        limit.allreduce(buffer)
+        limit.close()
+    np.testing.assert_array_equal(whole, cut)
+
+
+def test_many_segments_are_summed_once_each(ring, world):
+    communicator = ring(world, segment_bytes=256)
+    p = communicator.size
+    buffer = (np.arange(20_011) * p + communicator.rank).astype(np.float32)
+    communicator.allreduce(buffer)
+    communicator.close()
+    np.testing.assert_array_equal(buffer, (np.arange(20_011) * p**2 + p * (p - 1) // 2).astype(np.float32))
+
+
+def test_integer_sums_wrap(ring, world):
+    communicator = ring(world)
+    for dtype in (np.int32, np.int64):
+        buffer = np.full(9, np.iinfo(dtype).max, dtype=dtype)
+        communicator.allreduce(buffer)
+        expected = np.zeros(9, dtype=dtype)
+        for _ in range(communicator.size):
+            expected += np.iinfo(dtype).max
+        np.testing.assert_array_equal(buffer, expected)
+    communicator.close()
+
+
+def test_unequal_lengths_raise_instead_of_giving_wrong_sums(ring, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    communicator = ring(world)
+    buffer = np.ones(world.Get_size() * 10 * (world.Get_rank() + 1))
+    error = None
+    try:
+        communicator.allreduce(buffer)
+    except RuntimeError as caught:
+        error = str(caught)
+    world.Barrier()
+    # A message too short is found by the engine, one too long by MPI.
+    too_short = world.Get_rank() > 0
+    assert error is not None
+    assert ("MPI_Test" in error) != too_short or "were expected" in error
+    with pytest.raises(RuntimeError, match="earlier operation"):
+        communicator.allreduce(np.ones(3))
+    communicator.close()
+
+
+def test_crowded_means_more_ranks_than_cpus_of_the_node(ring, world):
+    communicator = ring(world)
+    crowded = communicator.crowded
+    communicator.close()
+    cpus = set().union(*world.allgather(os.sched_getaffinity(0)))
+    assert crowded == (world.Get_size() > len(cpus))
+
+
+def test_a_communicator_that_is_none_is_refused(ring):
+    from mpi4py import MPI
+
+    with pytest.raises(RuntimeError, match="MPI_COMM_NULL"):
+        ring(MPI.COMM_NULL)
+
+
+@pytest.mark.parametrize("segment_bytes", [0, 2**30 + 1])
+def test_a_segment_outside_the_limits_is_refused(ring, world, segment_bytes):
+    with pytest.raises(ValueError, match="segment_bytes"):
+        ring(world, segment_bytes=segment_bytes)

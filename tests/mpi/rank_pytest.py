@@ -1,0 +1,28 @@
+"""One rank of a contract run: pytest with its output and exit status in a file of the rank's own.
+
+python rank_pytest.py <folder> <arguments of pytest ...>
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+
+
+def main():
+    folder, *arguments = sys.argv[1:]
+    rank = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
+    with (Path(folder) / f"rank-{rank}.txt").open("w") as output:
+        for stream in (sys.stdout, sys.stderr):  # below Python too: a crash in C++ is heard
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
+    status = pytest.main(arguments)
+    (Path(folder) / f"rank-{rank}.status").write_text(f"{int(status)}")
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Starts tests/contract under mpiexec, on several numbers of ranks."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+LIMIT_SECONDS = 240
+TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
+
+
+def mpiexec():
+    """Command that starts ranks on this machine, more than there are cores if need be."""
+    beside = Path(sys.prefix) / "bin" / "mpiexec"
+    program = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip("no mpiexec in this environment or on PATH")
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    if "Open MPI" not in version and "open-mpi" not in version:
+        return [program]
+    return [program, "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+
+
+def stop(process):
+    """End mpiexec and its ranks: politely, so that it can take its ranks along, then by force."""
+    for blow, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(process.pid, blow)
+            process.wait(patience_seconds)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def run_contract(num_ranks, folder):
+    """Returns (exit status of mpiexec, or None if it was stopped; its own output)."""
+    command = [*mpiexec(), "-n", str(num_ranks)]
+    command += [sys.executable, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
+    command += ["tests/contract", "-p", "no:cacheprovider"]
+    # By a thread, because a signal is not heard inside MPI.
+    command += [f"--timeout={TEST_LIMIT_SECONDS}", "--timeout-method=thread"]
+    output = folder / "mpiexec.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=TOP,
+            env={**os.environ, "DLSCALE_UNDER_MPIEXEC": str(num_ranks)},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            if process.poll() is None:
+                stop(process)
+    return status, output.read_text()
+
+
+def story(folder, num_ranks):
+    """What the ranks that did not pass wrote, the end of it."""
+    parts = []
+    for rank in range(num_ranks):
+        status, text = (folder / f"rank-{rank}.{kind}" for kind in ("status", "txt"))
+        if not status.exists() or status.read_text() != "0":
+            outcome = f"exit status {status.read_text()}" if status.exists() else "did not end"
+            said = text.read_text()[-6000:] if text.exists() else "(nothing)"
+            parts.append(f"--- rank {rank} of {num_ranks}: {outcome}\n{said}")
+    return "\n".join(parts)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+def test_contract(num_ranks, tmp_path):
+    status, said = run_contract(num_ranks, tmp_path)
+    failures = story(tmp_path, num_ranks)
+    if status != 0 or failures:
+        ended = "was stopped" if status is None else f"ended with {status}"
+        pytest.fail(f"mpiexec {ended}\n{said[-2000:]}\n{failures}", pytrace=False)

@@ -1,0 +1,100 @@
+"""Whole studies as a user runs them: the installed command, real ranks, tiny network, resident data."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.record import Record
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+# Few and short windows: these studies are about what happens, not how fast.
+STUDY = """
+name = "tiny"
+title = "Tiny study"
+scaling_mode = "weak"
+workloads = ["hep_cnn"]
+frameworks = ["torch"]
+backends = ["none", "mpi", "gloo", "ring"]
+preset = "tiny"
+precision = "fp32"
+ranks = [1, 2]
+launches = 1
+budget = 1
+controls = ["synthetic", "loader"]
+[rules]
+warmup_steps = 10
+max_warmup_steps = 12
+min_windows = 3
+min_window_seconds = 0.01
+min_steps = 3
+"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A folder to run studies in."""
+
+    folder: Path
+
+    @property
+    def study(self) -> Path:
+        path = self.folder / "tiny.toml"
+        if not path.exists():
+            path.write_text(STUDY)
+        return path
+
+    def command(self, *options: str, study: Path | str | None = None) -> list[str]:
+        return [DLSCALE, "run", str(study or self.study), "--results", str(self.folder / "results"), *options]
+
+    def run(self, *options: str, study: Path | str | None = None, **environment: str):
+        return subprocess.run(
+            self.command(*options, study=study),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+            env={**os.environ, **environment},
+        )
+
+    @contextmanager
+    def start(self, *options: str, study: Path | str | None = None) -> Iterator[subprocess.Popen[str]]:
+        """A study that runs until it ends, or the test does."""
+        command = self.command(*options, study=study)
+        with (self.folder / "said.txt").open("a") as said:
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, text=True)
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text()
+
+    def record_files(self) -> list[Path]:
+        return sorted(self.folder.glob("results/*/*/records/*.json"))
+
+    def records(self) -> list[Record]:
+        return [Record.model_validate_json(path.read_text()) for path in self.record_files()]
+
+    def hellos(self) -> dict[int, int]:
+        """Process ids of the ranks of the launch that runs now, by rank; those that train already."""
+        found = {}
+        for path in self.folder.glob("results/*/*/spool/*/rank-*.jsonl"):
+            lines = [json.loads(line) for line in path.read_text().splitlines()[:-1]]
+            hello = [line for line in lines if line["event"] == "hello"]
+            if hello and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
+                found[hello[0]["rank"]] = hello[0]["pid"]
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)

@@ -1,0 +1,104 @@
+"""A study from the command to the figures, and again."""
+
+import json
+import math
+import subprocess
+from collections import Counter
+
+import pytest
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
+
+
+def test_a_study_from_command_to_figures(bench):
+    done = bench.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = bench.records()
+    assert all(record.good for record in records)
+    cells = Counter((r.case.cell.backend, r.case.cell.num_ranks, r.case.cell.control) for r in records)
+    expected = {(backend, n, "train"): 1 for backend in ("none", "mpi", "gloo", "ring") for n in (1, 2)}
+    expected |= {("none", n, control): 1 for control in ("synthetic", "loader") for n in (1, 2)}
+    assert cells == expected
+    for record in records:
+        check_record(record)
+    for name in ("throughput", "efficiency"):
+        for suffix in ("png", "pdf", "csv"):
+            assert list(bench.folder.glob(f"results/*/*/figures/*{name}.{suffix}"))
+    assert "samples/s" in done.stdout
+    assert not list(bench.folder.glob("results/*/*/spool/*"))
+
+    # The same command again has nothing left to do, and measures nothing twice.
+    again = bench.run()
+    assert again.returncode == 0
+    assert "0 to run" in again.stdout
+    assert len(bench.records()) == len(records)
+
+
+def check_record(record):
+    cell = record.case.cell
+    assert record.evidence == "measured"
+    assert [facts.rank for facts in record.ranks] == list(range(cell.num_ranks))
+    assert all(len(facts.affinity) == cell.cores_per_rank for facts in record.ranks)
+    assert all(facts.peak_rss_bytes > 50e6 for facts in record.ranks)
+    if cell.num_ranks == 2 and not record.oversubscribed:
+        assert not set(record.ranks[0].affinity) & set(record.ranks[1].affinity)
+    steady = [window for window in record.windows if window.phase == "steady"]
+    assert len(steady) >= 3
+    for window in record.windows:
+        assert len(window.seconds) == len(window.start_seconds) == cell.num_ranks
+        assert all(seconds > 0 for seconds in window.seconds)
+    if cell.control != "loader":
+        assert all(math.isfinite(loss) for loss in record.final_loss)
+        names = {gate.name for gate in record.gates}
+        assert names >= ({"gradient", "finite_loss"} if cell.backend == "none" else {"broadcast", "identity"})
+    if cell.backend == "none" and cell.control == "train":
+        assert all(len(window.step_seconds[0]) == window.num_steps for window in steady)
+    text = record.model_dump_json()
+    assert "/root" not in text
+    assert "/home" not in text
+
+
+def test_dry_run_shows_the_exact_commands_and_starts_nothing(bench):
+    done = bench.run("--dry-run", "--backends", "ring")
+    assert done.returncode == 0
+    commands = [line for line in done.stdout.splitlines() if "mpiexec" in line]
+    assert len(commands) == 2
+    assert all("-m dlscale.benchmarks.worker" in line for line in commands)
+    assert sorted(line.split(" -n ")[1].split()[0] for line in commands) == ["1", "2"]
+    assert not bench.record_files()
+    started = bench.run("--backends", "ring")
+    assert started.returncode == 0
+    assert {record.command.split(" -n ")[1].split()[0] for record in bench.records()} == {"1", "2"}
+
+
+def test_report_and_status_read_the_records_alone(bench):
+    assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
+    results = str(bench.folder / "results")
+    dlscale = bench.command()[0]
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [dlscale, *words, "--results", results], capture_output=True, text=True, check=False
+        )
+
+    report = ask("report", "--json")
+    assert report.returncode == 4, "one launch cannot carry an interval"
+    table = json.loads(report.stdout)
+    assert table["schema"] == 1
+    assert {row["control"] for row in table["rows"]} == {"train", "synthetic", "loader"}
+    status = ask("status", "--json")
+    assert status.returncode == 0
+    assert [(row["planned"], row["done"], row["failed"]) for row in json.loads(status.stdout)["rows"]] == [
+        (3, 3, 0)
+    ]
+    assert ask("report", "nothing-like-it").returncode == 1
+
+
+def test_more_ranks_than_cores_is_allowed_warned_and_recorded(bench):
+    import os
+
+    num_ranks = len(os.sched_getaffinity(0)) + 1
+    done = bench.run("--backends", "ring", "--ranks", f"1,{num_ranks}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"warning: {num_ranks} ranks share" in done.stdout
+    assert {r.case.cell.num_ranks: r.oversubscribed for r in bench.records()} == {1: False, num_ranks: True}

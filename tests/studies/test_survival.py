@@ -1,0 +1,163 @@
+"""What a study does when something dies, stops, or is in the way."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
+
+
+def wait_for(condition, *, seconds=90.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing after {seconds} s")
+
+
+def long_study(bench, backends='"ring"', **rules):
+    """A study on 2 ranks whose launches go on until somebody ends them."""
+    rules |= {"max_steps": 1_000_000, "min_steps": 200_000}
+    text = bench.study.read_text()
+    text = text.replace('"none", "mpi", "gloo", "ring"', backends).replace("ranks = [1, 2]", "ranks = [2]")
+    text = text.replace('controls = ["synthetic", "loader"]', "").replace("min_steps = 3", "")
+    path = bench.folder / "long.toml"
+    path.write_text(text + "".join(f"{name} = {value}\n" for name, value in rules.items()))
+    return path
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def two_ranks(bench):
+    return wait_for(lambda: found if len(found := bench.hellos()) == 2 else None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("backend", ["ring", "gloo"])
+def test_a_killed_rank_leaves_a_record_that_names_it_and_the_study_goes_on(bench, backend, rank):
+    with bench.start(study=long_study(bench, f'"{backend}", "none"')) as process:
+        for num_records in (1, 2):  # both launches are endless, and each of them loses a rank
+            pids = two_ranks(bench)
+            os.kill(pids[rank], signal.SIGKILL)
+            wait_for(lambda wanted=num_records: len(bench.record_files()) == wanted, seconds=30)
+        assert process.wait(timeout=60) == 2, bench.said()
+    records = bench.records()
+    assert {record.case.cell.backend for record in records} == {backend, "none"}
+    for record in records:
+        assert (record.failure.kind, record.failure.rank) == ("killed", rank)
+        assert [w for w in record.windows if w.phase == "steady"], "finished windows are kept"
+    assert all(wait_for(lambda pid=pid: gone(pid)) for pid in pids.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(bench, number):
+    study = long_study(bench)
+    with bench.start(study=study) as process:
+        pids = two_ranks(bench)
+        os.kill(process.pid, number)
+        process.wait(timeout=30)
+        assert all(wait_for(lambda pid=pid: gone(pid), seconds=20) for pid in pids.values())
+    with bench.start(study=study):  # SIGKILL leaves spools, which become records before anything else
+        wait_for(bench.record_files)
+        (record,) = bench.records()
+    assert record.failure.kind == "interrupted"
+    assert [window for window in record.windows if window.phase == "steady"]
+
+
+def test_a_continued_study_repeats_nothing(bench):
+    with bench.start() as process:
+        wait_for(lambda: len(bench.record_files()) >= 2)
+        os.kill(process.pid, signal.SIGKILL)
+    before = {path.name: path.read_bytes() for path in bench.record_files()}
+    done = bench.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = {path.name: path.read_bytes() for path in bench.record_files()}
+    assert {name: after[name] for name in before} == before
+    good = [record.case.id for record in bench.records() if record.good]
+    assert len(good) == len(set(good)) == 12
+
+
+def test_a_rank_that_stops_moving_ends_the_launch(bench):
+    with bench.start(study=long_study(bench, stall_seconds=3)) as process:
+        pids = two_ranks(bench)
+        os.kill(pids[1], signal.SIGSTOP)
+        assert process.wait(timeout=40) == 2, bench.said()
+    (record,) = bench.records()
+    assert (record.failure.kind, record.failure.rank) == ("hang", 1)
+    assert "rank 1 is stopped" in record.failure.message
+    assert all(wait_for(lambda pid=pid: gone(pid)) for pid in pids.values())
+
+
+def test_only_one_dlscale_measures_into_a_folder(bench):
+    study = long_study(bench)
+    with bench.start(study=study):
+        wait_for(bench.hellos)
+        second = bench.run(study=study)
+    assert second.returncode == 1
+    assert "another dlscale is measuring" in second.stderr
+
+
+def test_a_corrupt_record_is_told_before_anything_starts(bench):
+    assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
+    victim = bench.record_files()[0]
+    others = {path: path.read_bytes() for path in bench.record_files()[1:]}
+    victim.write_bytes(victim.read_bytes()[:500])
+    done = bench.run("--backends", "none", "--ranks", "1")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert victim.name in line
+    assert "delete it" in line
+    report = subprocess.run(
+        [bench.command()[0], "report", "--results", str(bench.folder / "results")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert report.returncode == 2
+    assert victim.name in " ".join(report.stdout.split())
+    victim.unlink()
+    assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
+    assert {path: path.read_bytes() for path in others} == others
+
+
+def small_disk(bench, size, command):
+    """Run `command` with a file system of `size` mounted on the results, in a mount namespace of its own."""
+    results = bench.folder / "results"
+    results.mkdir(exist_ok=True)
+    script = f'mount -t tmpfs -o size={size} tmpfs "{results}" && {command}'
+    return subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+@pytest.mark.requires("root")
+def test_a_full_disk(bench):
+    run = " ".join(bench.command("--backends", "none,ring", "--ranks", "1"))
+    done = small_disk(bench, "64k", f"{run}; status=$?; ls {bench.folder}/results/*/*/records; exit $status")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "No space left on device" in line
+    assert "--results" in line
+
+
+@pytest.mark.requires("root")
+def test_a_read_only_results_folder(bench):
+    run = " ".join(bench.command())
+    done = small_disk(bench, "1m", f'mount -o remount,ro "{bench.folder}/results" && {run}')
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "cannot be written: Read-only file system" in line
