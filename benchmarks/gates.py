@@ -90,19 +90,21 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
 def _worst_deviation(before: Weights, after: Weights, expected: Weights) -> float:
     """Largest |(before - after) - expected| over a tensor's largest expected value, over all tensors.
 
-    Subtracting the gradient from the weight rounds by half a unit in the last place of the weight, which no
-    backend can avoid: that much is not counted.
+    Subtracting the gradient from the weight rounds to the weight's last place, which no backend can avoid:
+    one unit in the last place of the tensor's largest weight is not counted.
     """
     worst = 0.0
     for old, new, gradient in zip(before, after, expected, strict=True):
-        change = old.astype(np.float64) - new.astype(np.float64)
-        rounding = np.spacing(np.maximum(np.abs(old), np.abs(new))).astype(np.float64)
-        error = float(np.max(np.abs(change - gradient) - rounding, initial=0.0))
+        error = old.astype(np.float64)
+        error -= new
+        error -= gradient
+        rounding = float(np.spacing(np.max(np.abs(old), initial=0)))
+        largest = float(np.max(np.abs(error), initial=0.0)) - rounding
         scale = float(np.max(np.abs(gradient), initial=0.0))
-        if not (math.isfinite(error) and math.isfinite(scale)):
+        if not (math.isfinite(largest) and math.isfinite(scale)):
             return math.inf
-        if error > 0:
-            worst = max(worst, error / scale if scale else math.inf)
+        if largest > 0:
+            worst = max(worst, largest / scale if scale else math.inf)
     return worst
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import resource
@@ -100,6 +101,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     spool.write("phase", name="gates", seconds=time.perf_counter() - begin)
     if not all(gate.passed for gate in passed):
         return 3
+    gc.enable()
     end = process_start + orders.seconds
     all_passed = True
     for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):

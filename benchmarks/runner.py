@@ -79,7 +79,7 @@ class Campaign:
                 cases=list(launch.cases),
                 rules=self.plan.study.rules,
                 launched_at=time.time(),
-                seconds=self.plan.launch_seconds * len(launch.cases),
+                seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
                 seed=self.plan.study.seed,
             ),

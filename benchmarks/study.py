@@ -24,6 +24,9 @@ from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
 
+START_SECONDS = 2.4  # of a launch until its first window: imports, connection, gates
+WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
+
 
 class Study(Frozen):
     """A question: which cells are compared, how often each is launched, and how long that may take."""
@@ -86,9 +89,16 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def launch_seconds(self) -> float:
-        """Wall time that the budget gives to each case of a launch, start-up included."""
-        return self.study.budget / max(1, sum(len(launch.cases) for launch in self.launches))
+    def case_seconds(self) -> float:
+        """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
+        num_cases = sum(len(launch.cases) for launch in self.launches)
+        rules = self.study.rules
+        least = rules.min_windows * rules.min_window_seconds * WARM_UP_SHARE
+        return max(least, (self.study.budget - START_SECONDS * len(self.launches)) / max(1, num_cases))
+
+    def seconds(self, launches: Sequence[Launch]) -> float:
+        """Estimated wall time of some launches."""
+        return sum(START_SECONDS + self.case_seconds * len(launch.cases) for launch in launches)
 
 
 def load_study(name: str, **changes: Any) -> Study:

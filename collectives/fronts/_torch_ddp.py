@@ -13,7 +13,7 @@ from dlscale.collectives.fronts._torch import Setting
 class DdpExchange:
     """Averages an objective's gradients in DistributedDataParallel's buckets (`Exchange`).
 
-    Gradients are views into the buckets, which saves a copy. Buffers stay local, as over every backend.
+    Gradients are views into the buckets, which saves a copy. Buffers stay local while training, as over every backend.
     """
 
     def __init__(self, objective: Any, *, bucket_cap_mb: int) -> None:
@@ -23,7 +23,7 @@ class DdpExchange:
         ignore(objective.loss, others)  # type: ignore[no-untyped-call]
         self.loss: nn.Module = DistributedDataParallel(
             objective.loss,
-            broadcast_buffers=False,
+            forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,
         )
@@ -42,7 +42,7 @@ class DdpExchange:
         return {
             "bucket_cap_mb": self._bucket_cap_mb,
             "gradient_as_bucket_view": True,
-            "broadcast_buffers": False,
+            "forward_sync_buffers": False,
             "overlap": True,
         }
 

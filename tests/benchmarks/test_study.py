@@ -47,8 +47,8 @@ def test_a_block_holds_every_cell_once_in_an_order_of_its_own():
 
 def test_weak_scaling_keeps_the_work_per_rank():
     found = [c for c in cells(plan(ranks=[1, 2, 4], num_cores=4)) if c.control != "whole_machine"]
-    assert {c.local_batch for c in found} == {4}
-    assert {(c.num_ranks, c.global_batch) for c in found} == {(1, 4), (2, 8), (4, 16)}
+    assert {c.local_batch for c in found} == {2}
+    assert {(c.num_ranks, c.global_batch) for c in found} == {(1, 2), (2, 4), (4, 8)}
 
 
 def test_strong_scaling_keeps_the_work_in_total():
@@ -64,7 +64,7 @@ def test_resources_per_rank_are_a_constant_of_the_study():
 
 def test_the_whole_machine_is_a_reference_of_its_own():
     found = [c for c in cells(plan(num_cores=2)) if c.control == "whole_machine"]
-    assert len(found) == 2
+    assert len(found) == 1
     assert {(c.backend, c.num_ranks, c.cores_per_rank) for c in found} == {("none", 1, 2)}
     assert not [c for c in cells(plan(num_cores=1)) if c.control == "whole_machine"]
 
