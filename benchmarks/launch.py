@@ -159,15 +159,7 @@ class _CaseRun:
             trainer.close()
 
     def _emit(self, window: Measured) -> None:
-        self._spool.write(
-            "window",
-            case=self._index,
-            phase=window.phase,
-            num_steps=window.num_steps,
-            start=window.start,
-            seconds=window.seconds,
-            step_seconds=window.step_seconds,
-        )
+        self._spool.window(self._index, window)
 
 
 def _prepare_framework(cell: Cell) -> None:

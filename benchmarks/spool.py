@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the worker needs the spool before anything heavy
+    from dlscale.benchmarks.measure import Measured
 
 Event = dict[str, Any]
 
@@ -29,6 +32,10 @@ class SpoolWriter:
         """One event; values must be JSON's."""
         self._file.write(json.dumps({"event": event, **values}) + "\n")
         self._file.flush()
+
+    def window(self, case: int, window: Measured) -> None:
+        """A finished window of the launch's case number `case`."""
+        self.write("window", case=case, **asdict(window))
 
 
 @dataclass(slots=True)

@@ -101,5 +101,11 @@ def origin(rows: Sequence[Row], provenance: Provenance) -> str:
     fingerprints = sorted({row.fingerprint[:12] for row in rows if row.fingerprint})
     return (
         f"Study {', '.join(provenance.studies)}; fingerprint {', '.join(fingerprints)}; "
-        f"commit {', '.join(commit[:12] for commit in provenance.commits)}; data {provenance.data_hash[:12]}."
+        f"commit {', '.join(_short(commit) for commit in provenance.commits)}; data {provenance.data_hash[:12]}."
     )
+
+
+def _short(commit: str) -> str:
+    """The first 12 digits, and whether the checkout was changed."""
+    digits, mark, _ = commit.partition("+")
+    return digits[:12] + (mark and "+dirty")

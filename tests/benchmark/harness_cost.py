@@ -1,0 +1,59 @@
+"""What the timed loop costs by itself: windows of a trainer that does nothing, with the real control and spool.
+
+    python tests/benchmark/harness_cost.py        prints microseconds per step and per window
+
+The loop runs as in a launch: one rank, mpi4py's barrier, one line of JSON per window into a file. Allowed are 20 us
+per step and 100 us per window.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from mpi4py import MPI
+
+from dlscale.benchmarks.launch import MpiControl
+from dlscale.benchmarks.measure import time_window
+from dlscale.benchmarks.spool import SpoolWriter
+
+NUM_WINDOWS = 2000
+ALLOWED_STEP_MICROSECONDS, ALLOWED_WINDOW_MICROSECONDS = 20.0, 100.0
+
+
+class Nothing:
+    def step(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+def window_microseconds(num_steps: int, *, stamp_steps: bool) -> float:
+    """Median time of a whole window, emission included."""
+    control = MpiControl(MPI.COMM_WORLD.Dup())
+    with tempfile.TemporaryDirectory() as folder:
+        spool = SpoolWriter(Path(folder), 0)
+        seconds = []
+        for _ in range(NUM_WINDOWS):
+            begin = time.perf_counter()
+            window = time_window(
+                Nothing(), control, phase="steady", num_steps=num_steps, stamp_steps=stamp_steps
+            )
+            spool.window(0, window)
+            seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds) * 1e6
+
+
+def main() -> int:
+    failed = False
+    for stamp_steps in (False, True):
+        one, many = (window_microseconds(n, stamp_steps=stamp_steps) for n in (1, 101))
+        step = (many - one) / 100
+        failed |= step > ALLOWED_STEP_MICROSECONDS or one > ALLOWED_WINDOW_MICROSECONDS
+        what = "with host stamps" if stamp_steps else "without host stamps"
+        print(f"{what}: {step:.2f} us per step, {one:.1f} us per window of one step")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Users' mistakes: one line that says what was asked, what was found and what to do, and exit status 1."""
+
+import stat
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.cli import main
+
+LOCAL = """
+name = "mine"
+title = "mine"
+scheduler = "none"
+launcher = "mpiexec"
+cores_per_node = 2
+num_nodes = 1
+[environments.here]
+prefix = "{prefix}"
+mpi = "{mpi}"
+setup = "make .venv"
+"""
+
+
+@pytest.fixture
+def told(capsys, tmp_path):
+    """Run the command line and give back (exit status, what it said on stderr)."""
+
+    def run(*words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as caught:
+            main([*words, *(["--results", str(tmp_path / "results")] if words[0] in ("run", "plan") else [])])
+        return int(caught.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+def mistake(told, *words: str) -> str:
+    status, text = told(*words)
+    assert status == 1, text
+    assert len(text.splitlines()) == 1, text
+    assert text.startswith("dlscale: ")
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("fly", ["no verb 'fly'", "run, status"]),
+        ("run", ["missing argument 'STUDY'"]),
+        ("run weak-scaling --colour red", ["--colour"]),
+        ("run weak-scalign", ["'weak-scalign'", "strong-scaling, weak-scaling"]),
+        ("run weak-scaling --system cory", ["no system 'cory'", "local"]),
+        ("run weak-scaling --system none.toml", ["no file none.toml", "local"]),
+        ("run weak-scaling --environment .venv-2", ["'.venv-2'", ".venv, .venv-openmpi, current"]),
+        ("run weak-scaling --workloads hepcnn", ["'hepcnn'", "hep_cnn"]),
+        ("run weak-scaling --frameworks caffe", ["'caffe'", "torch"]),
+        ("run weak-scaling --backends nccl", ["'nccl'", "none, mpi, gloo, ring"]),
+        ("run weak-scaling --preset big", ["'big'", "paper, small, tiny"]),
+        ("run weak-scaling --precision fp8", ["'fp8'", "fp32"]),
+        ("run weak-scaling --ranks none", ["'none'", "1:512:x2"]),
+        ("run weak-scaling --budget soon", ["'soon'", "4min"]),
+        ("run weak-scaling --launches 0", ["launches", "greater than 0"]),
+        ("run weak-scaling --warmup-steps 9000", ["9000", "max_steps = 5000", "shorten the warm-up"]),
+        ("run weak-scaling --max-steps 20", ["max_steps", "20"]),
+        ("run strong-scaling --ranks 1,3", ["global batch 8", "3 ranks", "1, 2, 4, 8"]),
+        ("run weak-scaling --preset paper", ["(3, 224, 224)", "dlscale data hep-cnn"]),
+        ("run weak-scaling --data nothing.h5", ["nothing.h5", "no file"]),
+        ("run weak-scaling --nodes 2", ["--nodes 2", "1 node"]),
+        ("run weak-scaling --account m1", ["--account", "no scheduler"]),
+        ("run time-to-solution", ["not there yet"]),
+        ("predict", ["not there yet"]),
+        ("report --results /nowhere", ["no study in /nowhere", "dlscale run"]),
+        ("system show cori", ["no system 'cori'", "local"]),
+        ("doctor --require rung", ["'rung'", "ring"]),
+    ],
+)
+def test_mistakes(told, words, expected):
+    text = mistake(told, *words.split())
+    for part in expected:
+        assert part.lower() in text.lower()
+
+
+def test_no_words_give_the_help(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 1
+    assert "Examples" in capsys.readouterr().out
+
+
+def events(path: Path, **changes: object) -> Path:
+    columns = {
+        "data": np.zeros((8, 3, 64, 64), dtype=np.float32),
+        "label": np.arange(8) % 2,
+        "weight": np.ones(8),
+        "normweight": np.ones(8),
+        "psr": np.zeros(8),
+    } | changes
+    with h5py.File(path, "w") as file:
+        for name, column in columns.items():
+            if column is not None:
+                file[name] = column
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data": np.zeros((8, 3, 32, 32), dtype=np.float32)}, ["(8, 3, 32, 32)", "(N, 3, 64, 64)"]),
+        ({"data": None}, ["'data'"]),
+        ({"label": np.arange(5)}, ["label"]),
+        ({"label": np.arange(8)}, ["label"]),
+    ],
+)
+def test_an_event_file_that_does_not_fit(told, tmp_path, changes, expected):
+    path = events(tmp_path / "events.h5", **changes)
+    text = mistake(told, "run", "weak-scaling", "--data", str(path))
+    for part in ["events.h5", *expected]:
+        assert part in text
+
+
+def test_a_truncated_event_file(told, tmp_path):
+    path = events(tmp_path / "events.h5")
+    path.write_bytes(path.read_bytes()[:-2000])
+    assert "events.h5" in mistake(told, "run", "weak-scaling", "--data", str(path))
+
+
+def test_a_broken_system_file(told, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("title = 'mine'\nname = \n")
+    text = mistake(told, "run", "weak-scaling", "--system", str(path))
+    assert str(path) in text
+    assert "line 2" in text
+    path.write_text(LOCAL.format(prefix="x", mpi="lam"))
+    assert "environments.here.mpi" in mistake(told, "run", "weak-scaling", "--system", str(path))
+
+
+def test_an_environment_that_is_not_set_up(told, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(LOCAL.format(prefix=tmp_path / "none", mpi="mpich"))
+    text = mistake(told, "run", "weak-scaling", "--system", str(path))
+    assert "no Python" in text
+    assert "make .venv" in text
+
+
+def fake_mpiexec(tmp_path: Path, says: str) -> Path:
+    path = tmp_path / "mpiexec"
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ("mpiexec (Open MPI) 5.0.11", ["mpiexec is of openmpi", "mpi4py uses mpich"]),
+        ("Some Launcher 1.0", ["does not know", "Some Launcher"]),
+    ],
+)
+def test_the_mpiexec_of_another_mpi(told, tmp_path, says, expected):
+    from mpi4py import MPI
+
+    if MPI.get_vendor()[0] != "MPICH":
+        expected, says = ["mpiexec is of mpich", "mpi4py uses openmpi"], "HYDRA build details"
+    path = tmp_path / "mine.toml"
+    text = LOCAL.format(prefix=sys.prefix, mpi="detect")
+    path.write_text(text + f'mpiexec = "{fake_mpiexec(tmp_path, says)}"\n')
+    said = mistake(told, "run", "weak-scaling", "--system", str(path))
+    for part in expected:
+        assert part in said

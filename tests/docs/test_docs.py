@@ -1,0 +1,67 @@
+"""What the documents name exists, and what exists is named."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks import definition
+from dlscale.benchmarks.cli import VERBS
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.models import NAMES as WORKLOADS
+
+TOP = Path(__file__).parents[2]
+README = (TOP / "README.md").read_text()
+ARCHITECTURE = (TOP / "docs" / "architecture.md").read_text()
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+
+
+def section(title: str) -> str:
+    return ARCHITECTURE.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("title", "names"),
+    [("Backends", BACKENDS), ("Workloads", WORKLOADS), ("Systems", definition.names("systems"))],
+)
+def test_every_name_has_a_row_and_every_row_a_name(title, names):
+    rows = re.findall(r"^\| `([a-z_-]+)` \|", section(title), re.MULTILINE)
+    assert sorted(rows) == sorted(names)
+
+
+def test_the_readme_names_everything():
+    for name in (*BACKENDS, *WORKLOADS, *definition.names("systems"), *definition.names("studies")):
+        assert f"`{name}`" in README
+    for verb in set(VERBS) - {"predict"}:
+        assert f"dlscale {verb}" in README
+
+
+def test_links_lead_somewhere():
+    for page in [TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_make_targets_of_the_readme_exist():
+    makefile = (TOP / "Makefile").read_text()
+    for target in re.findall(r"^\| `make ([a-z-]+)` \|", README, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "predict"])
+def test_help_has_an_example(verb):
+    said = subprocess.run([DLSCALE, verb, "--help"], capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"Examples?:.*dlscale {verb}", said, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "line", [x for x in README.splitlines() if x.startswith("dlscale run") and ".h5" not in x]
+)
+@pytest.mark.requires("mpiexec", "ring")
+def test_commands_of_the_readme_can_be_planned(line, tmp_path):
+    words = shlex.split(line, comments=True)[1:]
+    command = [DLSCALE, *words, *([] if "--dry-run" in words else ["--dry-run"]), "--results", str(tmp_path)]
+    assert "mpiexec" in subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP).stdout

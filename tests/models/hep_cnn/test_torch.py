@@ -1,0 +1,120 @@
+"""The network against its published facts, and that it learns from the events that ship."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from dlscale.models import load_workload
+from dlscale.models.hep_cnn import NETWORKS
+from dlscale.models.hep_cnn._torch import HepCnn
+from dlscale.models.hep_cnn.dropout import draw_masks, mask_shapes
+from dlscale.models.workload import Input, Shard
+
+WORKLOAD = load_workload("hep_cnn")
+
+
+def replica(preset="tiny", *, source=None, local_batch=4, seed=1, gate=False, shard=None):
+    factory = WORKLOAD.factory(
+        framework="torch", preset=preset, local_batch=local_batch, precision="fp32", source=source or Input()
+    )
+    return factory(shard=shard or Shard(), seed=seed, gate=gate)
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_parameters_are_those_published(name):
+    preset = WORKLOAD.preset(name)
+    network = HepCnn(NETWORKS[name], input_shape=preset.input_shape)
+    assert sum(p.numel() for p in network.parameters()) == preset.num_parameters
+
+
+def test_the_published_numbers_themselves():
+    # hep_cnn_benchmark's networks: 594,178 (224x224x3) and 4,494,594 (64x64x3)
+    assert WORKLOAD.preset("paper").num_parameters == 594_178
+    assert WORKLOAD.preset("small").num_parameters == 4_494_594
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_flops_are_counted(name):
+    preset = WORKLOAD.preset(name)
+    network = HepCnn(NETWORKS[name], input_shape=preset.input_shape)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(torch.zeros(1, *preset.input_shape), [])
+    assert counter.get_total_flops() == preset.forward_flops_per_sample
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_masks_fit_the_layers(name):
+    channels, height, width = WORKLOAD.preset(name).input_shape
+    shapes = mask_shapes(NETWORKS[name], height=height, width=width)
+    masks = draw_masks(np.random.default_rng(1), shapes, 2)
+    assert [mask.shape for mask in masks] == [(2, *shape) for shape in shapes]
+    kept = np.concatenate([mask.reshape(-1) for mask in masks])
+    assert set(np.unique(kept)) == {0, 1}
+    assert kept.mean() == pytest.approx(0.5, abs=4 / np.sqrt(kept.size))
+    network = HepCnn(NETWORKS[name], input_shape=(channels, height, width))
+    tensors = [torch.from_numpy(mask) for mask in masks]
+    tensors = [mask.permute(0, 3, 1, 2) if mask.dim() == 4 else mask for mask in tensors]
+    with torch.no_grad():
+        images = torch.rand(2, channels, height, width)
+        assert not torch.equal(network(images, tensors), network(images, []))
+
+
+def test_dropout_keeps_the_mean():
+    values = torch.ones(1, 8)
+    from dlscale.models.hep_cnn._torch import _drop
+
+    kept = _drop(values, iter([torch.tensor([[0, 1, 0, 1, 1, 1, 0, 0]], dtype=torch.uint8)]))
+    assert kept.mean() == 1.0
+    assert sorted(kept.unique().tolist()) == [0.0, 2.0]
+
+
+def test_the_loss_falls_on_real_events():
+    trained = replica(source=WORKLOAD.input("tiny"), local_batch=32)
+    (objective,) = trained.objectives
+    losses = []
+    for _ in range(400):
+        objective.optimizer.zero_grad()
+        loss = objective.loss(*trained.next_batch())
+        loss.backward()
+        objective.optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-20:]) < 0.8 * np.mean(losses[:20])
+
+
+def test_the_loss_falls_on_resident_tensors():
+    trained = replica(local_batch=8)
+    (objective,) = trained.objectives
+    losses = []
+    for _ in range(150):
+        objective.optimizer.zero_grad()
+        loss = objective.loss(*trained.next_batch())
+        loss.backward()
+        objective.optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:20])
+
+
+def test_weights_go_out_and_in():
+    first, second = replica(seed=1), replica(seed=2)
+    assert not all(np.array_equal(a, b) for a, b in zip(first.weights(), second.weights(), strict=True))
+    second.load(first.weights())
+    for a, b in zip(first.weights(), second.weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gate_replicas_repeat_themselves():
+    one, other = (
+        replica(gate=True, source=WORKLOAD.input("tiny")),
+        replica(gate=True, source=WORKLOAD.input("tiny")),
+    )
+    for a, b in zip(one.gradients(), other.gradients(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(one.gradients(), other.gradients(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_shards_see_other_events():
+    source = WORKLOAD.input("tiny")
+    first, second = (replica(source=source, shard=Shard(index=i, count=2)).next_batch()[0] for i in (0, 1))
+    assert not torch.equal(first, second)
