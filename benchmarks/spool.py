@@ -33,6 +33,10 @@ class SpoolWriter:
         self._file.write(json.dumps({"event": event, **values}) + "\n")
         self._file.flush()
 
+    def close(self) -> None:
+        """Nothing more to tell."""
+        self._file.close()
+
     def window(self, case: int, window: Measured) -> None:
         """A finished window of the launch's case number `case`."""
         self.write("window", case=case, **asdict(window))

@@ -21,7 +21,7 @@ from shutil import rmtree
 from dlscale.benchmarks.assemble import Circumstances, assemble
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.launch import Orders
-from dlscale.benchmarks.launchers import who_died
+from dlscale.benchmarks.launchers import Death, who_died
 from dlscale.benchmarks.record import Failure, Record
 from dlscale.benchmarks.spool import ORDERS_FILE, RankSpool, last_news, read_spools
 from dlscale.benchmarks.store import Store
@@ -152,14 +152,11 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
     output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
     spools = read_spools(job.spool, job.orders.cases[0].cell.num_ranks)
     errors = sorted((error for spool in spools for error in _errors(spool)), key=lambda found: found[0])
+    if (death := who_died(output)) and (failure := _death(death, spools)):
+        return failure
     if errors:
         _, rank, message = errors[0]
         return Failure(kind="error", rank=rank, message=redact(message))
-    if death := who_died(output):
-        by_pid = (spool.rank for spool in spools if spool.hello.get("pid") == death.pid)
-        dead = death.rank if death.rank is not None else next(by_pid, None)
-        name = f"rank {dead}" if dead is not None else f"the process with id {death.pid}"
-        return Failure(kind="killed", rank=dead, message=f"{name} died ({death.how}); {_progress(spools)}")
     if process.returncode not in (0, 3):  # 3: a gate failed
         return Failure(
             kind="error",
@@ -167,6 +164,19 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
             message=f"mpiexec ended with exit status {process.returncode}; {_progress(spools)}",
         )
     return None
+
+
+def _death(death: Death, spools: Sequence[RankSpool]) -> Failure | None:
+    """The failure of a rank that died without a word; None if it had said why itself.
+
+    Such a death comes before the errors of other ranks, which may be its echo.
+    """
+    by_pid = (spool.rank for spool in spools if spool.hello.get("pid") == death.pid)
+    rank = death.rank if death.rank is not None else next(by_pid, None)
+    if rank is not None and _errors(spools[rank]):
+        return None
+    name = f"rank {rank}" if rank is not None else f"the process with id {death.pid}"
+    return Failure(kind="killed", rank=rank, message=f"{name} died ({death.how}); {_progress(spools)}")
 
 
 def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:

@@ -25,6 +25,8 @@ from typing import Any, NoReturn  # noqa: E402
 from dlscale.benchmarks import affinity  # noqa: E402 - light: nothing below may start a thread before binding
 from dlscale.benchmarks.spool import ORDERS_FILE, SpoolWriter  # noqa: E402
 
+ABORT_DELAY_SECONDS = 1.0
+
 
 def main() -> NoReturn:
     """Run the orders in the folder named on the command line; the exit status is 0 if every gate passed."""
@@ -44,7 +46,10 @@ def main() -> NoReturn:
         MPI.Finalize()
     except BaseException as error:
         _report(spool, error)
-        # The other ranks may wait for this one inside a collective: only an abort ends them all.
+        # This may only be the echo of another rank's death (a connection that was closed). The launcher ends
+        # everybody when it sees a death, and then names the one that died; an abort now would hide it.
+        time.sleep(ABORT_DELAY_SECONDS)
+        # Otherwise the other ranks may wait for this one inside a collective: only an abort ends them all.
         MPI.COMM_WORLD.Abort(1)
         raise
     # All is written. Taking a framework's interpreter down would cost every launch another 0.6 s.

@@ -55,6 +55,10 @@ class Collective(Protocol):
         """Return only after every rank has called."""
         ...
 
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """What it decided by itself, for the record."""
+        ...
+
     def close(self) -> None:
         """Free the communicator; using it afterwards raises RuntimeError. A second close does nothing."""
         ...

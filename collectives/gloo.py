@@ -122,6 +122,10 @@ class GlooCollective:
         """Wait for all ranks."""
         self._call("all_reduce", np.zeros(1, dtype=np.float32))
 
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """Nothing: the algorithm is Gloo's own choice."""
+        return {}
+
     def close(self) -> None:
         """Destroy the process group."""
         import torch.distributed as dist

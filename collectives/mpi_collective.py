@@ -42,6 +42,10 @@ class MpiCollective:
         """Wait for all ranks."""
         self._open().Barrier()
 
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """Nothing: the algorithm is the MPI's own choice."""
+        return {}
+
     def close(self) -> None:
         """Free the communicator, unless MPI was finalised, which has freed everything."""
         if self._communicator is not None and not MPI.Is_finalized():

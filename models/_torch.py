@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,3 @@ class TorchReplica:
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     """A C-contiguous copy on the host, whatever the tensor's memory format."""
     return tensor.detach().cpu().contiguous().numpy().copy()
-
-
-def forever(make: Callable[[], Batch]) -> Iterator[Batch]:
-    """An endless iterator over what `make` returns."""
-    while True:
-        yield make()

@@ -103,9 +103,9 @@ class BucketExchange:
             self._sender.wait()
 
     def settings(self) -> dict[str, Setting]:
-        """Bucket sizes and whether the exchange overlaps with backpropagation."""
+        """Bucket sizes, whether the exchange overlaps with backpropagation, and the collective's own."""
         sizes = ",".join(str(bucket.array.nbytes) for bucket in self._buckets)
-        return {"bucket_bytes": sizes, "overlap": self.overlap}
+        return {"bucket_bytes": sizes, "overlap": self.overlap, **self._collective.settings()}
 
     def close(self) -> None:
         """Remove the hooks and end the thread."""

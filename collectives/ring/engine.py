@@ -37,13 +37,13 @@ class RingCollective:
 
     def __init__(self, control: MPI.Intracomm, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._engine = _engine.Engine(control.py2f(), segment_bytes)
+        self._segment_bytes = segment_bytes
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size
 
-    @property
-    def crowded(self) -> bool:
-        """Ranks outnumber CPUs on this node, so waiting gives the CPU away at once."""
-        return self._engine.crowded
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """The largest message, and whether ranks outnumber CPUs, so that waiting gives the CPU away at once."""
+        return {"segment_bytes": self._segment_bytes, "crowded": self._engine.crowded}
 
     def allreduce(self, buffer: NDArray[Any]) -> None:
         """Sum over ranks, in place."""

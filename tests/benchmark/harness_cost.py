@@ -41,6 +41,7 @@ def window_microseconds(num_steps: int, *, stamp_steps: bool) -> float:
             )
             spool.window(0, window)
             seconds.append(time.perf_counter() - begin)
+        spool.close()
     return statistics.median(seconds) * 1e6
 
 

@@ -67,7 +67,7 @@ def test_unequal_lengths_raise_instead_of_giving_wrong_sums(ring, world):
 
 def test_crowded_means_more_ranks_than_cpus_of_the_node(ring, world):
     communicator = ring(world)
-    crowded = communicator.crowded
+    crowded = communicator.settings()["crowded"]
     communicator.close()
     cpus = set().union(*world.allgather(os.sched_getaffinity(0)))
     assert crowded == (world.Get_size() > len(cpus))

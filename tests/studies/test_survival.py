@@ -5,6 +5,8 @@ import signal
 import subprocess
 import time
 
+import h5py
+import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
@@ -128,6 +130,28 @@ def test_a_corrupt_record_is_told_before_anything_starts(bench):
     victim.unlink()
     assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
     assert {path: path.read_bytes() for path in others} == others
+
+
+def test_an_error_on_a_rank_is_told_with_its_words(bench):
+    """An event whose stored bytes are damaged is only found when its turn comes, in the middle of a launch."""
+    path = bench.folder / "events.h5"
+    with h5py.File(path, "w") as file:
+        images = np.random.default_rng(1).random((200, 3, 64, 64), dtype=np.float32)
+        data = file.create_dataset("data", data=images, chunks=(1, 3, 64, 64), compression="gzip")
+        file["label"] = np.arange(200) % 2
+        places = [data.id.get_chunk_info(index) for index in range(20, 180)]
+    with path.open("r+b") as file:
+        for place in places:
+            file.seek(place.byte_offset + 100)
+            file.write(b"damaged" * 10)
+    done = bench.run("--data", str(path), "--backends", "ring", "--ranks", "2")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (record,) = bench.records()
+    assert record.failure.kind == "error"
+    assert record.failure.rank in (0, 1)
+    assert "events.h5" in record.failure.message
+    assert "\n" not in record.failure.message
+    assert record.failure.message in " ".join(done.stdout.split())
 
 
 def small_disk(bench, size, command):

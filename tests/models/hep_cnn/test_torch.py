@@ -69,29 +69,25 @@ def test_dropout_keeps_the_mean():
     assert sorted(kept.unique().tolist()) == [0.0, 2.0]
 
 
-def test_the_loss_falls_on_real_events():
-    trained = replica(source=WORKLOAD.input("tiny"), local_batch=32)
+def losses_of(trained, num_steps):
     (objective,) = trained.objectives
     losses = []
-    for _ in range(400):
+    for _ in range(num_steps):
         objective.optimizer.zero_grad()
         loss = objective.loss(*trained.next_batch())
         loss.backward()
         objective.optimizer.step()
         losses.append(loss.item())
+    return losses
+
+
+def test_the_loss_falls_on_real_events():
+    losses = losses_of(replica(source=WORKLOAD.input("tiny"), local_batch=32), 400)
     assert np.mean(losses[-20:]) < 0.8 * np.mean(losses[:20])
 
 
 def test_the_loss_falls_on_resident_tensors():
-    trained = replica(local_batch=8)
-    (objective,) = trained.objectives
-    losses = []
-    for _ in range(150):
-        objective.optimizer.zero_grad()
-        loss = objective.loss(*trained.next_batch())
-        loss.backward()
-        objective.optimizer.step()
-        losses.append(loss.item())
+    losses = losses_of(replica(local_batch=8), 150)
     assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:20])
 
 
