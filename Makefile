@@ -71,16 +71,20 @@ benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 $(ENVIRONMENTS): %: %/.installed
 
 # pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else.
+INSTALL = PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check
+
 %/.installed: pyproject.toml constraints.txt $(NATIVE)
-	@echo "setting up $* (once; about two minutes)"
-	$(PYTHON) -m venv $*
-	PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check '$(MPI_OF_$*)'
-	PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check \
-	  -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),dev]'
+	@echo "setting up $*, once: 1/3 an environment of $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $*
+	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
+	@$(INSTALL) '$(MPI_OF_$*)'
+	@echo "setting up $*: 3/3 PyTorch, the other libraries and the native ring (a minute or two)"
+	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),dev]'
 	@touch $@
 
-.venv/.science: .venv/.installed
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check pythia8mc
+%/.science: %/.installed
+	@echo "adding PYTHIA 8 to .venv"
+	@$(INSTALL) pythia8mc
 	@touch $@
 
 # Type checkers and the import linter follow no import hooks: they see the four folders through links.
