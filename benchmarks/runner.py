@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,18 +122,17 @@ def prepare(
     )
 
 
-def run(campaign: Campaign, *, report: Callable[[Launch, list[Record]], None]) -> Iterator[Launch]:
-    """Run what is left of a campaign, yielding each launch before it starts.
+@contextmanager
+def opened(campaign: Campaign) -> Iterator[list[Launch]]:
+    """The campaign's folder is ours alone, what a killed dlscale left there is recorded; gives what is to run.
 
-    Raises UsageError if the folder cannot be used or holds corrupt records; finished cases are never lost.
+    Raises UsageError if the folder cannot be used, another dlscale holds it, or it has corrupt records.
     """
     store = campaign.store
     store.open(describe(campaign))
     with store.lock():
         supervisor.collect_leftovers(store)
-        for launch in campaign.todo(store.load()):
-            yield launch
-            report(launch, supervisor.run_job(campaign.job(launch), store))
+        yield campaign.todo(store.load())
 
 
 def describe(campaign: Campaign) -> dict[str, object]:

@@ -14,10 +14,9 @@ from dlscale.benchmarks import definition
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.commands.options import Counts, Words, results_option
 from dlscale.benchmarks.commands.progress import Display
-from dlscale.benchmarks.record import Record
-from dlscale.benchmarks.runner import Campaign, prepare
-from dlscale.benchmarks.runner import run as run_campaign
-from dlscale.benchmarks.study import load_study
+from dlscale.benchmarks.runner import Campaign, opened, prepare
+from dlscale.benchmarks.study import Launch, load_study
+from dlscale.benchmarks.supervisor import run_job
 from dlscale.benchmarks.system import System, load_system
 from dlscale.benchmarks.units import format_seconds
 from dlscale.models.errors import UsageError
@@ -72,7 +71,7 @@ def plan(study: str, **options: Any) -> int:
     Example: dlscale plan strong-scaling --ranks 1,2
     """  # noqa: D301
     campaign = _prepare(study, **options)
-    _print_plan(campaign, campaign.store.load())
+    _print_plan(campaign, campaign.todo(campaign.store.load()))
     _print_commands(campaign)
     return 0
 
@@ -93,14 +92,15 @@ def run(study: str, dry_run: bool, **options: Any) -> int:
       dlscale run weak-scaling --dry-run
     """  # noqa: D301
     campaign = _prepare(study, **options)
-    records = campaign.store.load()
-    _print_plan(campaign, records)
     if dry_run:
+        _print_plan(campaign, campaign.todo(campaign.store.load()))
         _print_commands(campaign)
         return 0
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _run(campaign, records)
+    with opened(campaign) as launches:
+        _print_plan(campaign, launches)
+        _run(campaign, launches)
     from dlscale.benchmarks.commands.report import show_study
 
     show_study(campaign.store)
@@ -142,10 +142,9 @@ def _check_placement(system: System, options: dict[str, Any]) -> None:
             )
 
 
-def _print_plan(campaign: Campaign, records: list[Record]) -> None:
+def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
     plan = campaign.plan
     cells = {case.cell.id for launch in plan.launches for case in launch.cases}
-    todo = campaign.todo(records)
     click.echo(
         f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name} "
         f"({campaign.fingerprint.versions.get('mpi', 'MPI')}): {len(cells)} cells, {plan.study.launches} blocks, "
@@ -169,17 +168,14 @@ def _print_commands(campaign: Campaign) -> None:
         click.echo(shlex.join(campaign.command(launch)))
 
 
-def _run(campaign: Campaign, records: list[Record]) -> None:
-    planned = {launch.id: campaign.plan.seconds([launch]) for launch in campaign.todo(records)}
-    with Display(planned) as display:
-
-        def report(launch: Any, found: list[Record]) -> None:
-            display.finished(launch.id, [record for record in found if not record.good])
-
-        for launch in run_campaign(campaign, report=report):
+def _run(campaign: Campaign, launches: list[Launch]) -> None:
+    with Display({launch.id: campaign.plan.seconds([launch]) for launch in launches}) as display:
+        for launch in launches:
             cell = launch.cell
             display.started(
                 f"block {launch.cases[0].block + 1}/{campaign.plan.study.launches}, "
                 f"{cell.workload} over {cell.backend} on {cell.num_ranks} "
                 f"rank{'s' if cell.num_ranks > 1 else ''}"
             )
+            records = run_job(campaign.job(launch), campaign.store)
+            display.finished(launch.id, [record for record in records if not record.good])

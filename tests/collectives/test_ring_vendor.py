@@ -49,8 +49,8 @@ except UsageError as error:
 """
 
 
+@pytest.mark.requires("ring")
 def test_the_engine_refuses_the_mix_when_it_is_imported():
-    pytest.importorskip("dlscale.collectives.ring._engine", reason="the native ring was not built")
     said = in_a_fresh_process(
         f"from mpi4py import MPI\nMPI.get_vendor = lambda: ('Another MPI', (1, 0, 0))\n{IMPORT_ENGINE}"
     )
@@ -66,8 +66,8 @@ def test_an_extension_that_was_not_built_is_a_usage_error():
     assert "-Ccmake.define.DLSCALE_WITH_MPI=ON" in said
 
 
+@pytest.mark.requires("ring")
 def test_the_extension_finds_its_mpi_by_itself():
-    pytest.importorskip("dlscale.collectives.ring._engine", reason="the native ring was not built")
     said = in_a_fresh_process(
         "import dlscale.collectives.ring._engine as e, sys\n"
         "print('mpi4py' in sys.modules, e.MPI_VENDOR.split()[0] in e.library_version())"

@@ -89,6 +89,31 @@ def test_a_continued_study_repeats_nothing(bench):
     assert len(good) == len(set(good)) == 12
 
 
+def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
+    """The control shares a launch with the training: killed in the middle of it, the training is done."""
+    study = long_study(bench, '"none"')
+    text = study.read_text().replace("min_steps = 200000", "min_steps = 3")
+    study.write_text('controls = ["synthetic"]\n' + text.replace("budget = 1", "budget = 60"))
+
+    def first_case_ended():
+        return any(
+            '"case_end"' in path.read_text() for path in bench.folder.glob("results/*/*/spool/*/rank-*")
+        )
+
+    with bench.start(study=study) as process:
+        wait_for(first_case_ended)
+        os.kill(process.pid, signal.SIGKILL)
+    with bench.start(study=study) as process:
+        wait_for(lambda: len(bench.record_files()) == 2)  # what the killed one left
+        outcomes = {record.case.cell.control: record.good for record in bench.records()}
+        assert outcomes == {"train": True, "synthetic": False}
+        wait_for(bench.hellos)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130, bench.said()
+    attempts = sorted((record.case.cell.control, record.attempt) for record in bench.records())
+    assert attempts == [("synthetic", 1), ("synthetic", 2), ("train", 1)]
+
+
 def test_a_rank_that_stops_moving_ends_the_launch(bench):
     with bench.start(study=long_study(bench, stall_seconds=3)) as process:
         pids = two_ranks(bench)

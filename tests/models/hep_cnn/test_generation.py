@@ -19,7 +19,7 @@ from dlscale.models.hep_cnn.events import DEFAULT_SEED, block, generate, pythia
 from dlscale.models.hep_cnn.events.components import load_components
 from dlscale.models.workload import Input
 
-pytest.importorskip("pythia8mc", reason="PYTHIA 8 is not installed: pip install 'dlscale[science]'")
+pytestmark = pytest.mark.requires("pythia8mc")
 
 SIGNAL, *SLICES = load_components()
 GLUINO, NEUTRALINO = 1000021, 1000022
