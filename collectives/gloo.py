@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
@@ -95,8 +95,12 @@ class GlooBackend:
 
         self._control.Barrier()  # a group that is still forming elsewhere reads the file
         dist.destroy_process_group()
+        self._control.Barrier()
         if self._control.Get_rank() == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            # The last store to go removes the file. Where one is still held the folder must stay: a store whose
+            # file cannot be opened any more waits for it until the timeout.
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
 
 
 class GlooCollective:
