@@ -6,6 +6,7 @@ not be skipped: there its absence is a failure.
 
 import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def _missing(name: str) -> str | None:
         found = importlib.util.find_spec("dlscale.collectives.ring._engine")
         return None if found else "the native ring was not built"
     if name == "mpiexec":
-        return None if (Path(sys.prefix) / "bin" / "mpiexec").exists() else "no mpiexec in this environment"
+        found = (Path(sys.prefix) / "bin" / "mpiexec").exists() or shutil.which("mpiexec")
+        return None if found else "no mpiexec in this environment or on PATH"
     return None if importlib.util.find_spec(name) else f"package {name} is not installed"
 
 
