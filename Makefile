@@ -5,8 +5,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 
 # What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
-VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET PRECISION DATA \
-             BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET PRECISION \
+             COMPILED MEMORY_FORMAT DATA SKIP_BAD BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
 RESULTS_OPTION = $(call option,RESULTS)
@@ -20,7 +20,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(wildcard collectives/ring/CMakeLists.txt collectives/ring/src/*)
 CXX_FILES := $(wildcard collectives/ring/src/*.cpp collectives/ring/src/*.hpp)
 
-.PHONY: help weak-scaling strong-scaling time-to-solution report test test-all check lint types format benchmark clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution report test test-all check lint types format benchmark benchmark-networks clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -66,7 +66,10 @@ format: .venv  ## Rewrite the sources in the project's style
 
 benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 	$(BIN)/python tests/benchmark/harness_cost.py
-	$(BIN)/python tests/benchmark/memory_format.py
+
+NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
+benchmark-networks: .venv  ## Our training steps beside keras.applications, other memory formats, compiled ones
+	for case in $(NETWORK_CASES); do $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
 
 $(ENVIRONMENTS): %: %/.installed
 
@@ -78,13 +81,13 @@ INSTALL = PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --
 	@$(PYTHON) -m venv $*
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) '$(MPI_OF_$*)'
-	@echo "setting up $*: 3/3 PyTorch, the other libraries and the native ring (a minute or two)"
-	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),dev]'
+	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
+	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),tensorflow,images,dev]'
 	@touch $@
 
 %/.science: %/.installed
-	@echo "adding PYTHIA 8 to .venv"
-	@$(INSTALL) pythia8mc
+	@echo "adding PYTHIA 8 and CAMB to .venv"
+	@$(INSTALL) pythia8mc camb
 	@touch $@
 
 # Type checkers and the import linter follow no import hooks: they see the four folders through links.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from dlscale.benchmarks.record import Cell
 
+DEFAULT_MEMORY_FORMAT = "channels_last"  # only another one is named in titles and file names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Family:
@@ -22,6 +24,8 @@ class Family:
     environment: str
     scaling_mode: str
     precision: str
+    compiled: bool
+    memory_format: str
     data: str
     cores_per_rank: int
     threads_per_rank: int
@@ -31,19 +35,35 @@ class Family:
     def constants(self) -> str:
         """In words for people: what does not change along a curve."""
         whose = "per rank and step" if self.scaling_mode == "weak" else "per step over all ranks"
-        cores = f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank"
-        return f"{self.batch} samples {whose}, {self.precision}, {cores}"
+        compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
+        return ", ".join(
+            [
+                f"{self.batch} samples {whose}",
+                self.precision,
+                *(compiler if variant == "compiled" else variant for variant in self._variants),
+                f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank",
+            ]
+        )
 
     @property
     def title(self) -> str:
         """What was trained, in words for people."""
-        what = f"{self.workload} {self.preset}, {self.framework}"
-        return f"{what}, {self.scaling_mode} scaling on {self.system}"
+        how = " ".join([self.framework, *self._variants])
+        return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
     @property
     def file_stem(self) -> str:
-        """The start of file names: `hep_cnn-tiny-torch-weak-fp32`. May be equal for two families."""
-        return f"{self.workload}-{self.preset}-{self.framework}-{self.scaling_mode}-{self.precision}"
+        """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
+        what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
+        return "-".join([*what, *self._variants])
+
+    @property
+    def _variants(self) -> list[str]:
+        """What differs from the way in which a network is usually run."""
+        return [
+            *(["compiled"] if self.compiled else []),
+            *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
+        ]
 
     def covers(self, reference: Family) -> bool:
         """Whether a whole-machine reference belongs beside this family: equal but for resources and batch."""
@@ -63,6 +83,8 @@ def family_of(cell: Cell, *, system: str) -> Family:
         environment=cell.environment,
         scaling_mode=cell.scaling_mode,
         precision=cell.precision,
+        compiled=cell.compiled,
+        memory_format=cell.memory_format,
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,

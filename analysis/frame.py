@@ -58,8 +58,9 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 
     Columns: `study`, `system`, all fields of the cell (options as text), `cell_id`, `case_id`, `block`,
     `evidence`, `fingerprint`, `attempt`, `num_attempts`, `oversubscribed`, `good`, and of the launch
-    `steady`, `num_windows`, `start_skew` [fraction of a window], `seconds_per_step`, `samples_per_second`
-    (NaN where not good).
+    `steady`, `num_windows`, and NaN where not good: `start_skew` [fraction of a window], `seconds_per_step`,
+    `samples_per_second`, `peak_rss_bytes` (the largest rank's), `num_skipped` (samples, over all ranks) and
+    `num_skipping` (ranks that skipped any).
 
     Raises UsageError if good launches of one system, environment and framework differ in fingerprint.
     """
@@ -72,12 +73,16 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
     return frame.sort_values(["system", "study", "cell_id", "block"], ignore_index=True)
 
 
-_LAUNCH_COLUMNS = ("good", "steady", "num_windows", "start_skew", "seconds_per_step", "samples_per_second")
+_NUMBERS = (
+    *("start_skew", "seconds_per_step", "samples_per_second"),
+    *("peak_rss_bytes", "num_skipped", "num_skipping"),
+)
 _COLUMNS = [
     *("study", "system"),
     *Cell.model_fields,
     *("cell_id", "case_id", "block", "evidence", "fingerprint", "attempt", "num_attempts", "oversubscribed"),
-    *_LAUNCH_COLUMNS,
+    *("good", "steady", "num_windows"),
+    *_NUMBERS,
 ]
 
 
@@ -101,15 +106,17 @@ def _row(attempts: Sequence[Record]) -> dict[str, object]:
         "good": bool(good),
         "steady": bool(good) and record.steady is not False,
         "num_windows": len(steady_windows(record)),
-        "start_skew": np.nan,
-        "seconds_per_step": np.nan,
-        "samples_per_second": np.nan,
+        **dict.fromkeys(_NUMBERS, np.nan),
     }
     if good:
         seconds_per_step = float(np.median(world_step_seconds(record)))
         row["start_skew"] = start_skew(record)
         row["seconds_per_step"] = seconds_per_step
         row["samples_per_second"] = cell.global_batch / seconds_per_step
+        # 0 bytes: a rank whose end was never seen.
+        row["peak_rss_bytes"] = max((rank.peak_rss_bytes for rank in record.ranks), default=0) or np.nan
+        skipped = [count for count in record.skipped_samples if count]
+        row["num_skipped"], row["num_skipping"] = sum(skipped), len(skipped)
     return row
 
 

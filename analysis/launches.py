@@ -44,6 +44,18 @@ class Launches:
         good = self.good
         return Launches(cell=self.cell, family=self.family, cases=good[good["evidence"] == kind])
 
+    def by_block(self, column: str) -> dict[Hashable, float]:
+        """(study, block) -> the launch's value in a column of the tidy frame."""
+        cases = self.cases
+        blocks = zip(cases["study"], cases["block"], strict=True)
+        return dict(zip(blocks, cases[column].tolist(), strict=True))
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        """The most memory of any rank in any launch that gave a number; None if none is known."""
+        peak = self.good["peak_rss_bytes"].max()
+        return None if pd.isna(peak) else int(peak)
+
 
 def throughput(launches: Launches, notes: list[str]) -> Interval | None:
     """Samples per second over all ranks: the batch over the median cost, with that median's interval."""
@@ -92,9 +104,8 @@ def efficiency(
 
 def _rank_rates(launches: Launches) -> dict[Hashable, float]:
     """Samples per second and rank of each block."""
-    cases = launches.cases
-    rates = cases["samples_per_second"] / launches.cell.num_ranks
-    return dict(zip(zip(cases["study"], cases["block"], strict=True), rates.tolist(), strict=True))
+    rates = launches.by_block("samples_per_second")
+    return {block: rate / launches.cell.num_ranks for block, rate in rates.items()}
 
 
 def flaws(launches: Launches) -> Iterator[str]:
@@ -116,3 +127,9 @@ def flaws(launches: Launches) -> Iterator[str]:
         yield f"a launch of only {num_windows} windows"
     if retried := int((good["num_attempts"] > 1).sum()):
         yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
+    if num_skipped := int(good["num_skipped"].sum()):
+        num_ranks = int(good["num_skipping"].max())  # shards and their order are the same in every launch
+        yield (
+            f"{num_skipped} unreadable sample{'s' * (num_skipped > 1)} left out on {num_ranks} "
+            f"rank{'s' * (num_ranks > 1)}"
+        )

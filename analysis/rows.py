@@ -22,7 +22,11 @@ def to_rows(table: ScalingTable) -> list[dict[str, Any]]:
 
 
 def to_row(row: Row) -> dict[str, Any]:
-    """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal."""
+    """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal.
+
+    `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
+    passed between the frameworks; None if it did not run or there is only one framework.
+    """
     cell = row.cell
     return {
         "system": row.family.system,
@@ -41,6 +45,8 @@ def to_row(row: Row) -> dict[str, Any]:
         "local_batch": cell.local_batch,
         "global_batch": cell.global_batch,
         "precision": cell.precision,
+        "compiled": cell.compiled,
+        "memory_format": cell.memory_format,
         "data": cell.data,
         "control": cell.control,
         "evidence": row.evidence,
@@ -48,6 +54,10 @@ def to_row(row: Row) -> dict[str, Any]:
         **_interval("samples_per_second", row.throughput),
         **_interval("efficiency_none", row.efficiency_none),
         **_interval("efficiency_backend", row.efficiency_backend),
+        **_interval("input_stall", row.input_stall),
+        **_interval("input_loss", row.input_loss),
+        "peak_rss_bytes": row.peak_rss_bytes,
+        "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
         "notes": list(row.notes),

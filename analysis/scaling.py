@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from dlscale.analysis.family import Family, family_of
 from dlscale.analysis.frame import tidy, why_unusable
 from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
+from dlscale.analysis.parity import Pair, pairs_of
 from dlscale.analysis.provenance import Provenance, provenance
+from dlscale.analysis.stall import input_loss, input_stall
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.record import Case, Cell, Record
+from dlscale.benchmarks.record import Case, Cell, Parity, Record
 
 CONTROLS = ("train", "synthetic", "loader", "whole_machine")
 
@@ -31,9 +33,13 @@ class Row:
     throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
     efficiency_none: Interval | None  # against base case (a)
     efficiency_backend: Interval | None  # against base case (b)
+    input_stall: Interval | None  # share of a training step, from the loader-only control
+    input_loss: Interval | None  # share of a training step, from the synthetic control
+    peak_rss_bytes: int | None  # the largest rank's, over launches
     num_launches: int  # that gave a number
     num_planned: int  # the failed and missing ones included
     notes: tuple[str, ...]
+    pair: Pair | None = None  # with the other framework; None if the study has only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +67,13 @@ class ScalingTable:
         return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
 
 
-def scaling_table(records: Iterable[Record], *, planned: Iterable[Case] = ()) -> ScalingTable:
+def scaling_table(
+    records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
+) -> ScalingTable:
     """What the records say about scaling.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
+    `parities` are the parity gate's verdicts: rows that it failed or did not check carry a note.
     Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
     """
     records = list(records)
@@ -77,7 +86,7 @@ def scaling_table(records: Iterable[Record], *, planned: Iterable[Case] = ()) ->
     where = provenance(records)
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
-        rows=tuple(sorted(_with_plan(rows, planned, system=system), key=_order)),
+        rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
         failures=tuple(
             sorted(
                 (record for record in records if why_unusable(record) is not None),
@@ -110,6 +119,9 @@ def _rows(launches: Launches, measured: Sequence[Launches]) -> Iterator[Row]:
             throughput=rate,
             efficiency_none=against_none,
             efficiency_backend=against_backend,
+            input_stall=input_stall(good, measured),
+            input_loss=input_loss(good, measured),
+            peak_rss_bytes=good.peak_rss_bytes,
             num_launches=num_launches,
             num_planned=num_launches + (num_failed if index == 0 else 0),
             notes=tuple(notes),
@@ -135,10 +147,23 @@ def _with_plan(rows: Iterable[Row], planned: Iterable[Case], *, system: str) -> 
             throughput=None,
             efficiency_none=None,
             efficiency_backend=None,
+            input_stall=None,
+            input_loss=None,
+            peak_rss_bytes=None,
             num_launches=0,
             num_planned=num_planned[cell.id],
             notes=("not run",),
         )
+
+
+def _with_parity(rows: Iterable[Row], parities: Iterable[Parity]) -> Iterator[Row]:
+    """The rows with their pair, and its note first."""
+    rows = list(rows)
+    pairs = pairs_of({row.family for row in rows}, parities)
+    for row in rows:
+        pair = pairs.get(row.family)
+        notes = (pair.note, *row.notes) if pair and pair.note else row.notes
+        yield replace(row, pair=pair, notes=notes)
 
 
 def _order(row: Row) -> tuple[object, ...]:

@@ -39,6 +39,17 @@ class Interval:
             n=self.n,
         )
 
+    def complement(self) -> Interval:
+        """Of the share that is left: 1 minus this one, whose limits change places."""
+        return Interval(
+            center=1 - self.center,
+            low=None if self.high is None else 1 - self.high,
+            high=None if self.low is None else 1 - self.low,
+            level=self.level,
+            method=self.method,
+            n=self.n,
+        )
+
 
 def median_coverage(num_values: int, rank: int) -> float:
     """Probability that the median lies between the `rank`-th smallest and the `rank`-th largest of n values.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,7 +16,7 @@ from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.words import backend_name, number, percent, rate, summary
+from dlscale.analysis.words import backend_name, gibibytes, input_cost, number, percent, rate, summary
 from dlscale.benchmarks.record_files import BadFile
 
 CONTROL_NAMES = {
@@ -23,6 +25,10 @@ CONTROL_NAMES = {
     "loader": "loader",
     "whole_machine": "whole machine",
 }
+COLUMNS = (
+    *("backend", "ranks", "samples/s", "efficiency\n(a) [%]", "efficiency\n(b) [%]"),
+    *("memory\n[GiB]", "n", "notes"),
+)
 
 
 def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> RenderableType:
@@ -30,7 +36,9 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
     parts: list[RenderableType] = []
     for family in table.families:
         parts += _render_family(table.of(family), family)
-    if not table.rows:
+    if table.rows:
+        parts += [f"[dim]{escape(_legend(table.rows))}[/dim]", ""]
+    else:
         parts.append("No records: nothing has been measured yet.")
     parts += _problems(table, bad_files)
     return Group(*parts)
@@ -38,26 +46,17 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
 
 def _render_family(rows: Sequence[Row], family: Family) -> Iterator[RenderableType]:
     notes: dict[str, int] = {}
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    grid.add_column("backend", min_width=9)
-    for name in ("ranks", "samples/s", "efficiency\n(a) [%]", "efficiency\n(b) [%]", "n"):
-        grid.add_column(escape(name), justify="right", no_wrap=True)
-    grid.add_column("notes", no_wrap=True)
-    for (whole_machine, name), group in groupby(
-        rows, key=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell))
-    ):
-        previous = ""
-        for row in group:
-            control = CONTROL_NAMES[row.cell.control]
-            label = control if whole_machine else control or name
-            grid.add_row(escape("" if label == previous else label), *_cells(row, notes))
-            previous = label
-        grid.add_section()
-    # Otherwise rich shortens it silently where the terminal is narrow.
-    grid.columns[-1].min_width = max(len(cell) for cell in map(str, grid.columns[-1].cells))
+    sections = [
+        [(label, *_cells(row, notes)) for label, row in _labelled(group)]
+        for _, group in groupby(
+            rows, key=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell))
+        )
+    ]
     yield f"[bold]{escape(family.title)}[/bold]"
     yield escape(family.constants)
-    yield grid
+    if pair := rows[0].pair:
+        yield escape(pair.verdict) if pair.comparable else f"[bold]{escape(pair.verdict)}[/bold]"
+    yield _Grid(sections)
     for note, mark in notes.items():
         yield f"{mark:>2}  {escape(note)}"
     if notes:
@@ -65,8 +64,45 @@ def _render_family(rows: Sequence[Row], family: Family) -> Iterator[RenderableTy
     for _, group in groupby(rows, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence)):
         if sentence := summary(list(group)):
             yield escape(sentence)
-    yield f"[dim]{escape(_legend(rows))}[/dim]"
+    for row in rows:
+        if sentence := input_cost(row):
+            yield escape(sentence)
     yield ""
+
+
+def _labelled(rows: Iterable[Row]) -> Iterator[tuple[str, Row]]:
+    """Each row with its backend or control, where that is not the row's before."""
+    previous = ""
+    for row in rows:
+        label = CONTROL_NAMES[row.cell.control] or backend_name(row.cell)
+        yield "" if label == previous else label, row
+        previous = label
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Sections of rows of cells under COLUMNS; where it would be too wide, intervals go below their numbers."""
+
+    sections: Sequence[Sequence[tuple[str, ...]]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        wide = self._table(narrow=False)
+        unlimited = options.update(max_width=sys.maxsize)
+        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
+        yield wide if fits else Group("", self._table(narrow=True), "")
+
+    def _table(self, *, narrow: bool) -> Table:
+        table = Table(
+            box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
+        )
+        for name in COLUMNS:
+            right = name not in ("backend", "notes")
+            table.add_column(escape(name), justify="right" if right else "left", overflow="fold")
+        for section in self.sections:
+            for cells in section:
+                table.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
+            table.add_section()
+        return table
 
 
 def _cells(row: Row, notes: dict[str, int]) -> Iterator[str]:
@@ -75,6 +111,7 @@ def _cells(row: Row, notes: dict[str, int]) -> Iterator[str]:
     yield rate(row.throughput)
     for efficiency in (row.efficiency_none, row.efficiency_backend):
         yield "-" if efficiency is None else percent(efficiency, unit="")
+    yield gibibytes(row.peak_rss_bytes)
     yield f"{row.num_launches}/{row.num_planned}"
     kind = [] if row.evidence in (None, "measured") else [f"{row.evidence}, not measured"]
     yield " ".join(str(notes.setdefault(note, len(notes) + 1)) for note in (*kind, *row.notes))
@@ -88,7 +125,8 @@ def _legend(rows: Sequence[Row]) -> str:
         "n: launches that gave a number, of those planned. samples/s: over all ranks, in the slowest rank's "
         f"time; the median over launches and {throughput}. Efficiency: (T(p)/p) / (T(1)/1) and its "
         f"{100 * LEVEL:.0f} % t interval over blocks of launches, against (a) 1 rank of none, no "
-        "communication layer, and (b) 1 rank of the same backend."
+        "communication layer, and (b) 1 rank of the same backend. Memory: the most that a rank's process "
+        "held until then."
     )
 
 
@@ -97,7 +135,8 @@ def _problems(table: ScalingTable, bad_files: Iterable[BadFile]) -> Iterator[str
         if index == 0:
             yield "[bold]Failed launches[/bold]"
         cell = record.case.cell
-        what = ", ".join(filter(None, (backend_name(cell), CONTROL_NAMES[cell.control])))
+        whose = f"{cell.workload} {cell.framework}" if len(table.families) > 1 else ""
+        what = ", ".join(filter(None, (whose, backend_name(cell), CONTROL_NAMES[cell.control])))
         where = f"{what}, {cell.num_ranks} ranks" if cell.num_ranks > 1 else f"{what}, 1 rank"
         reason = why_unusable(record)
         yield escape(f"  {where}, block {record.case.block}, attempt {record.attempt}: {reason}")

@@ -41,6 +41,25 @@ def percent(efficiency: Interval, *, unit: str = " %") -> str:
     return f"{center}{unit} [{lower}, {upper}]"
 
 
+def gibibytes(num_bytes: int | None) -> str:
+    """`0.41`, in 2^30 bytes; "-" where it is not known."""
+    return "-" if num_bytes is None else f"{num_bytes / 2**30:.2f}"
+
+
+def input_cost(row: Row) -> str:
+    """What fetching batches costs the training of a row, in a sentence; empty where no control says it."""
+    said = []
+    if row.input_stall:
+        said.append(f"fetching a batch takes {_share(row.input_stall)} of a step")
+    if row.input_loss:
+        said.append(f"training on resident tensors saves {_share(row.input_loss)} of a step")
+    if not said:
+        return ""
+    ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
+    kind = "" if row.evidence == "measured" else f" ({row.evidence})"
+    return f"input on {ranks}{kind}: {'; '.join(said)}."
+
+
 def summary(rows: Sequence[Row]) -> str:
     """What a backend's largest measured number of ranks keeps of one rank's speed; empty for controls."""
     scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
@@ -72,6 +91,18 @@ def summary(rows: Sequence[Row]) -> str:
 def _kept(efficiency: Interval | None) -> str:
     if efficiency is None:
         return "-"
-    flaws = [] if efficiency.low is not None else ["no interval"]
-    flaws += ["unpaired"] if "unpaired" in efficiency.method else []
-    return percent(efficiency) + (f" ({', '.join(flaws)})" if flaws else "")
+    return percent(efficiency) + _flaws(efficiency)
+
+
+def _share(share: Interval) -> str:
+    """`3.21 % [3.10, 3.32]`: a share near 0, which `percent` would round away."""
+    center, *ends = (
+        number(100 * value) for value in (share.center, share.low, share.high) if value is not None
+    )
+    return f"{center} %" + (f" [{', '.join(ends)}]" if ends else "") + _flaws(share)
+
+
+def _flaws(interval: Interval) -> str:
+    flaws = [] if interval.low is not None else ["no interval"]
+    flaws += ["unpaired"] if "unpaired" in interval.method else []
+    return f" ({', '.join(flaws)})" if flaws else ""

@@ -78,6 +78,7 @@ def assemble(
         steady=results[0].get("steady"),
         windows=_windows(spools, index),
         final_loss=[_finite(result.get("loss")) for result in results],
+        skipped_samples=[result.get("skipped") for result in results],
         gates=gates,
         failure=failure,
     )

@@ -15,13 +15,14 @@ VERBS = {
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
     "figures": ("report", "Draw a study's figures from its records."),
-    "data": ("data", "Make input data."),
+    "check": ("check", "Check that frameworks train the same program, and that a network learns."),
+    "data": ("data", "Make input data, or convert it."),
     "system": ("system", "List and show the machines that dlscale knows."),
     "doctor": ("doctor", "Say which backends can be used here, and what the others miss."),
     "predict": ("predict", "Carry a measured curve to more nodes (not there yet)."),
 }
 
-FAILED_USAGE, FAILED_CASES, INSUFFICIENT_DATA = 1, 2, 4
+FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 INTERRUPTED = 130  # the shell's own number for Ctrl-C
 
 
@@ -60,7 +61,10 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 all good, 1 a user's mistake, 2 some cases failed, 4 insufficient data."""
+    """Run the command line and exit.
+
+    0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data.
+    """
     try:
         status = cli.main(args=arguments, prog_name="dlscale", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

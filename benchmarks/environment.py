@@ -6,6 +6,7 @@ python -m dlscale.benchmarks.environment     prints them as JSON, for the enviro
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ from dlscale.benchmarks.launchers import Flavour, flavour_of
 from dlscale.benchmarks.record import Fingerprint, Frozen, Setting
 from dlscale.benchmarks.system import Installation
 from dlscale.models.errors import UsageError
+from dlscale.models.workload import FRAMEWORKS
 
 PACKAGES = ("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "horovod")
 MEASURED_PACKAGES = ("dlscale.models", "dlscale.collectives")
@@ -39,6 +41,7 @@ class Probe(Frozen):
     mpi: str | None  # "mpich" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
     mpi_problem: str | None
     ring_problem: str | None  # why the native ring cannot be used; None if it can
+    frameworks: list[str]  # those that are installed
     code_digest: str
     node: dict[str, Setting]
 
@@ -102,6 +105,21 @@ def check_mpi(installation: Installation, found: Probe) -> Flavour:
     return launcher
 
 
+def check_frameworks(installation: Installation, found: Probe, wanted: Iterable[str]) -> None:
+    """Returns if the environment has all those frameworks. Raises UsageError."""
+    for framework in wanted:
+        if framework not in found.frameworks:
+            raise UsageError(
+                f"environment {installation.name} has no {framework} (it has: "
+                f"{', '.join(found.frameworks) or 'no framework'}); {framework_remedy(framework)} there"
+            )
+
+
+def framework_remedy(framework: str) -> str:
+    """What a user types to get a framework."""
+    return "pip install 'dlscale[tensorflow]'" if framework == "tensorflow" else "pip install torch"
+
+
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Those on the allow-list, without home folder and user name in their values."""
     return {k: redact(v) for k, v in sorted(variables.items()) if k.startswith(RECORDED_PREFIXES)}
@@ -160,6 +178,7 @@ def _describe() -> Probe:
         mpi=mpi,
         mpi_problem=mpi_problem,
         ring_problem=ring_problem,
+        frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
         code_digest=_digest(_measured_files()),
         node=_describe_node(),
     )
@@ -208,8 +227,6 @@ def _measured_files() -> Iterable[Path]:
 
 def _folders(package: str) -> list[Path]:
     """Where a package's files are; in an editable installation the compiled ones lie in another place."""
-    import importlib
-
     folders = {Path(place) for place in importlib.import_module(package).__path__}
     spec = importlib.util.find_spec("dlscale.collectives.ring._engine") if "collectives" in package else None
     if spec and spec.origin:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import importlib
 import os
 import resource
 import time
@@ -21,7 +22,7 @@ from dlscale.benchmarks.spool import SpoolWriter
 from dlscale.collectives import Backend, connect
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard
+from dlscale.models.workload import Execution, Input, Replica, ReplicaFactory, Shard
 
 
 class Orders(Frozen):
@@ -31,7 +32,8 @@ class Orders(Frozen):
     rules: Rules
     launched_at: float  # seconds since the epoch
     seconds: PositiveFloat  # wall time that the launch may take
-    data: str | None  # path of the event file; None where every case is synthetic
+    data: str | None  # path of the input; None where every case is synthetic
+    skip_bad: bool = False
     seed: int
 
 
@@ -76,8 +78,9 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     cell = orders.cases[0].cell
     _check_size(world.Get_size(), cell)
     shard = Shard(index=world.Get_rank(), count=world.Get_size())
-    _prepare_framework(cell)
-    factories = [_factory(case.cell, orders.data) for case in orders.cases]
+    # Before the framework has started any thread.
+    importlib.import_module(f"dlscale.models._{cell.framework}").prepare(cell.threads_per_rank)
+    factories = [_factory(case.cell, orders) for case in orders.cases]
     spool.write(
         "hello",
         rank=shard.index,
@@ -139,11 +142,17 @@ class _CaseRun:
         # Only where no rank waits for another do the host's stamps show who was late.
         stamp_steps = not self._backend.capabilities.exchanges and self._cell.control == "train"
         if self._cell.control == "loader":
-            loader = LoaderOnly(self._factory(shard=self._shard, seed=seed))
-            steady = measure(loader, control, rules, deadline=deadline, emit=self._emit)
-            self._spool.write("result", case=self._index, steady=steady, loss=None, settings={})
+            replica = self._factory(shard=self._shard, seed=seed)
+            steady = measure(LoaderOnly(replica), control, rules, deadline=deadline, emit=self._emit)
+            self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
             return []
-        trainer = self._backend.distribute(self._factory, shard=self._shard, seed=seed + self._shard.index)
+        replicas: list[Replica] = []
+
+        def remembered(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
+            replicas.append(self._factory(shard=shard, seed=seed, gate=gate))
+            return replicas[-1]
+
+        trainer = self._backend.distribute(remembered, shard=self._shard, seed=seed + self._shard.index)
         try:
             steady = measure(
                 trainer, control, rules, deadline=deadline, emit=self._emit, stamp_steps=stamp_steps
@@ -151,34 +160,35 @@ class _CaseRun:
             found = [gates.finite_gate(trainer, control=self._world)]
             if self._backend.capabilities.exchanges and self._backend.capabilities.synchronous:
                 found.append(gates.identity_gate(trainer.weights(), control=self._world, name="identity"))
-            self._spool.write(
-                "result", case=self._index, steady=steady, loss=trainer.loss(), settings=trainer.settings()
+            self._result(
+                steady=steady,
+                loss=trainer.loss(),
+                settings=trainer.settings(),
+                skipped=sum(replica.num_skipped() for replica in replicas),
             )
             return found
         finally:
             trainer.close()
 
+    def _result(self, **values: Any) -> None:
+        self._spool.write("result", case=self._index, **values)
+
     def _emit(self, window: Measured) -> None:
         self._spool.window(self._index, window)
 
 
-def _prepare_framework(cell: Cell) -> None:
-    """Import the framework and give it its threads, before it has started any."""
-    if cell.framework == "torch":
-        import torch
-
-        torch.set_num_threads(cell.threads_per_rank)
-        torch.set_num_interop_threads(1)
-
-
-def _factory(cell: Cell, data: str | None) -> ReplicaFactory:
-    source = Input() if "synthetic" in (cell.control, cell.data) else Input(path=Path(str(data)))
+def _factory(cell: Cell, orders: Orders) -> ReplicaFactory:
+    source = Input()
+    if "synthetic" not in (cell.control, cell.data):
+        source = Input(path=Path(str(orders.data)), skip_bad=orders.skip_bad)
     return load_workload(cell.workload).factory(
         framework=cell.framework,
         preset=cell.preset,
         local_batch=cell.local_batch,
-        precision=cell.precision,
         source=source,
+        execution=Execution(
+            precision=cell.precision, compiled=cell.compiled, memory_format=cell.memory_format
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Control = Literal["train", "synthetic", "loader", "whole_machine"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
@@ -49,8 +49,10 @@ class Cell(Frozen):
     local_batch: PositiveInt  # samples per rank and step
     global_batch: PositiveInt  # samples per step over all ranks
     precision: str
+    compiled: bool = False  # torch.compile, or XLA in TensorFlow
+    memory_format: str = "channels_last"
     control: Control = "train"
-    data: str  # the study's: "synthetic", or "<file name>:<first 12 hex digits of its SHA-256>"
+    data: str  # the study's: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
 
     @property
     def id(self) -> str:
@@ -99,6 +101,21 @@ class Gate(Frozen):
     detail: str
 
 
+class Parity(Frozen):
+    """Whether a workload's networks in the two frameworks are the same; without that they are not compared."""
+
+    workload: str
+    preset: str  # of the numbers; structure is compared for every preset
+    precision: str
+    num_parameters: dict[str, int]  # framework -> of that preset, trainable
+    checks: list[Gate]
+
+    @property
+    def passed(self) -> bool:
+        """True if every check is."""
+        return all(check.passed for check in self.checks)
+
+
 class Failure(Frozen):
     """Why there is no result. `rank` is the one that failed first, where that is known."""
 
@@ -143,7 +160,7 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     study: str
     system: str
     evidence: Evidence
@@ -161,6 +178,7 @@ class Record(Frozen):
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: list[Window]
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
+    skipped_samples: list[NonNegativeInt | None]  # [P], unreadable ones that were left out
     gates: list[Gate]
     failure: Failure | None
 

@@ -6,10 +6,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from dlscale.benchmarks.record import SCHEMA_VERSION, Record
+from dlscale.benchmarks.record import SCHEMA_VERSION, Parity, Record
 from dlscale.models.errors import UsageError
+
+PARITY_FILE = "parity.json"
+PARITIES = TypeAdapter(list[Parity])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,19 @@ def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
         except (OSError, ValidationError) as error:
             bad.append(BadFile(path=path, reason=_why_unreadable(path, error)))
     return records, bad
+
+
+def load_parity(study: Path) -> list[Parity]:
+    """The parity gate's verdicts in a study's folder; none where it never ran. Raises UsageError if unsound."""
+    path = study / PARITY_FILE
+    if not path.exists():
+        return []
+    try:
+        return PARITIES.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{path} is unsound ({type(error).__name__}); delete it, and the next run writes it again"
+        ) from None
 
 
 def _why_unreadable(path: Path, error: OSError | ValidationError) -> str:

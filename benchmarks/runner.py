@@ -13,15 +13,20 @@ from pathlib import Path
 
 from dlscale.benchmarks import environment, launchers, supervisor
 from dlscale.benchmarks.assemble import Circumstances
+from dlscale.benchmarks.expand import expand
 from dlscale.benchmarks.launch import Orders
+from dlscale.benchmarks.plan import Launch, Plan
 from dlscale.benchmarks.record import Fingerprint, Record
 from dlscale.benchmarks.store import Store
-from dlscale.benchmarks.study import Launch, Plan, Study, expand
+from dlscale.benchmarks.study import Study
 from dlscale.benchmarks.supervisor import Job
 from dlscale.benchmarks.system import Installation, System, default_environment, find_installation
 from dlscale.models.errors import UsageError
 
 WORKER = ("-m", "dlscale.benchmarks.worker")
+# glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors only: the rest would bury the log of a failed rank
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -61,7 +66,7 @@ class Campaign:
         """What a launch sets in its ranks' environment."""
         threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
         cores = {"DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank)}
-        return threads | cores | self.installation.variables
+        return threads | cores | ALLOCATOR | QUIET | self.installation.variables
 
     def spool(self, launch: Launch) -> Path:
         """Where a launch's ranks write while it runs."""
@@ -82,6 +87,7 @@ class Campaign:
                 launched_at=time.time(),
                 seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
+                skip_bad=self.plan.study.skip_bad,
                 seed=self.plan.study.seed,
             ),
             command=command,
@@ -100,7 +106,7 @@ class Campaign:
 
 
 def prepare(
-    study: Study, system: System, *, environment_name: str | None, data: Path | None, results: Path
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
 ) -> Campaign:
     """Check everything that can be checked before anything starts, and expand the study. Raises UsageError."""
     name = environment_name or default_environment(system)
@@ -108,6 +114,7 @@ def prepare(
     plan = expand(study, environment=name, num_cores=system.num_cores(), data=data)
     found = environment.probe(installation)
     flavour = environment.check_mpi(installation, found)
+    environment.check_frameworks(installation, found, study.frameworks)
     if "ring" in study.backends and found.ring_problem:
         raise UsageError(found.ring_problem)
     fingerprint = found.fingerprint(environment.commit())

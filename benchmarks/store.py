@@ -2,6 +2,7 @@
 
 <results>/<system>/<study>-<digest>/
 study.json      the plan that all its records belong to
+parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
 spool/          launches under way; what an interrupted one left is made into records
 figures/        drawn from the records alone
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.record import Case, Record
-from dlscale.benchmarks.record_files import load_records
+from dlscale.benchmarks.record_files import PARITY_FILE, load_records
 from dlscale.models.errors import UsageError
 from dlscale.models.files import make_folder, write_atomically
 
@@ -50,6 +51,11 @@ class Store:
                     f"another dlscale is measuring into {self.folder}; wait for it, or stop it first"
                 ) from None
             yield
+
+    @property
+    def parity_path(self) -> Path:
+        """Where the parity gate's verdicts lie (`record_files.load_parity`)."""
+        return self.folder / PARITY_FILE
 
     def load(self) -> list[Record]:
         """All records; none in a folder that nothing was measured into.

@@ -75,6 +75,10 @@ class Trainer(Protocol):
         """Return when all work that earlier steps began is done."""
         ...
 
+    def losses(self) -> list[float]:
+        """This rank's mean losses of the last step, one per objective; none before the first."""
+        ...
+
     def loss(self) -> float:
         """This rank's mean loss of the last step, summed over objectives; NaN before the first."""
         ...

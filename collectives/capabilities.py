@@ -13,14 +13,14 @@ TABLE = {
         Capabilities(
             name="none",
             summary="no exchange of gradients: the control",
-            frameworks=("torch",),
+            frameworks=("torch", "tensorflow"),
             collective=False,
             exchanges=False,
         ),
         Capabilities(
             name="mpi",
             summary="MPI_Allreduce of the installed MPI: the plain baseline",
-            frameworks=("torch",),
+            frameworks=("torch", "tensorflow"),
             collective=True,
         ),
         Capabilities(
@@ -32,7 +32,7 @@ TABLE = {
         Capabilities(
             name="ring",
             summary="our native ring allreduce in C++ over MPI",
-            frameworks=("torch",),
+            frameworks=("torch", "tensorflow"),
             collective=True,
         ),
     )

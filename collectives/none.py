@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,10 @@ class NoneBackend:
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""
-        from dlscale.collectives.fronts._torch import NoExchange, TorchTrainer
-
-        return TorchTrainer(factory(shard=shard, seed=seed, gate=gate), NoExchange)
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        front = importlib.import_module(f"dlscale.collectives.fronts._{replica.framework}")
+        trainer: Trainer = front.alone(replica)
+        return trainer
 
     def collective(self) -> Collective:
         """There is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
@@ -24,9 +25,14 @@ class CollectiveBackend:
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose gradient buckets go through the collective, with the weights of rank 0."""
-        from dlscale.collectives.fronts import _torch_buckets
-
-        return _torch_buckets.distribute(factory, self._gradients, shard=shard, seed=seed, gate=gate)
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        weights = replica.weights()
+        for weight in weights:
+            self._gradients.broadcast(weight.reshape(-1), 0)
+        replica.load(weights)
+        front = importlib.import_module(f"dlscale.collectives.fronts._{replica.framework}_buckets")
+        trainer: Trainer = front.over(replica, self._gradients)
+        return trainer
 
     def collective(self) -> Collective:
         """Operations on a communicator of their own; collective."""

@@ -7,7 +7,7 @@ import importlib
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import Workload
 
-NAMES = ("hep_cnn",)
+NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3")
 
 
 def load_workload(name: str) -> Workload:

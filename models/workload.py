@@ -2,13 +2,17 @@
 
 Nothing here imports a framework: `Workload.factory` does, on demand, from the workload's underscore module.
 Shapes use one legend: N samples, C channels, H height, W width, P ranks.
+
+Weights and gradients cross the border of a replica in one canonical layout, that of TensorFlow: kernels of
+convolutions (H, W, in, out), of transposed convolutions (H, W, out, in), of dense layers (in, out). So the two
+frameworks' replicas of a workload can exchange weights and be compared number by number.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,10 +20,14 @@ from numpy.typing import NDArray
 
 from dlscale.models.errors import UsageError
 
+FRAMEWORKS = ("torch", "tensorflow")
+PRECISIONS = ("fp32", "bf16")
+MEMORY_FORMATS = ("channels_last", "channels_first")
+
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
 Weights = list[NDArray[Any]]
-"""Trainable weights in canonical order: objectives in order, each one's parameters as registered."""
+"""Trainable weights in canonical order and layout: objectives in order, each one's parameters as registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +49,31 @@ class Preset:
     local_batch: int  # per rank, held constant in weak scaling
     global_batch: int  # over all ranks, held constant in strong scaling
     source: str
+    num_classes: int = 0  # labels are 0 .. num_classes - 1; 0 where there are no labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How a framework runs the network; a part of what is compared, and recorded.
+
+    `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in
+    torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow.
+    """
+
+    precision: str = "fp32"
+    compiled: bool = False
+    memory_format: str = "channels_last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Where local batches come from: a data file, or fixed resident tensors (`synthetic`)."""
+    """Where local batches come from: a data file or folder, or fixed resident tensors (`synthetic`).
+
+    `skip_bad`: a sample that cannot be read is left out and counted, instead of ending the training.
+    """
 
     path: Path | None = None
+    skip_bad: bool = False
 
     @property
     def synthetic(self) -> bool:
@@ -56,22 +82,25 @@ class Input:
 
 
 class Objective(Protocol):
-    """One loss and the parameters that it, alone, is differentiated for.
+    """One mean loss over a local batch, and the parameters that it, alone, is differentiated for.
 
-    `loss` maps a local batch to the mean loss over its samples; in torch it is a module, so that
-    DistributedDataParallel can wrap it.
+    How the loss is computed is between a framework's replicas and its front (`_torch.TorchObjective`,
+    `_tensorflow.TensorFlowReplica`).
     """
 
     @property
     def parameters(self) -> Sequence[Any]: ...  # noqa: D102
-    @property
-    def loss(self) -> Any: ...  # noqa: D102
     @property
     def optimizer(self) -> Any: ...  # noqa: D102
 
 
 class Replica(Protocol):
     """One rank's single-device training program. It knows nothing of ranks."""
+
+    @property
+    def framework(self) -> str:
+        """The framework that it is written in, one of FRAMEWORKS."""
+        ...
 
     @property
     def objectives(self) -> Sequence[Objective]:
@@ -94,6 +123,26 @@ class Replica(Protocol):
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         ...
 
+    def names(self) -> list[str]:
+        """Names of the trainable weights, in the order of `weights`; the same in both frameworks."""
+        ...
+
+    def outputs(self) -> Weights:
+        """What the networks make of the next local batch, as training sees it: logits (N, ...), float32."""
+        ...
+
+    def predict(self, *samples: NDArray[Any]) -> NDArray[Any]:
+        """(N, ...) of samples as `samples.Samples.read` gives them, as after training: without dropout."""
+        ...
+
+    def forward_flops(self) -> int:
+        """Floating-point operations of `outputs` per sample, counted by the framework's own means."""
+        ...
+
+    def num_skipped(self) -> int:
+        """Samples that were left out because they could not be read (`Input.skip_bad`)."""
+        ...
+
 
 class ReplicaFactory(Protocol):
     """Builds a replica. Backends call it, so that each can build inside its own scope."""
@@ -109,17 +158,18 @@ class ReplicaFactory(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Frozen facts of a workload; importing it costs nothing and needs no framework."""
+    """Frozen facts of a workload; importing it costs nothing and needs no framework.
+
+    Its folder `dlscale.models.<name>` holds `_torch.py` and `_tensorflow.py`, each with `program`, and `data.py`
+    with the functions of `samples.DataModule`.
+    """
 
     name: str
     title: str
     presets: Mapping[str, Preset]
     default_preset: str
-    precisions: tuple[str, ...]
     target_metric: str
     references: tuple[str, ...]
-    modules: Mapping[str, str]  # framework -> module with `replica_factory`
-    data_module: str  # module with `default_input` and `check_input`
 
     def preset(self, name: str | None = None) -> Preset:
         """The preset of that name; without a name, the default.
@@ -133,29 +183,53 @@ class Workload:
             )
         return self.presets[wanted]
 
-    def input(self, preset: str, path: Path | None = None) -> Input:
-        """The checked input for a preset: the file `path`, or the sample that ships with dlscale.
+    def input(
+        self, preset: str, path: Path | None = None, *, num_samples: int = 1, skip_bad: bool = False
+    ) -> Input:
+        """The checked input for a preset: `path`, or the sample that ships with dlscale.
 
-        The path `synthetic` stands for resident tensors. Raises UsageError if there is no file, or it cannot
-        be read or does not fit the preset.
+        The path `synthetic` stands for resident tensors. `num_samples` is how many the study needs at
+        least: one global batch. Raises UsageError if there is no such file, or it cannot be read or does not
+        fit the preset.
         """
         if path == SYNTHETIC:
             return Input()
-        data = importlib.import_module(self.data_module)
-        source: Input = Input(path=path) if path else data.default_input(self.preset(preset))
-        data.check_input(source, self.preset(preset))
+        data = self.data()
+        source = replace(
+            Input(path=path) if path else data.default_input(self.preset(preset)), skip_bad=skip_bad
+        )
+        data.check_input(source, self.preset(preset), num_samples=num_samples)
         return source
 
+    def data(self) -> Any:
+        """The workload's data module, a `samples.DataModule`; imports no framework."""
+        return importlib.import_module(f"dlscale.models.{self.name}.data")
+
     def factory(
-        self, *, framework: str, preset: str, local_batch: int, precision: str, source: Input
+        self,
+        *,
+        framework: str,
+        preset: str,
+        local_batch: int,
+        source: Input,
+        execution: Execution | None = None,
     ) -> ReplicaFactory:
-        """Imports the framework and returns what builds this workload's replicas in it."""
-        if framework not in self.modules:
+        """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
+        if framework not in FRAMEWORKS:
+            raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
+        try:
+            shared = importlib.import_module(f"dlscale.models._{framework}")
+        except ModuleNotFoundError as error:
             raise UsageError(
-                f"{self.name} has no network in {framework!r}; choose one of: {', '.join(self.modules)}"
-            )
-        module = importlib.import_module(self.modules[framework])
-        factory: ReplicaFactory = module.replica_factory(
-            preset=self.preset(preset), local_batch=local_batch, precision=precision, source=source
+                f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
+            ) from error
+        module = importlib.import_module(f"dlscale.models.{self.name}._{framework}")
+        factory: ReplicaFactory = shared.replica_factory(
+            module.program,
+            self.data(),
+            preset=self.preset(preset),
+            local_batch=local_batch,
+            source=source,
+            execution=execution or Execution(),
         )
         return factory

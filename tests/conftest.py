@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's C++ writes past pytest
+
 
 def _missing(name: str) -> str | None:
     """Why `name` is not there; None if it is."""

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from dlscale.analysis.figures import efficiency, throughput
+from dlscale.analysis.figures.page import warning
 from dlscale.analysis.figures.save import save
 from dlscale.analysis.figures.style import drawing
 from dlscale.analysis.scaling import ScalingTable
@@ -18,8 +19,9 @@ FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
 def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
     """Draw every figure of a study into `folder`, which is made if needed; the files that were written.
 
-    Named `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,csv}`; families that
-    differ in something else, such as cores per rank, get a short digest of it in front of the figure's name.
+    Named `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,csv}`, with `-compiled`
+    and an unusual memory format after the precision; families that differ in something else, such as cores
+    per rank, get a short digest of it in front of the figure's name.
     Cells without a rate give no throughput figure, and without a base case there is none of the efficiency.
     """
     make_folder(folder)
@@ -35,7 +37,7 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
                 if drawn is None:
                     continue
                 figure, rows = drawn
-                title = f"{name}: {family.title}"
+                title = ": ".join(filter(None, (name, warning(rows), family.title)))
                 written += save(
                     figure, folder / f"{stem}-{name}", title=title, rows=rows, provenance=table.provenance
                 )

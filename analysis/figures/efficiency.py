@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from dlscale.analysis.family import Family
 from dlscale.analysis.figures.curves import Curve, Value, curves_of, missing_from
 from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
-from dlscale.analysis.figures.page import origin, page, span
+from dlscale.analysis.figures.page import origin, page, parity, span, warning
 from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, IDEAL
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.scaling import Row
@@ -47,6 +47,7 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
         title=family.title,
+        warning=warning(rows),
         subtitle=family.constants,
         handles=[*curve_handles(everywhere), Line2D([], [], **IDEAL), *evidence_handles(everywhere)],
         small_print=_small_print(rows, shown, panels, provenance),
@@ -95,4 +96,4 @@ def _small_print(
     for name, curves in zip("ab", panels, strict=True):
         if missing := missing_from(rows, curves):
             text.append(f"No point in ({name}): {', '.join(missing)}.")
-    return [" ".join(text), origin(shown, provenance)]
+    return [" ".join(text), *parity(rows), origin(shown, provenance)]

@@ -15,7 +15,7 @@ from dlscale.analysis.scaling import Row
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels
 _LINE_INCHES = 0.155  # of title and legend
-_CHARACTERS_PER_INCH = 17.5  # of the figure's font, on average; the bold title is wider
+_CHARACTERS_PER_INCH = 16.5  # of the figure's font in its widest lines; the bold title is wider
 _TITLE_CHARACTERS_PER_INCH = 14
 _HANDLE_INCHES = 0.5  # of a legend entry's line and the gaps around it
 _PRINT_POINTS = 5.6
@@ -28,13 +28,21 @@ def page(
     width: float,
     num_panels: int,
     title: str,
+    warning: str,
     subtitle: str,
     handles: Sequence[Line2D],
     small_print: Sequence[str],
 ) -> tuple[Figure, list[Axes]]:
-    """A figure `width` inches wide whose height follows from its texts, and its axes, side by side."""
+    """A figure `width` inches wide whose height follows from its texts, and its axes, side by side.
+
+    `warning` stands below the title; empty where there is none.
+    """
     heading = [
-        *((line, "bold", "black") for line in textwrap.wrap(title, int(width * _TITLE_CHARACTERS_PER_INCH))),
+        *(
+            (line, "bold", "black")
+            for text in (title, warning)
+            for line in textwrap.wrap(text, int(width * _TITLE_CHARACTERS_PER_INCH))
+        ),
         *((line, "normal", "#444444") for line in textwrap.wrap(subtitle, int(width * _CHARACTERS_PER_INCH))),
     ]
     num_columns = _legend_columns([len(str(handle.get_label())) for handle in handles], width)
@@ -94,6 +102,20 @@ def _legend_columns(lengths: Sequence[int], width: float) -> int:
 def span(values: Sequence[int]) -> str:
     """`6`, or `5 to 6` where they differ."""
     return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def warning(rows: Sequence[Row]) -> str:
+    """What must be read before the numbers: that the parity gate failed; empty if it did not."""
+    pair = rows[0].pair
+    return (
+        f"NOT COMPARABLE between {' and '.join(pair.frameworks)}" if pair and pair.comparable is False else ""
+    )
+
+
+def parity(rows: Sequence[Row]) -> list[str]:
+    """A line of small print with the parity gate's verdict; none where there is only one framework."""
+    pair = rows[0].pair
+    return [f"{pair.verdict}."] if pair else []
 
 
 def origin(rows: Sequence[Row], provenance: Provenance) -> str:

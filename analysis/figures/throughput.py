@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from dlscale.analysis.family import Family
 from dlscale.analysis.figures.curves import Curve, curves_of, dodge, missing_from
 from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
-from dlscale.analysis.figures.page import origin, page, span
+from dlscale.analysis.figures.page import origin, page, parity, span, warning
 from dlscale.analysis.figures.style import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
@@ -47,6 +47,7 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
         width=SINGLE_COLUMN_INCHES if len(names) <= 5 else DOUBLE_COLUMN_INCHES,
         num_panels=1,
         title=family.title,
+        warning=warning(rows),
         subtitle=family.constants,
         handles=_handles(curves, base, reference),
         small_print=_small_print(rows, curves, base, reference, provenance),
@@ -132,4 +133,4 @@ def _small_print(
         )
     if missing := missing_from(rows, curves):
         text.append(f"No point: {', '.join(missing)}.")
-    return [" ".join(text), origin(shown, provenance)]
+    return [" ".join(text), *parity(rows), origin(shown, provenance)]

@@ -38,7 +38,11 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     except UsageError as error:
         mpi_problem = str(error)
     problems = {
-        backend: mpi_problem or (found.ring_problem if backend == "ring" else None) for backend in NAMES
+        (backend, framework): mpi_problem
+        or (found.ring_problem if backend == "ring" else None)
+        or (None if framework in found.frameworks else f"{framework} is not installed")
+        for backend in NAMES
+        for framework in capabilities(backend).frameworks
     }
     setup = machine.environments[installation.name].setup
     rows = [
@@ -49,8 +53,7 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
             "reason": problem or "",
             "install": setup if problem else "",
         }
-        for backend, problem in problems.items()
-        for framework in capabilities(backend).frameworks
+        for (backend, framework), problem in problems.items()
     ]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
@@ -61,5 +64,5 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
         for row in rows:
             mark = "usable" if row["usable"] else f"not usable: {row['reason']} ({row['install']})"
             click.echo(f"  {row['backend']:6} {row['framework']:10} {mark}")
-    unmet = [row["backend"] for row in rows if row["backend"] in require and not row["usable"]]
-    return FAILED_USAGE if unmet else 0
+    usable = {row["backend"] for row in rows if row["usable"]}
+    return FAILED_USAGE if set(require) - usable else 0

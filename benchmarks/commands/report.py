@@ -12,10 +12,10 @@ from dlscale.analysis import rows
 from dlscale.analysis.figures import write_figures
 from dlscale.analysis.scaling import ScalingTable, scaling_table
 from dlscale.analysis.table import render
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.commands.options import json_option, results_option
 from dlscale.benchmarks.commands.studies import choose_study
-from dlscale.benchmarks.record_files import BadFile, load_records
+from dlscale.benchmarks.record_files import BadFile, load_parity, load_records
 from dlscale.benchmarks.store import Store
 
 
@@ -26,7 +26,8 @@ from dlscale.benchmarks.store import Store
 def report(study: str | None, results: Path, as_json: bool) -> int:
     """Print the table of STUDY (the beginning of a folder's name; default: the latest) from its records.
 
-    Exit status: 2 if cases failed or records are corrupt, 4 if no number can carry an interval.
+    Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
+    differ between the frameworks, 4 if no number can carry an interval.
 
     \b
     Examples:
@@ -65,6 +66,8 @@ def _show(store: Store, *, as_json: bool) -> int:
         Console().print(render(table, bad_files=bad_files))
     if bad_files or table.failures:
         return FAILED_CASES
+    if any(row.pair and row.pair.comparable is False for row in table.rows):
+        return NOT_COMPARABLE
     intervals = [row.throughput for row in table.rows if row.throughput]
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
 
@@ -77,4 +80,5 @@ def _draw(store: Store) -> Path:
 
 def _table(store: Store) -> tuple[ScalingTable, list[BadFile]]:
     records, bad_files = load_records(store.folder)
-    return scaling_table(records, planned=store.planned()), bad_files
+    table = scaling_table(records, planned=store.planned(), parities=load_parity(store.folder))
+    return table, bad_files

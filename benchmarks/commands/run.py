@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
-from dlscale.benchmarks import definition
-from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks import definition, parity_gate
+from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
 from dlscale.benchmarks.commands.options import Counts, Words, results_option
 from dlscale.benchmarks.commands.progress import Display
+from dlscale.benchmarks.plan import Launch
 from dlscale.benchmarks.runner import Campaign, opened, prepare
-from dlscale.benchmarks.study import Launch, load_study
+from dlscale.benchmarks.study import load_study
 from dlscale.benchmarks.supervisor import run_job
 from dlscale.benchmarks.system import System, load_system
 from dlscale.benchmarks.units import format_seconds
@@ -23,24 +24,29 @@ from dlscale.models.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# A flag that make can also give a value: --skip-bad, --skip-bad yes, --skip-bad no.
+YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "default": None}
 OPTIONS = (
     click.option("--system", default="local", show_default=True, help="A machine's name, or its .toml file."),
     click.option("--environment", help="One of the system's environments; default: the running one."),
-    click.option("--workloads", type=Words(), help="For example hep_cnn."),
-    click.option("--frameworks", type=Words(), help="For example torch."),
-    click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring."),
+    click.option("--workloads", type=Words(), help="For example hep_cnn,resnet50, or all."),
+    click.option("--frameworks", type=Words(), help="torch, tensorflow or all."),
+    click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring, or all."),
     click.option(
         "--ranks", type=Counts(), help="1,2,4 or 1:8 or 1:512:x2; default: 1 to the machine's cores."
     ),
     click.option("--nodes", type=int, help="Nodes; more than one needs a system with a scheduler."),
     click.option("--ranks-per-node", type=int, help="For systems with several nodes."),
     click.option("--preset", help="paper, small or tiny; default: the workload's."),
-    click.option("--precision", help="fp32."),
+    click.option("--precision", help="fp32 or bf16."),
+    click.option("--compiled", **YES, help="torch.compile, and XLA in TensorFlow."),
+    click.option("--memory-format", help="channels_last (default) or channels_first (torch only)."),
     click.option(
         "--data",
-        type=click.Path(path_type=Path),
-        help="Input file, or the word synthetic, instead of the sample that ships.",
+        help="Input file or folder, WORKLOAD=PATH,... for several, or the word synthetic; default: the sample "
+        "that ships.",
     ),
+    click.option("--skip-bad", **YES, help="Leave out and count samples that cannot be read."),
     click.option("--budget", help="Wall time to fit the windows into: 240s, 4min, 1h."),
     click.option("--launches", type=int, help="Launches per cell; fewer than 6 carry no 95 % interval."),
     click.option("--warmup-steps", type=int, help="Steps before the first window, at least."),
@@ -100,13 +106,16 @@ def run(study: str, dry_run: bool, **options: Any) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with opened(campaign) as launches:
         _print_plan(campaign, launches)
+        _check_parity(campaign)
         _run(campaign, launches)
     from dlscale.benchmarks.commands.report import show_study
 
-    show_study(campaign.store)
+    status = show_study(campaign.store)
     done = {record.case.id for record in campaign.store.load() if record.good}
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
-    return FAILED_CASES if planned - done else 0
+    if planned - done:
+        return FAILED_CASES
+    return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
 
 
 def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campaign:
@@ -118,6 +127,7 @@ def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campa
             name: options[name]
             for name in ("workloads", "frameworks", "backends", "ranks", "preset", "precision")
         },
+        **{name: options[name] for name in ("compiled", "memory_format", "skip_bad")},
         **{name: options[name] for name in ("budget", "launches", "seed")},
         rules={name: options[name] for name in ("warmup_steps", "max_steps")},
     )
@@ -161,6 +171,18 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
             f"the least that the rules need is more than the budget of {format_seconds(plan.study.budget)}: "
             "every launch gets its shortest windows"
         )
+
+
+def _check_parity(campaign: Campaign) -> None:
+    """Before two frameworks are compared: do they train the same program? The reports say so if not."""
+    for request in parity_gate.missing(campaign):
+        click.echo(f"comparing {request.workloads[0]} in both frameworks ...")
+        found = parity_gate.ask(campaign.installation, request)
+        parity_gate.keep(campaign, found)
+        for one in found:
+            if not one.passed:
+                failed = ", ".join(gate.name for gate in one.checks if not gate.passed)
+                click.echo(f"warning: {one.workload} is not comparable between frameworks: {failed}")
 
 
 def _print_commands(campaign: Campaign) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from dlscale.models.workload import Replica, Weights
+from dlscale.models.workload import Weights
 
 Setting = str | int | float | bool
 
@@ -67,7 +67,7 @@ class NoExchange:
 class TorchTrainer:
     """A replica's objectives, each differentiated and exchanged, and only then all updated (`Trainer`)."""
 
-    def __init__(self, replica: Replica, make_exchange: Callable[[Any], Exchange]) -> None:
+    def __init__(self, replica: Any, make_exchange: Callable[[Any], Exchange]) -> None:
         self._replica = replica
         self._exchanges = [make_exchange(objective) for objective in replica.objectives]
         self._losses: Sequence[torch.Tensor] = ()
@@ -80,7 +80,7 @@ class TorchTrainer:
             exchange.begin()
             loss = exchange.loss(*batch)
             # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
-            loss.backward(inputs=list(objective.parameters))
+            loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)
             losses.append(loss.detach())
         for exchange in self._exchanges:
             exchange.finish()
@@ -93,13 +93,18 @@ class TorchTrainer:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, one per objective; none before the first."""
+        return [float(loss) for loss in self._losses]
+
     def loss(self) -> float:
         """This rank's loss of the last step, summed over objectives."""
-        return sum(float(loss) for loss in self._losses) if self._losses else float("nan")
+        return sum(self.losses()) if self._losses else float("nan")
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
-        return self._replica.weights()
+        weights: Weights = self._replica.weights()
+        return weights
 
     def settings(self) -> dict[str, Setting]:
         """What the exchanges decided by themselves, of the last one where they differ."""
@@ -112,3 +117,8 @@ class TorchTrainer:
         """Undo the exchanges' hooks."""
         for exchange in self._exchanges:
             exchange.close()
+
+
+def alone(replica: Any) -> TorchTrainer:
+    """The replica as it is."""
+    return TorchTrainer(replica, NoExchange)

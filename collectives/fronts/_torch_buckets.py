@@ -21,23 +21,23 @@ from torch import nn
 
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.fronts._torch import Setting, TorchTrainer
-from dlscale.models.workload import ReplicaFactory, Shard
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 
 
-def distribute(
-    factory: ReplicaFactory, collective: Collective, *, shard: Shard, seed: int, gate: bool
-) -> TorchTrainer:
-    """A replica whose gradients are exchanged over `collective`, with rank 0's initial weights; collective."""
-    replica = factory(shard=shard, seed=seed, gate=gate)
-    weights = replica.weights()
-    for weight in weights:
-        collective.broadcast(weight.reshape(-1), 0)
-    replica.load(weights)
-    return TorchTrainer(replica, lambda objective: BucketExchange(objective, collective))
+def over(replica: Any, collective: Collective) -> TorchTrainer:
+    """The replica with its gradients exchanged over `collective`.
+
+    With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
+    only take time from the computation, and buckets are exchanged in line. MPI must allow calls from
+    that thread (mpi4py asks for MPI_THREAD_MULTIPLE).
+    """
+    overlap = torch.get_num_threads() < len(os.sched_getaffinity(0))
+    # One thread for all objectives: a communicator carries one operation at a time.
+    sender = _Sender(collective) if overlap else None
+    return TorchTrainer(replica, lambda objective: BucketExchange(objective, collective, sender=sender))
 
 
 class Bucket:
@@ -58,6 +58,12 @@ class Bucket:
             self.views.append(view)
             offset += parameter.numel()
 
+    def average(self, collective: Collective) -> None:
+        """The mean over ranks takes the place of this rank's gradients; collective."""
+        collective.allreduce(self.array)
+        if collective.size > 1:
+            np.divide(self.array, collective.size, out=self.array)
+
     def clear(self) -> None:
         """Zero the gradients; a parameter that a step does not use then counts as 0."""
         self.flat.zero_()
@@ -67,16 +73,12 @@ class Bucket:
 
 
 class BucketExchange:
-    """Averages an objective's gradients bucket by bucket (`Exchange`).
+    """Averages an objective's gradients bucket by bucket, by a thread where there is one (`Exchange`)."""
 
-    With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
-    only take time from the computation, and buckets are exchanged in line. MPI must allow calls from
-    that thread (mpi4py asks for MPI_THREAD_MULTIPLE).
-    """
-
-    def __init__(self, objective: Any, collective: Collective) -> None:
+    def __init__(self, objective: Any, collective: Collective, *, sender: _Sender | None) -> None:
         self.loss: nn.Module = objective.loss
         self._collective = collective
+        self._sender = sender
         self._buckets = [Bucket(parameters) for parameters in _partition(objective.parameters)]
         self._next = 0  # the first bucket that was not yet sent off
         self._hooks = [
@@ -86,8 +88,6 @@ class BucketExchange:
             for bucket in self._buckets
             for parameter in bucket.parameters
         ]
-        self.overlap = torch.get_num_threads() < len(os.sched_getaffinity(0))
-        self._sender = _Sender(self._exchange) if self.overlap else None
 
     def begin(self) -> None:
         """Clear the gradients."""
@@ -105,7 +105,7 @@ class BucketExchange:
     def settings(self) -> dict[str, Setting]:
         """Bucket sizes, whether the exchange overlaps with backpropagation, and the collective's own."""
         sizes = ",".join(str(bucket.array.nbytes) for bucket in self._buckets)
-        return {"bucket_bytes": sizes, "overlap": self.overlap, **self._collective.settings()}
+        return {"bucket_bytes": sizes, "overlap": self._sender is not None, **self._collective.settings()}
 
     def close(self) -> None:
         """Remove the hooks and end the thread."""
@@ -128,19 +128,14 @@ class BucketExchange:
         if self._sender:
             self._sender.send(bucket)
         else:
-            self._exchange(bucket)
-
-    def _exchange(self, bucket: Bucket) -> None:
-        self._collective.allreduce(bucket.array)
-        if self._collective.size > 1:
-            np.divide(bucket.array, self._collective.size, out=bucket.array)
+            bucket.average(self._collective)
 
 
 class _Sender:
     """A thread that exchanges buckets in the order in which they were sent to it."""
 
-    def __init__(self, exchange: Any) -> None:
-        self._exchange = exchange
+    def __init__(self, collective: Collective) -> None:
+        self._collective = collective
         self._queue: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
         self._num_open = 0
         self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
@@ -160,13 +155,15 @@ class _Sender:
                 raise error
 
     def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
+        """End the thread; a second close does nothing."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
 
     def _run(self) -> None:
         while (bucket := self._queue.get()) is not None:
             try:
-                self._exchange(bucket)
+                bucket.average(self._collective)
             except Exception as error:
                 self._done.put(error)
             else:

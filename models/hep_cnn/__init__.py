@@ -30,6 +30,7 @@ class Network:
 NETWORKS = {
     "paper": Network(num_convolutions=5, num_filters=128, num_hidden=None, learning_rate=1e-3),
     "small": Network(num_convolutions=3, num_filters=128, num_hidden=512, learning_rate=1e-5),
+    "rpv": Network(num_convolutions=3, num_filters=128, num_hidden=512, learning_rate=1e-5),
     "tiny": Network(num_convolutions=3, num_filters=8, num_hidden=16, learning_rate=1e-3),
 }
 KEEP_PROBABILITY = 0.5
@@ -45,6 +46,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=5_260_050_944,
             local_batch=128,  # per node
             global_batch=64,
+            num_classes=2,
             source="network and local batch: sparticlesteve/hep_cnn_benchmark, cori_knl_224_adam.json; "
             "global batch of strong scaling: Kurth et al., TensorFlow at Scale, CUG 2018, slides",
         ),
@@ -55,7 +57,18 @@ WORKLOAD = Workload(
             forward_flops_per_sample=414_189_568,
             local_batch=2,  # ours: 30 to 40 ms per step on one core, and the published batch at four ranks
             global_batch=8,
+            num_classes=2,
             source="network and global batch: sparticlesteve/hep_cnn_benchmark, *_64.json",
+        ),
+        "rpv": Preset(
+            name="rpv",
+            input_shape=(1, 64, 64),
+            num_parameters=4_492_290,
+            forward_flops_per_sample=395_315_200,
+            local_batch=2,
+            global_batch=8,
+            num_classes=2,
+            source="the small network on the single channel of the published RPV files (group `all_events`)",
         ),
         "tiny": Preset(
             name="tiny",
@@ -64,16 +77,14 @@ WORKLOAD = Workload(
             forward_flops_per_sample=3_260_480,
             local_batch=2,
             global_batch=4,
+            num_classes=2,
             source="the 64x64x3 network with 8 filters and 16 hidden units: for tests, not published",
         ),
     },
     default_preset="small",
-    precisions=("fp32",),
     target_metric="signal efficiency at the published selection's background rejection",
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
     ),
-    modules={"torch": "dlscale.models.hep_cnn._torch"},
-    data_module="dlscale.models.hep_cnn.data",
 )

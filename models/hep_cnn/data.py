@@ -1,20 +1,20 @@
-"""The events that HEP-CNN trains on: HDF5 files in the layout of the published data set.
+"""HEP-CNN's data, as `samples.DataModule` asks for it: HDF5 files of events (event_files.py), or folders of them.
 
-`data` (N, C, H, W) float32 and `label` (N), 1 for signal and 0 for background, are what training reads;
-events/writer.py says what else a generated file holds. The sample that ships with dlscale was made by
-`dlscale data hep-cnn --events 4000 --out models/hep_cnn/sample_64.h5`.
+The sample that ships with dlscale was made by
+`dlscale data hep-cnn --events 4000 --out models/hep_cnn/sample_64.h5`; events/writer.py says what is in it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from dlscale.models.errors import UsageError
+from dlscale.models.hep_cnn import NETWORKS
+from dlscale.models.hep_cnn.dropout import draw_masks, mask_shapes
+from dlscale.models.hep_cnn.event_files import EventFile, EventFiles, find_files
+from dlscale.models.samples import Arrays
 from dlscale.models.workload import Input, Preset
 
 _SAMPLE = Path(__file__).with_name("sample_64.h5")
@@ -26,130 +26,97 @@ def default_input(preset: Preset) -> Input:
     if preset.input_shape != _SAMPLE_SHAPE:
         raise UsageError(
             f"preset {preset.name} of hep_cnn needs events of shape ({_commas(preset.input_shape)}), the "
-            f"shipped ones have ({_commas(_SAMPLE_SHAPE)}); {_make_file(preset)} and pass it as --data FILE "
+            f"shipped ones have ({_commas(_SAMPLE_SHAPE)}); {_remedy(preset)} and pass it as --data FILE "
             "(make ... DATA=FILE)"
         )
     return Input(path=_SAMPLE)
 
 
-def check_input(source: Input, preset: Preset) -> None:
-    """Returns if `source` can feed the preset. Cheap: of `data`, only the first and last event are read.
+def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
+    """Returns if `source` can feed the preset. Cheap: of the images, only each file's first and last are read.
 
-    Raises UsageError if the file is missing, cannot be opened, lacks a dataset, or holds other shapes, types
-    or labels than the preset needs, or fewer events than one local batch.
+    Raises UsageError if a file is missing, cannot be opened, lacks a dataset, or holds other shapes or types
+    than the preset needs, or if all files together hold fewer than `num_samples` events. Unless bad samples are
+    to be skipped, a label other than 0 or 1 and damage to the events that were read are refused too.
     """
     if source.path is None:
         return
-    with _open(source.path) as file:
-        _check_layout(file, source.path, preset)
-    with EventFile(source.path) as events:
-        events.read(np.array([0, len(events) - 1]))
+    with EventFiles(find_files(source.path)) as events:
+        for file in events.files:
+            _check_layout(file, preset)
+            if not source.skip_bad:
+                _check_labels(file, preset)
+                file.read(np.array([0, len(file) - 1] if len(file) else [], dtype=np.int64))
+        if len(events) < num_samples:
+            raise UsageError(
+                f"{source.path}: needs at least {num_samples} events, one global batch of preset {preset.name}, "
+                f"found {len(events)}; take smaller batches or fewer ranks, or {_remedy(preset)}"
+            )
 
 
-def _check_layout(file: h5py.File, path: Path, preset: Preset) -> None:
-    remedy = _make_file(preset)
-    for name in ("data", "label"):
-        if not isinstance(file.get(name), h5py.Dataset):
-            found = ", ".join(file) or "nothing"
-            raise UsageError(f"{path}: needs datasets 'data' and 'label' and holds: {found}; {remedy}")
-    data, label = file["data"], file["label"]
-    shape: tuple[int, ...] = data.shape or ()
-    if shape[1:] != preset.input_shape:
+def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int]) -> EventFiles:  # noqa: ARG001
+    """The events of a checked `source`, open for reading. Nothing about reading them is random."""
+    if source.path is None:
+        raise ValueError("synthetic input has no file to open")
+    return EventFiles(find_files(source.path))
+
+
+def synthetic_batch(preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
+    """Uniform noise in [0, 1), (N, H, W, C) float32, with random labels (N,) int64."""
+    channels, height, width = preset.input_shape
+    images = rng.random((local_batch, height, width, channels), dtype=np.float32)
+    return images, rng.integers(0, 2, local_batch)
+
+
+def step_inputs(preset: Preset, local_batch: int, rng: np.random.Generator, *, gate: bool) -> Arrays:
+    """The dropout masks of a step, each (N, H, W, C) or (N, units) uint8; with `gate` none."""
+    if gate:
+        return ()
+    _, height, width = preset.input_shape
+    shapes = mask_shapes(NETWORKS[preset.name], height=height, width=width)
+    return tuple(draw_masks(rng, shapes, local_batch))
+
+
+def _check_layout(file: EventFile, preset: Preset) -> None:
+    images, labels = file.images, file.labels
+    shape: tuple[int, ...] = images.shape or ()
+    channels, *pixels = preset.input_shape
+    single = file.layout.axes == "NHW"
+    if (1, *shape[1:]) != preset.input_shape if single else shape[1:] != preset.input_shape:
+        wanted = pixels if single and channels == 1 else preset.input_shape
         raise UsageError(
-            f"{path}: preset {preset.name} needs 'data' of shape (N, {_commas(preset.input_shape)}), "
-            f"found ({_commas(shape)}); choose another --preset, or {remedy}"
+            f"{file.path}: preset {preset.name} needs {file.layout.images!r} of shape (N, {_commas(wanted)}), "
+            f"found ({_commas(shape)}); choose another --preset, or {_remedy(preset)}"
         )
-    if data.dtype.newbyteorder("=") != np.float32:
-        raise UsageError(f"{path}: 'data' must be float32, found {data.dtype}; convert it, or {remedy}")
-    if label.shape != shape[:1] or label.dtype.kind not in "biuf":
+    # The RPV set's own type is not stated anywhere: both kinds of float are read.
+    if images.dtype.newbyteorder("=") != np.float32 and not (single and images.dtype == np.float64):
         raise UsageError(
-            f"{path}: 'label' must be one number for each of {shape[0]} events, found {label.dtype} "
-            f"of shape ({_commas(label.shape or ())}); mend it, or {remedy}"
+            f"{file.path}: {file.layout.images!r} must be float32, found {images.dtype}; convert it, "
+            f"or {_remedy(preset)}"
         )
-    if shape[0] < preset.local_batch:
+    if labels.shape != shape[:1] or labels.dtype.kind not in "biuf":
         raise UsageError(
-            f"{path}: preset {preset.name} needs at least {preset.local_batch} events, one local batch, "
-            f"found {shape[0]}; {remedy}"
+            f"{file.path}: {file.layout.labels!r} must be one number for each of {shape[0]} events, found "
+            f"{labels.dtype} of shape ({_commas(labels.shape)}); mend it, or {_remedy(preset)}"
         )
-    others = np.setdiff1d(_read_labels(file, path), (0, 1))
+
+
+def _check_labels(file: EventFile, preset: Preset) -> None:
+    others = np.setdiff1d(file.labels, (0, 1))
     if len(others):
         found = ", ".join(map(str, others[:3].tolist()))
         raise UsageError(
-            f"{path}: 'label' must be 1 (signal) or 0 (background), found {found}; mend it, or {remedy}"
+            f"{file.path}: {file.layout.labels!r} must be 1 (signal) or 0 (background), found {found}; mend it, "
+            f"or {_remedy(preset)}"
         )
 
 
-class EventFile:
-    """A file of events, open for reading. `len()` of it is the number of events.
-
-    Raises UsageError if it cannot be opened; call `check_input` before to have its layout checked.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = _open(path)
-        self._data = self._file["data"]
-        self._labels = _read_labels(self._file, path).astype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def __enter__(self) -> EventFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the file; reading is over."""
-        self._file.close()
-
-    def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Images (N, C, H, W) and labels (N,) of the N events `indices`, in that order; repeats are allowed.
-
-        Raises UsageError naming the event that cannot be read, IndexError for one that does not exist.
-        """
-        labels = self._labels[indices]  # checks them all
-        images = np.empty((len(indices), *self._data.shape[1:]), dtype=np.float32)
-        # One event at a time, for h5py's index arrays cost more than the unpacking; sorted, so that a disk is
-        # read forward, and a chunk of several events only once.
-        for place in np.argsort(indices, kind="stable"):
-            index = int(indices[place])
-            try:
-                images[place] = self._data[index]
-            except OSError as error:
-                raise _damaged(self._path, f"event {index}", error) from error
-        return images, labels
-
-
-def _open(path: Path) -> h5py.File:
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "no file of that name"
-        raise UsageError(f"{path}: need a file of HEP-CNN events and found {found}; check --data")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be opened as HDF5 ({error}); copy it again, or choose another --data"
-        ) from error
-
-
-def _read_labels(file: h5py.File, path: Path) -> NDArray[Any]:
-    try:
-        labels: NDArray[Any] = file["label"][:]
-    except OSError as error:
-        raise _damaged(path, "'label'", error) from error
-    return labels
-
-
-def _damaged(path: Path, what: str, error: OSError) -> UsageError:
-    return UsageError(f"{path}: {what} cannot be read ({error}); the file is damaged: copy or make it again")
-
-
-def _make_file(preset: Preset) -> str:
-    size = preset.input_shape[-1]
+def _remedy(preset: Preset) -> str:
+    channels, _, size = preset.input_shape
+    if channels == 1:
+        return "take a file of the public RPV data set (group 'all_events' with 'hist' and 'y')"
     return f"make a file with `dlscale data hep-cnn --size {size} --events N --out FILE`"
 
 
-def _commas(shape: tuple[int, ...]) -> str:
+def _commas(shape: tuple[int, ...] | list[int]) -> str:
     return ", ".join(map(str, shape))

@@ -1,10 +1,15 @@
 """Made-up records with known rates."""
 
+import io
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from dlscale.analysis.scaling import ScalingTable
+from dlscale.analysis.table import render
 from dlscale.benchmarks.record import (
     Case,
     Cell,
@@ -36,6 +41,8 @@ def _make_record(
     evidence: str = "measured",
     steady: bool = True,
     oversubscribed: bool = False,
+    peak_rss_bytes: Sequence[int] = (400 << 20,),
+    skipped: Sequence[int] = (),
     study: str = "weak-scaling",
     system: str = "local",
     **cell: object,
@@ -43,7 +50,8 @@ def _make_record(
     """A launch whose slowest rank needs what `samples_per_second` of all ranks together needs.
 
     `rank_delays` are added to a rank's seconds per window, `window_factors` multiply all of a window's.
-    `start_skew` is the fraction of a window by which the last rank starts late.
+    `start_skew` is the fraction of a window by which the last rank starts late. Of `peak_rss_bytes` the last
+    value is that of all further ranks; of `skipped`, samples left out by each rank, 0 is.
     """
     fields = {
         "workload": "hep_cnn",
@@ -99,7 +107,7 @@ def _make_record(
                 boot_id="b",
                 affinity=[rank],
                 num_threads=1,
-                peak_rss_bytes=1,
+                peak_rss_bytes=peak_rss_bytes[min(rank, len(peak_rss_bytes) - 1)],
             )
             for rank in range(num_ranks)
         ],
@@ -111,6 +119,7 @@ def _make_record(
         steady=steady,
         windows=[] if failure else [warmup, *steady_windows],
         final_loss=[0.5] * num_ranks,
+        skipped_samples=[*skipped, *[0] * (num_ranks - len(skipped))],
         gates=[],
         failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,
     )
@@ -119,6 +128,18 @@ def _make_record(
 @pytest.fixture
 def make_record() -> MakeRecord:
     return _make_record
+
+
+@pytest.fixture
+def table_text() -> Callable[..., str]:
+    """What the terminal shows of a table, every run of white space as one blank."""
+
+    def text(table: ScalingTable, width: int = 100, **options: Any) -> str:
+        console = Console(file=io.StringIO(), width=width)
+        console.print(render(table, **options))
+        return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+    return text
 
 
 @pytest.fixture

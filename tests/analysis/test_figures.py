@@ -11,11 +11,31 @@ from dlscale.analysis.figures import FIGURES, write_figures
 from dlscale.analysis.figures.curves import curves_of, dodge
 from dlscale.analysis.figures.style import drawing
 from dlscale.analysis.scaling import scaling_table
+from dlscale.benchmarks.record import Gate, Parity
 
 
 @pytest.fixture
 def table(make_study):
     return scaling_table(make_study())
+
+
+@pytest.fixture
+def make_failed_pair(make_study):
+    """The table of one study in both frameworks whose parity gate failed."""
+
+    def make(workload="hep_cnn", precision="fp32", **fields):
+        gate = Gate(name="tiny: gradient", passed=False, value=0.1, tolerance=0.01, detail="d")
+        parity = Parity(
+            workload=workload, preset="tiny", precision=precision, num_parameters={}, checks=[gate]
+        )
+        records = [
+            record
+            for framework in ("torch", "tensorflow")
+            for record in make_study(framework=framework, workload=workload, precision=precision, **fields)
+        ]
+        return scaling_table(records, parities=[parity])
+
+    return make
 
 
 def draw(table, name):
@@ -183,6 +203,24 @@ def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
     assert sum("-strong-" in name for name in names) == 6
 
 
+def test_other_ways_to_run_a_network_never_share_a_figure(make_record):
+    records = [
+        make_record(num_ranks=n, block=b, compiled=compiled, memory_format=memory_format)
+        for compiled in (False, True)
+        for memory_format in ("channels_last", "channels_first")
+        for n in (1, 2)
+        for b in range(3)
+    ]
+    table = scaling_table(records)
+    assert [family.file_stem for family in table.families] == [
+        "hep_cnn-tiny-torch-weak-fp32" + variant
+        for variant in ("-channels_first", "", "-compiled-channels_first", "-compiled")
+    ]
+    for family in table.families:
+        ways = {(row.cell.compiled, row.cell.memory_format) for row in table.of(family)}
+        assert ways == {(family.compiled, family.memory_format)}
+
+
 def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_record, tmp_path):
     records = [make_record(block=block) for block in range(3)]
     assert {
@@ -192,6 +230,17 @@ def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_r
     assert write_figures(scaling_table(failed), tmp_path) == []
 
 
+def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
+    table = make_failed_pair(num_blocks=3)
+    for family in table.families:
+        for draw_figure in FIGURES.values():
+            with drawing():
+                figure, _ = draw_figure(family, table.of(family), table.provenance)
+            texts = [" ".join(text.get_text().split()) for text in figure.texts]
+            assert texts[:2] == [family.title, "NOT COMPARABLE between torch and tensorflow"]
+            assert "the parity gate failed: tiny: gradient" in texts[-1]
+
+
 def test_figures_need_no_global_state():
     code = "import sys, dlscale.analysis.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -199,19 +248,21 @@ def test_figures_need_no_global_state():
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.parametrize("num_backends", [1, 4, 8])
-def test_nothing_is_cut_off_at_the_edges(make_study, name, num_backends):
+def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
     backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
-    records = make_study(
+    table = make_failed_pair(
         efficiency=dict.fromkeys(backends, (1.0, 0.9)),
         num_blocks=3,
         workload="inception_v3",
-        framework="tensorflow",
         system="frontera-rtx",
         precision="mixed-bf16",
+        compiled=True,
     )
-    axes, _ = draw(scaling_table(records), name)
-    figure = axes[0].figure
+    family = table.families[0]
+    assert family.framework == "tensorflow"
     with drawing():
+        figure, _ = FIGURES[name](family, table.of(family), table.provenance)
+        axes = figure.axes
         figure.draw_without_rendering()
         boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *axes)]
     assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)

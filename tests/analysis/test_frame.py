@@ -49,7 +49,7 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study, make_record)
         "odd.json",
         "folder.json",
     }
-    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 1"
+    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 2"
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]
@@ -78,6 +78,23 @@ def test_the_launch_is_the_median_cost_of_its_steady_windows(make_record):
 
 def test_start_skew_is_a_fraction_of_the_window(make_record):
     assert start_skew(make_record(num_ranks=3, start_skew=0.02)) == pytest.approx(0.02)
+
+
+def test_memory_is_the_largest_rank_s(make_record):
+    frame = tidy([make_record(num_ranks=3, peak_rss_bytes=[200, 700, 300])])
+    assert frame["peak_rss_bytes"].item() == 700
+
+
+def test_memory_that_nobody_measured_is_not_0(make_record):
+    assert np.isnan(tidy([make_record(peak_rss_bytes=[0])])["peak_rss_bytes"].item())
+
+
+def test_skipped_samples_are_summed_and_their_ranks_counted(make_record):
+    record = make_record(num_ranks=4, skipped=[3, 0, 9])
+    row = tidy([record]).iloc[0]
+    assert (row["num_skipped"], row["num_skipping"]) == (12, 2)
+    unknown = record.model_copy(update={"skipped_samples": [None] * 4})
+    assert tidy([unknown])["num_skipped"].item() == 0
 
 
 def test_the_latest_good_attempt_counts(make_record):

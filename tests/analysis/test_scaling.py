@@ -94,6 +94,9 @@ def test_a_failed_base_case_is_told(make_record):
         {"control": "loader"},
         {"cores_per_rank": 2},
         {"precision": "bf16"},
+        {"compiled": True},
+        {"memory_format": "channels_first"},
+        {"framework": "tensorflow"},
         {"environment": "openmpi"},
         {"local_batch": 16},
         {"data": "events.h5:0123456789ab"},
@@ -172,6 +175,22 @@ def test_flaws_are_noted(make_record):
     }
 
 
+def test_skipped_samples_are_noted(make_record):
+    records = [make_record(num_ranks=4, block=block, skipped=[1, 0, 2]) for block in range(4)]
+    assert "12 unreadable samples left out on 2 ranks" in only(scaling_table(records)).notes
+    assert "1 unreadable sample left out on 1 rank" in only(scaling_table([make_record(skipped=[1])])).notes
+    assert not any("unreadable" in note for note in only(scaling_table([make_record()])).notes)
+
+
+def test_memory_is_the_largest_launch_s(make_record):
+    records = [make_record(block=block, peak_rss_bytes=[100 + block]) for block in range(3)]
+    records.append(make_record(block=3, peak_rss_bytes=[900], failure="out of memory"))
+    row = only(scaling_table(records))
+    assert row.peak_rss_bytes == 102
+    assert to_rows(scaling_table(records))[0]["peak_rss_bytes"] == 102
+    assert only(scaling_table([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
+
+
 def test_kinds_of_evidence_have_rows_of_their_own(make_record):
     records = [make_record(block=block) for block in range(6)]
     for kind in ("measured", "simulated"):
@@ -190,13 +209,17 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
     assert list(content["rows"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
-        *("local_batch", "global_batch", "precision", "data", "control", "evidence", "fingerprint"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format"),
+        *("data", "control", "evidence", "fingerprint"),
         *(
             name + end
-            for name in ("samples_per_second", "efficiency_none", "efficiency_backend")
+            for name in (
+                *("samples_per_second", "efficiency_none", "efficiency_backend"),
+                *("input_stall", "input_loss"),
+            )
             for end in ("", "_low", "_high", "_level", "_method", "_n")
         ),
-        *("num_launches", "num_planned", "notes"),
+        *("peak_rss_bytes", "comparable", "num_launches", "num_planned", "notes"),
     ]
 
 

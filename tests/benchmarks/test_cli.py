@@ -58,7 +58,7 @@ def mistake(told, *words: str) -> str:
         ("run weak-scaling --workloads hepcnn", ["'hepcnn'", "hep_cnn"]),
         ("run weak-scaling --frameworks caffe", ["'caffe'", "torch"]),
         ("run weak-scaling --backends nccl", ["'nccl'", "none, mpi, gloo, ring"]),
-        ("run weak-scaling --preset big", ["'big'", "paper, small, tiny"]),
+        ("run weak-scaling --preset big", ["'big'", "paper, small, rpv, tiny"]),
         ("run weak-scaling --precision fp8", ["'fp8'", "fp32"]),
         ("run weak-scaling --ranks none", ["'none'", "1:512:x2"]),
         ("run weak-scaling --budget soon", ["'soon'", "4min"]),

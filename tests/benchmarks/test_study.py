@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.study import default_ranks, expand, load_study
+from dlscale.benchmarks.expand import default_ranks, expand
+from dlscale.benchmarks.study import load_study
+from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.errors import UsageError
 
 
-def plan(name: str = "weak-scaling", num_cores: int = 2, **changes: object):
-    return expand(load_study(name, **changes), environment=".venv", num_cores=num_cores, data=None)
+def plan(name: str = "weak-scaling", num_cores: int = 2, data: str | None = None, **changes: object):
+    return expand(load_study(name, **changes), environment=".venv", num_cores=num_cores, data=data)
 
 
 def cells(plan):
@@ -97,7 +99,7 @@ def test_other_questions_have_other_digests():
         ({"workloads": ["hepcnn"]}, ["'hepcnn'", "hep_cnn"]),
         ({"frameworks": ["caffe"]}, ["'caffe'", "torch"]),
         ({"backends": ["none", "rings"]}, ["'rings'", "none, mpi, gloo, ring"]),
-        ({"preset": "huge"}, ["'huge'", "paper, small, tiny"]),
+        ({"preset": "huge"}, ["'huge'", "paper, small, rpv, tiny"]),
         ({"precision": "fp8"}, ["'fp8'", "fp32"]),
         ({"budget": "soon"}, ["'soon'", "duration"]),
         ({"rules": {"warmup_steps": 6000}}, ["6000", "max_steps"]),
@@ -157,3 +159,57 @@ def test_a_study_of_ones_own(tmp_path: Path):
     )
     found = [c for c in cells(plan(str(path))) if c.control == "train"]
     assert Counter(c.num_ranks for c in found) == {1: 8, 2: 8}
+
+
+def test_all_stands_for_everything_that_can_train():
+    found = plan(workloads=["all"], frameworks=["all"], preset="tiny")
+    trained = {(c.workload, c.framework, c.backend) for c in cells(found)}
+    assert {workload for workload, _, _ in trained} == set(WORKLOADS)
+    for workload in WORKLOADS:
+        assert (workload, "torch", "gloo") in trained
+        assert (workload, "tensorflow", "ring") in trained
+        assert (workload, "tensorflow", "gloo") not in trained
+    assert "backend gloo does not train in tensorflow: left out there" in found.warnings
+
+
+def test_a_backend_that_nobody_can_use_is_no_warning():
+    with pytest.raises(UsageError, match=r"backend gloo does not train in tensorflow; it does in: torch"):
+        plan(frameworks=["tensorflow"])
+
+
+def test_controls_of_the_input_need_an_input():
+    assert {c.control for c in cells(plan())} == {"train", "synthetic", "loader", "whole_machine"}
+    assert {c.control for c in cells(plan(data="synthetic"))} == {"train", "whole_machine"}
+
+
+def test_each_workload_has_its_own_input(tmp_path: Path):
+    both = {"workloads": ["hep_cnn", "cosmogan"], "preset": "tiny"}
+    names = {c.workload: c.data for c in cells(plan(**both))}
+    assert names["hep_cnn"].startswith("sample_64.h5:")
+    assert names["cosmogan"].startswith("sample_256.npy:")
+    assert {c.data for c in cells(plan(data="synthetic", **both))} == {"synthetic"}
+    given = plan(data="hep_cnn=synthetic,cosmogan=models/cosmogan/sample_256.npy", **both)
+    assert {c.data for c in cells(given) if c.workload == "hep_cnn"} == {"synthetic"}
+    with pytest.raises(UsageError, match=r"several workloads.*--data hep_cnn=some.h5"):
+        plan(data="some.h5", **both)
+
+
+def test_an_input_must_fill_the_global_batch():
+    with pytest.raises(UsageError, match="4000"):
+        plan(ranks=[1, 2048], num_cores=2048)
+
+
+def test_channels_first_is_torchs_alone():
+    assert {c.memory_format for c in cells(plan(memory_format="channels_first"))} == {"channels_first"}
+    with pytest.raises(UsageError, match="tensorflow was asked for channels_first"):
+        plan(memory_format="channels_first", frameworks=["torch", "tensorflow"])
+
+
+def test_how_it_runs_is_part_of_the_cell():
+    digests = {plan(**change).digest for change in ({}, {"compiled": True}, {"precision": "bf16"})}
+    assert len(digests) == 3
+
+
+def test_slow_networks_are_planned_slower():
+    quick, slow = (plan(preset=preset, data="synthetic") for preset in ("tiny", "paper"))
+    assert slow.seconds(slow.launches) > 10 * quick.seconds(quick.launches)

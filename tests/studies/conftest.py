@@ -53,12 +53,12 @@ class Bench:
     def command(self, *options: str, study: Path | str | None = None) -> list[str]:
         return [DLSCALE, "run", str(study or self.study), "--results", str(self.folder / "results"), *options]
 
-    def run(self, *options: str, study: Path | str | None = None, **environment: str):
+    def run(self, *options: str, study: Path | str | None = None, limit: int = 240, **environment: str):
         return subprocess.run(
             self.command(*options, study=study),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=limit,
             check=False,
             env={**os.environ, **environment},
         )

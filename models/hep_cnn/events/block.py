@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dlscale.models.hep_cnn.events import calorimeter, pythia
 from dlscale.models.hep_cnn.events.components import Component
-from dlscale.models.hep_cnn.events.selection import in_signal_region
+from dlscale.models.hep_cnn.events.selection import in_signal_region, passes_preselection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +30,29 @@ class Block:
     component: Component
     seed: int  # of the file
     stream: tuple[int, int]  # index of the component, index of the block within the component
-    num_events: int
+    num_events: int  # to generate
     image_size: int
+    preselected: bool = False  # keeps the events that pass the preselection only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDone:
-    """A block that lies in its .npz file. `max_counts` has shape (C,) and is over all events and cells."""
+    """A block that lies in its .npz file. `max_counts` has shape (C,) and is over all kept events and cells."""
 
     block: Block
     path: Path
+    num_kept: int
     max_counts: NDArray[np.int64]
     pythia_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A kept event: its image (C, H, W) in counts, and what the physics selection makes of its jets."""
+
+    image: NDArray[np.int64]
+    preselection: bool
+    psr: bool
 
 
 def start_worker(lifeline: Connection) -> None:
@@ -64,36 +75,48 @@ def make(block: Block, path: Path) -> BlockDone:
     shower, detector = np.random.SeedSequence(block.seed, spawn_key=block.stream).spawn(2)
     generator = pythia.start(block.component, seed=int(shower.generate_state(1)[0]) % pythia.NUM_SEEDS + 1)
     rng = np.random.default_rng(detector)
-    cells, counts, psr = [], [], []
+    cells, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    preselection, psr = [], []
     max_counts = np.zeros(len(calorimeter.CHANNELS), dtype=np.int64)
-    for collision in islice(pythia.collisions(generator), block.num_events):
+    wanted = passes_preselection if block.preselected else None
+    for collision in islice(pythia.collisions(generator, wanted=wanted), block.num_events):
+        if collision is None:
+            continue
         image = calorimeter.image_counts(collision.particles, size=block.image_size, rng=rng)
         cells.append(np.flatnonzero(image))
         counts.append(image.reshape(-1)[cells[-1]])
+        preselection.append(passes_preselection(collision.jet_pt, collision.jet_eta))
         psr.append(in_signal_region(collision.jet_pt, collision.jet_eta, collision.jet_mass))
         max_counts = np.maximum(max_counts, image.max(axis=(1, 2)))
     np.savez_compressed(
         path,
         cells=np.concatenate(cells).astype(np.uint32),
         counts=np.concatenate(counts).astype(np.uint32),
-        num_cells=np.array([len(event) for event in cells]),
-        psr=np.array(psr),
+        num_cells=np.array([len(event) for event in cells[1:]], dtype=np.int64),
+        preselection=np.array(preselection, dtype=np.bool_),
+        psr=np.array(psr, dtype=np.bool_),
     )
     return BlockDone(
         block=block,
         path=path,
+        num_kept=len(psr),
         max_counts=max_counts,
         pythia_version=f"{generator.parm('Pythia:versionNumber'):.3f}",
     )
 
 
-def read(done: BlockDone) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """The block's events in order: image (C, H, W) in counts, and whether it passes the physics selection."""
+def read(done: BlockDone) -> Iterator[Event]:
+    """The block's kept events, in order."""
     size = done.block.image_size
-    with np.load(done.path) as stored:
-        cells, counts, num_cells, psr = (stored[name] for name in ("cells", "counts", "num_cells", "psr"))
+    with np.load(done.path, allow_pickle=False) as stored:
+        columns = {name: stored[name] for name in stored}
+    cells, counts, num_cells = columns["cells"], columns["counts"], columns["num_cells"]
     ends = np.cumsum(num_cells)
-    for begin, end, passes in zip(ends - num_cells, ends, psr, strict=True):
+    for event, (begin, end) in enumerate(zip(ends - num_cells, ends, strict=True)):
         image = np.zeros((len(calorimeter.CHANNELS), size, size), dtype=np.int64)
         image.reshape(-1)[cells[begin:end]] = counts[begin:end]
-        yield image, bool(passes)
+        yield Event(
+            image=image,
+            preselection=bool(columns["preselection"][event]),
+            psr=bool(columns["psr"][event]),
+        )

@@ -16,11 +16,17 @@ import numpy as np
 from dlscale.models.errors import UsageError
 from dlscale.models.hep_cnn.events import pythia, writer
 from dlscale.models.hep_cnn.events.block import Block, BlockDone, make, start_worker
-from dlscale.models.hep_cnn.events.components import Component, load_components, share_events
+from dlscale.models.hep_cnn.events.components import (
+    Component,
+    load_components,
+    share_events,
+    share_preselected_events,
+)
 
 IMAGE_SIZES = (64, 224)
 DEFAULT_SEED = 2018
 _EVENTS_PER_BLOCK = 250  # some 3 s, against 0.4 s in which PYTHIA starts
+_EVENTS_PER_PRESELECTED_BLOCK = 1000  # as such files need many events, PYTHIA starts more seldom
 
 
 def generate(
@@ -30,18 +36,21 @@ def generate(
     image_size: int = 64,
     seed: int = DEFAULT_SEED,
     num_processes: int = 1,
+    preselected: bool = False,
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> None:
-    """Writes `num_events` collisions to the HDF5 file `out`; writer.py says what is in it.
+) -> int:
+    """Generates `num_events` collisions and writes them to the HDF5 file `out`; writer.py says what is in it.
 
-    Half are signal, half background, in random order; the content depends on `num_events`, `image_size` and
-    `seed` only. `progress` is called with the number of events that have come since its last call. The work
-    is done in processes of its own, so the caller's main module must be importable (`__name__` guard).
+    Returns the number of events in the file. Half are signal, half background, in random order. With `preselected`
+    only those that pass the preselection of the physics selection are written, and components.toml has the shares
+    of the components. The content depends on `num_events`, `image_size`, `seed` and `preselected` only.
+    `progress` is called with the number of events that have come since its last call. The work is done in
+    processes of its own, so the caller's main module must be importable (`__name__` guard).
 
     Until the file is complete it lies, with its parts, in a hidden folder beside `out`, which goes away on
-    any failure and on Ctrl-C. Raises UsageError for an impossible wish, without PYTHIA, or if the file
-    cannot be written.
+    any failure and on Ctrl-C. Raises UsageError for an impossible wish, without PYTHIA, if no signal or no
+    background passes the preselection, or if the file cannot be written.
     """
     components = load_components()
     if image_size not in IMAGE_SIZES:
@@ -62,13 +71,14 @@ def generate(
         raise UsageError(f"{out} exists; choose another --out, or remove it first")
     pythia.load()
 
-    blocks = list(_plan(num_events, components, image_size=image_size, seed=seed))
+    blocks = list(_plan(num_events, components, image_size=image_size, seed=seed, preselected=preselected))
     try:
         with (
             tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch,
             _workers(min(num_processes, len(blocks))) as pool,
         ):
             done = _make_all(pool, blocks, Path(scratch), progress=progress)
+            _check_kept(done)
             whole = Path(scratch) / "whole.h5"
             # In a worker too, because that ends at once on Ctrl-C.
             pool.submit(
@@ -76,9 +86,11 @@ def generate(
                 whole,
                 done,
                 row_seed=np.random.SeedSequence(seed, spawn_key=(len(components),)),
-                command=f"dlscale data hep-cnn --events {num_events} --size {image_size} --seed {seed}",
+                command=f"dlscale data hep-cnn --events {num_events} --size {image_size} --seed {seed}"
+                + (" --preselected" if preselected else ""),
             ).result()
             _publish(whole, out)
+            return sum(each.num_kept for each in done)
     except BrokenProcessPool:
         raise UsageError(
             f"a worker process died while making {out}, perhaps for want of memory; ask for fewer --jobs"
@@ -90,19 +102,20 @@ def generate(
 
 
 def _plan(
-    num_events: int, components: tuple[Component, ...], *, image_size: int, seed: int
+    num_events: int, components: tuple[Component, ...], *, image_size: int, seed: int, preselected: bool
 ) -> Iterator[Block]:
     """Cuts every component's events into blocks, the last of which may be smaller."""
-    for index, (component, share) in enumerate(
-        zip(components, share_events(num_events, components), strict=True)
-    ):
-        for number, begin in enumerate(range(0, share, _EVENTS_PER_BLOCK)):
+    share = share_preselected_events if preselected else share_events
+    per_block = _EVENTS_PER_PRESELECTED_BLOCK if preselected else _EVENTS_PER_BLOCK
+    for index, (component, events) in enumerate(zip(components, share(num_events, components), strict=True)):
+        for number, begin in enumerate(range(0, events, per_block)):
             yield Block(
                 component=component,
                 seed=seed,
                 stream=(index, number),
-                num_events=min(_EVENTS_PER_BLOCK, share - begin),
+                num_events=min(per_block, events - begin),
                 image_size=image_size,
+                preselected=preselected,
             )
 
 
@@ -135,6 +148,16 @@ def _make_all(
         if progress:
             progress(num_events)
     return [future.result() for future in pending]
+
+
+def _check_kept(done: list[BlockDone]) -> None:
+    for label, kind in ((1, "signal"), (0, "background")):
+        of_kind = [each for each in done if each.block.component.label == label]
+        if not any(each.num_kept for each in of_kind):
+            raise UsageError(
+                f"none of {sum(each.block.num_events for each in of_kind)} {kind} events passes the preselection; "
+                "ask for more --events"
+            )
 
 
 def _publish(whole: Path, out: Path) -> None:

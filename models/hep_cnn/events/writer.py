@@ -1,9 +1,12 @@
 """Writes blocks of events as one HDF5 file in the layout of the published data set.
 
 `data` (N, C, H, W) float32, each channel divided by its maximum over the file; `label` (N), 1 for signal;
-`weight` (N), the cross section [mb] that an event stands for: that of its component over the component's events;
-`normweight` (N), the same scaled to a mean of 1 over the signal and 1 over the background, so that both kinds
-count alike; `psr` (N), 1 if the event passes the physics selection.
+`weight` (N), the cross section [mb] that an event stands for: that of its component over the number of the
+component's events that were generated; `normweight` (N), the same scaled to a mean of 1 over the signal and 1 over
+the background, so that both kinds count alike; `psr` (N), 1 if the event passes the physics selection. Ours are
+`component` (N), an index into the attributes `components`, `component_labels`, `component_cross_sections_mb`,
+`component_generated` (events generated) and `component_events` (of them, in this file); and `preselection` (N), 1 if
+the event passes the preselection. A file of preselected events holds no others: then the last two numbers differ.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.models.hep_cnn.events import block, calorimeter
+from dlscale.models.hep_cnn.events.components import Component
 
 
 def write(
@@ -27,16 +31,19 @@ def write(
 
     Raises OSError if the disk is full.
     """
-    num_events = sum(done.block.num_events for done in blocks)
+    num_events = sum(done.num_kept for done in blocks)
     size = blocks[0].block.image_size
     max_counts = np.max([done.max_counts for done in blocks], axis=0)
     # A channel that is empty in the whole file stays zero.
     divisors = np.maximum(max_counts, 1).astype(np.float32)[:, None, None]
     rows = np.random.default_rng(row_seed).permutation(num_events)
 
+    components = _components(blocks)
+    generated = [_num_generated(blocks, component) for component in components]
     label = np.zeros(num_events, dtype=np.int64)
+    number = np.zeros(num_events, dtype=np.uint8)
     weight = np.zeros(num_events, dtype=np.float64)
-    psr = np.zeros(num_events, dtype=np.uint8)
+    preselection, psr = np.zeros(num_events, dtype=np.uint8), np.zeros(num_events, dtype=np.uint8)
     with _Storage(path) as storage, h5py.File(storage, "w") as file:
         image_shape = (len(calorimeter.CHANNELS), size, size)
         data = file.create_dataset(
@@ -51,18 +58,22 @@ def write(
         event = 0
         for done in blocks:
             component = done.block.component
-            for image, passes in block.read(done):
+            place = components.index(component)
+            for kept in block.read(done):
                 row = rows[event]
-                data[row] = image.astype(np.float32) / divisors
+                data[row] = kept.image.astype(np.float32) / divisors
                 storage.check()
-                label[row], psr[row] = component.label, passes
-                weight[row] = component.cross_section_mb / _num_events(blocks, component.name)
+                label[row], number[row] = component.label, place
+                preselection[row], psr[row] = kept.preselection, kept.psr
+                weight[row] = component.cross_section_mb / generated[place]
                 event += 1
         for name, column in {
             "label": label,
             "weight": weight,
             "normweight": _normalised(weight, label),
             "psr": psr,
+            "component": number,
+            "preselection": preselection,
         }.items():
             file.create_dataset(name, data=column, compression="gzip", shuffle=True)
         file.attrs.update(_provenance(blocks, max_counts=max_counts, command=command))
@@ -106,8 +117,17 @@ class _Storage(FileIO):
         self.check()
 
 
-def _num_events(blocks: Sequence[block.BlockDone], component: str) -> int:
-    return sum(done.block.num_events for done in blocks if done.block.component.name == component)
+def _components(blocks: Sequence[block.BlockDone]) -> list[Component]:
+    """In the order of the blocks."""
+    return list({done.block.component.name: done.block.component for done in blocks}.values())
+
+
+def _num_generated(blocks: Sequence[block.BlockDone], component: Component) -> int:
+    return sum(done.block.num_events for done in blocks if done.block.component == component)
+
+
+def _num_kept(blocks: Sequence[block.BlockDone], component: Component) -> int:
+    return sum(done.num_kept for done in blocks if done.block.component == component)
 
 
 def _normalised(weight: NDArray[np.float64], label: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,12 +140,15 @@ def _provenance(
     blocks: Sequence[block.BlockDone], *, max_counts: NDArray[np.int64], command: str
 ) -> dict[str, object]:
     """What a reader needs to make the file again, and to turn its images back into GeV."""
-    components = {done.block.component.name: done.block.component for done in blocks}
+    components = _components(blocks)
     slha = [
-        component.slha_path.read_text(encoding="utf-8")
-        for component in components.values()
-        if component.slha_path
+        component.slha_path.read_text(encoding="utf-8") for component in components if component.slha_path
     ]
+    kept, shares = (
+        ("those that pass the preselection", "by the preselected_share of components.toml")
+        if blocks[0].block.preselected
+        else ("all", "half signal, half background, the background equal over its slices")
+    )
     return {
         "command": command,
         "generator": f"PYTHIA {blocks[0].pythia_version}",
@@ -137,13 +160,14 @@ def _provenance(
         "track_min_pt_gev": calorimeter.TRACK_MIN_PT_GEV,
         "eta_range": (-calorimeter.MAX_ETA, calorimeter.MAX_ETA),
         "phi_range": (-calorimeter.MAX_PHI, calorimeter.MAX_PHI),
-        "components": list(components),
-        "component_labels": [component.label for component in components.values()],
-        "component_events": [_num_events(blocks, name) for name in components],
-        "component_cross_sections_mb": [component.cross_section_mb for component in components.values()],
-        "component_settings": ["\n".join(component.settings) for component in components.values()],
+        "components": [component.name for component in components],
+        "component_labels": [component.label for component in components],
+        "component_events": [_num_kept(blocks, component) for component in components],
+        "component_generated": [_num_generated(blocks, component) for component in components],
+        "component_cross_sections_mb": [component.cross_section_mb for component in components],
+        "component_settings": ["\n".join(component.settings) for component in components],
         "slha": "\n".join(slha),
-        "weight": "cross section of the event's component [mb] / number of its events in this file",
+        "weight": "cross section of the event's component [mb] / number of its events generated",
         "normweight": "weight, scaled to mean 1 over the signal and mean 1 over the background",
-        "composition": "half signal, half background, the background equal over its slices; random order",
+        "composition": f"generated: {shares}; kept: {kept}; random order",
     }

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 
 from dlscale.models.errors import UsageError
-from dlscale.models.hep_cnn import WORKLOAD
-from dlscale.models.hep_cnn.data import EventFile, check_input, default_input
+from dlscale.models.hep_cnn import NETWORKS, WORKLOAD
+from dlscale.models.hep_cnn.data import (
+    check_input,
+    default_input,
+    open_samples,
+    step_inputs,
+    synthetic_batch,
+)
+from dlscale.models.hep_cnn.dropout import mask_shapes
+from dlscale.models.hep_cnn.event_files import EventFile
+from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input
 
 SMALL = WORKLOAD.preset("small")
+RPV = dataclasses.replace(SMALL, name="rpv", input_shape=(1, 64, 64))
 NUM_EVENTS = 20
 
 
 @pytest.fixture
 def path(tmp_path):
     """A file that `check_input` accepts, every event different, in the published layout."""
-    path = tmp_path / "events.h5"
-    rng = np.random.default_rng(0)
+    return make_file(tmp_path / "events.h5")
+
+
+def make_file(path, *, num_events=NUM_EVENTS, seed=0):
+    rng = np.random.default_rng(seed)
     with h5py.File(path, "w") as file:
         file.create_dataset(
             "data",
-            data=rng.random((NUM_EVENTS, *SMALL.input_shape), dtype=np.float32),
-            chunks=(1, *SMALL.input_shape),
-            compression="gzip",
+            data=rng.random((num_events, *SMALL.input_shape), dtype=np.float32),
+            chunks=(1, *SMALL.input_shape) if num_events else None,
+            compression="gzip" if num_events else None,
         )
-        file["label"] = rng.integers(0, 2, NUM_EVENTS)
+        file["label"] = rng.integers(0, 2, num_events)
     return path
+
+
+@pytest.fixture
+def rpv_path(tmp_path):
+    """A file in the layout of the RPV set, with more datasets than are read."""
+    path = tmp_path / "rpv.h5"
+    rng = np.random.default_rng(1)
+    with h5py.File(path, "w") as file:
+        file["all_events/hist"] = rng.random((NUM_EVENTS, 64, 64), dtype=np.float32)
+        file["all_events/y"] = rng.integers(0, 2, NUM_EVENTS).astype(np.float32)
+        file["all_events/weight"] = rng.random(NUM_EVENTS)
+    return path
+
+
+def damage(path, event):
+    with h5py.File(path) as file:
+        chunk = file["data"].id.get_chunk_info_by_coord((event, 0, 0, 0))
+    with path.open("rb+") as file:
+        file.seek(chunk.byte_offset)
+        file.write(bytes(chunk.size))
 
 
 def replace(path, name, values):
@@ -37,9 +72,9 @@ def replace(path, name, values):
         file[name] = values
 
 
-def refusal(path, preset=SMALL):
+def refusal(path, preset=SMALL, *, num_samples=1):
     with pytest.raises(UsageError) as refused:
-        check_input(Input(path=path), preset)
+        check_input(Input(path=path), preset, num_samples=num_samples)
     message = str(refused.value)
     assert str(path) in message
     assert "\n" not in message
@@ -82,8 +117,10 @@ def test_missing_file(tmp_path):
     assert "found no file of that name" in refusal(tmp_path / "nowhere.h5")
 
 
-def test_folder(tmp_path):
-    assert "found a folder" in refusal(tmp_path)
+def test_a_folder_without_training_files(tmp_path):
+    assert "found no HDF5 file" in refusal(tmp_path)
+    make_file(tmp_path / "val.h5")
+    assert "'train' in their names that end in .h5 or .hdf5, found val.h5" in refusal(tmp_path)
 
 
 def test_not_hdf5(tmp_path):
@@ -101,7 +138,7 @@ def test_missing_dataset(path, name):
     with h5py.File(path, "r+") as file:
         file.move(name, "other")
     message = refusal(path)
-    assert "needs datasets 'data' and 'label' and holds:" in message
+    assert "needs datasets 'data' and 'label' or 'all_events/hist' and 'all_events/y', and holds: " in message
     assert "other" in message
 
 
@@ -142,14 +179,16 @@ def test_labels_other_than_0_and_1(path, bad, found):
     assert f"found {found};" in refusal(path)
 
 
-def test_fewer_events_than_one_local_batch(path):
-    with h5py.File(path, "r+") as file:
-        data, label = file["data"][: SMALL.local_batch - 1], file["label"][: SMALL.local_batch - 1]
-    replace(path, "data", data)
-    replace(path, "label", label)
-    assert f"at least {SMALL.local_batch} events, one local batch, found {SMALL.local_batch - 1}" in refusal(
-        path
+def test_fewer_events_than_are_needed(path):
+    check_input(Input(path=path), SMALL, num_samples=NUM_EVENTS)
+    message = refusal(path, num_samples=NUM_EVENTS + 1)
+    assert (
+        f"at least {NUM_EVENTS + 1} events, one global batch of preset small, found {NUM_EVENTS};" in message
     )
+
+
+def test_a_file_without_events(tmp_path):
+    assert "at least 1 events" in refusal(make_file(tmp_path / "empty.h5", num_events=0))
 
 
 def test_reading_returns_what_is_stored_in_the_order_asked(path):
@@ -159,40 +198,154 @@ def test_reading_returns_what_is_stored_in_the_order_asked(path):
         images, labels = events.read(indices)
         assert len(events) == NUM_EVENTS
     assert (images.dtype, labels.dtype) == (np.float32, np.int64)
-    np.testing.assert_array_equal(images, stored_images[indices])
+    assert images.flags["C_CONTIGUOUS"]
+    np.testing.assert_array_equal(images, np.moveaxis(stored_images[indices], 1, 3))
     np.testing.assert_array_equal(labels, stored_labels[indices])
+
+
+def test_the_rpv_set_has_one_channel(rpv_path):
+    check_input(Input(path=rpv_path), RPV, num_samples=NUM_EVENTS)
+    with h5py.File(rpv_path) as file:
+        hist, y = file["all_events/hist"][:], file["all_events/y"][:]
+    with open_samples(Input(path=rpv_path), RPV, seed=(0, 0)) as events:
+        images, labels = events.read(np.array([2, 1]))
+    np.testing.assert_array_equal(images, hist[[2, 1], :, :, None])
+    np.testing.assert_array_equal(labels, y[[2, 1]])
+    assert (images.dtype, labels.dtype) == (np.float32, np.int64)
+
+
+def test_a_file_and_a_preset_of_other_channels(path, rpv_path):
+    assert "'all_events/hist' of shape (N, 3, 64, 64), found (20, 64, 64)" in refusal(rpv_path)
+    message = refusal(path, RPV)
+    assert "'data' of shape (N, 1, 64, 64), found (20, 3, 64, 64); choose another --preset" in message
+    assert "public RPV data set" in message
+    with pytest.raises(UsageError, match=r"preset rpv .* public RPV data set .* --data FILE"):
+        default_input(RPV)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Training files of unequal length, one of them empty, among others; as one: b1, b2, c."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    lengths = {"b2_train.hdf5": 0, "c_train.h5": 4, "b1_train.h5": 3, "a_val.h5": 5}
+    for seed, (name, num_events) in enumerate(lengths.items()):
+        make_file(folder / name, num_events=num_events, seed=seed)
+    (folder / "train.txt").write_text("no events")
+    return folder
+
+
+def test_a_folder_is_one_sequence(folder):
+    source = Input(path=folder)
+    check_input(source, SMALL, num_samples=7)
+    assert "at least 8 events" in refusal(folder, num_samples=8)
+    indices = np.array([6, 0, 3, 2, 6])
+    with open_samples(source, SMALL, seed=(0, 0)) as events:
+        assert len(events) == 7
+        images, labels = events.read(indices)
+        for wrong in (-1, 7):
+            with pytest.raises(IndexError):
+                events.read(np.array([wrong]))
+        assert events.read(np.array([], dtype=np.int64))[0].shape == (0, 64, 64, 3)
+    with EventFile(folder / "b1_train.h5") as first, EventFile(folder / "c_train.h5") as last:
+        whole_images, whole_labels = (
+            np.concatenate(both)
+            for both in zip(first.read(np.arange(3)), last.read(np.arange(4)), strict=True)
+        )
+    np.testing.assert_array_equal(images, whole_images[indices])
+    np.testing.assert_array_equal(labels, whole_labels[indices])
+
+
+def test_bad_events_of_a_folder_are_named_by_file_and_counted_over_all(folder):
+    damage(folder / "c_train.h5", 1)
+    with open_samples(Input(path=folder), SMALL, seed=(0, 0)) as events:
+        with pytest.raises(BadSample, match=r"c_train\.h5: event 1 cannot be read") as bad:
+            events.read(np.array([0, 4]))
+        assert bad.value.index == 4
+
+
+def test_a_folder_with_a_file_of_another_shape(folder):
+    replace(folder / "c_train.h5", "data", np.zeros((4, 3, 32, 32), np.float32))
+    with pytest.raises(UsageError, match=r"c_train\.h5: .* found \(4, 3, 32, 32\)"):
+        check_input(Input(path=folder), SMALL)
 
 
 def test_reading_no_events(path):
     with EventFile(path) as events:
         images, labels = events.read(np.array([], dtype=np.int64))
-    assert images.shape == (0, *SMALL.input_shape)
+    assert images.shape == (0, 64, 64, 3)
     assert labels.shape == (0,)
 
 
-def test_reading_an_event_that_does_not_exist(path):
+@pytest.mark.parametrize("index", [-1, NUM_EVENTS])
+def test_reading_an_event_that_does_not_exist(path, index):
     with EventFile(path) as events, pytest.raises(IndexError):
-        events.read(np.array([NUM_EVENTS]))
+        events.read(np.array([index]))
 
 
 def test_a_damaged_event_is_named(path):
-    with h5py.File(path) as file:
-        chunk = file["data"].id.get_chunk_info_by_coord((5, 0, 0, 0))
-    with path.open("rb+") as file:
-        file.seek(chunk.byte_offset)
-        file.write(bytes(chunk.size))
+    damage(path, 5)
     check_input(Input(path=path), SMALL)  # reads the ends only
     with EventFile(path) as events:
         events.read(np.array([4, 6]))
-        with pytest.raises(UsageError, match=rf"{path}: event 5 cannot be read .* the file is damaged"):
+        with pytest.raises(BadSample, match=rf"{path}: event 5 cannot be read .* the file is damaged") as bad:
             events.read(np.array([4, 5, 6]))
+    assert bad.value.index == 5
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_pixel_that_is_no_number_is_named(path, value):
+    with h5py.File(path, "r+") as file:
+        file["data"][7, 1, 2, 3] = value
+    refused = pytest.raises(BadSample, match=r"event 7 has a pixel that is not a finite number")
+    with EventFile(path) as events, refused as bad:
+        events.read(np.array([7]))
+    assert bad.value.index == 7
+
+
+@pytest.mark.parametrize("value", [2, -1, 0.5, np.nan])
+def test_a_label_that_is_none_is_named(path, value):
+    labels = np.zeros(NUM_EVENTS)
+    labels[7] = value
+    replace(path, "label", labels)
+    with EventFile(path) as events, pytest.raises(BadSample, match=rf"event 7 has the label {labels[7]},"):
+        events.read(np.array([6, 7]))
 
 
 @pytest.mark.parametrize("index", [0, NUM_EVENTS - 1])
 def test_damage_at_the_ends_is_found_by_the_check(path, index):
-    with h5py.File(path) as file:
-        chunk = file["data"].id.get_chunk_info_by_coord((index, 0, 0, 0))
-    with path.open("rb+") as file:
-        file.seek(chunk.byte_offset)
-        file.write(bytes(chunk.size))
+    damage(path, index)
     assert f"event {index} cannot be read" in refusal(path)
+
+
+def test_what_is_to_be_skipped_is_not_refused(path):
+    damage(path, 0)
+    labels = np.zeros(NUM_EVENTS)
+    labels[7] = 2
+    replace(path, "label", labels)
+    check_input(Input(path=path, skip_bad=True), SMALL)
+
+
+def test_synthetic_batches_have_the_form_of_read_ones(path):
+    images, labels = synthetic_batch(SMALL, 64, np.random.default_rng(3))
+    with EventFile(path) as events:
+        for made, read in zip((images, labels), events.read(np.arange(2)), strict=True):
+            assert (made.dtype, made.shape[1:]) == (read.dtype, read.shape[1:])
+    assert len(images) == len(labels) == 64
+    assert set(labels) == {0, 1}
+    assert 0 <= images.min() < 0.01
+    assert 0.99 < images.max() < 1
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_masks_are_drawn_anew_for_every_step(name):
+    preset = WORKLOAD.preset(name)
+    rng = np.random.default_rng(4)
+    first, second = (step_inputs(preset, 2, rng, gate=False) for _ in range(2))
+    _, height, width = preset.input_shape
+    shapes = mask_shapes(NETWORKS[name], height=height, width=width)
+    assert [mask.shape for mask in first] == [(2, *shape) for shape in shapes]
+    for one, other in zip(first, second, strict=True):
+        assert one.dtype == np.uint8
+        assert np.any(one != other)
+    assert step_inputs(preset, 2, rng, gate=True) == ()

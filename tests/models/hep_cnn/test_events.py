@@ -10,8 +10,12 @@ import pytest
 from dlscale.models.errors import UsageError
 from dlscale.models.hep_cnn.events import calorimeter, generate
 from dlscale.models.hep_cnn.events.calorimeter import LEAST_COUNT_GEV, Particles, image_counts
-from dlscale.models.hep_cnn.events.components import load_components, share_events
-from dlscale.models.hep_cnn.events.selection import in_signal_region
+from dlscale.models.hep_cnn.events.components import (
+    load_components,
+    share_events,
+    share_preselected_events,
+)
+from dlscale.models.hep_cnn.events.selection import in_signal_region, passes_preselection
 
 
 def test_components_are_the_published_ones():
@@ -33,6 +37,17 @@ def test_events_are_shared_evenly(num_events):
     assert signal - sum(slices) in (0, 1)
     assert max(slices) - min(slices) <= 1
     assert min(slices) >= 1
+
+
+@pytest.mark.parametrize("num_events", [12, 13, 1000, 130_000])
+def test_preselected_files_give_every_component_its_share(num_events):
+    components = load_components()
+    counts = share_preselected_events(num_events, components)
+    assert sum(counts) == num_events
+    assert min(counts) >= 1
+    assert sum(component.preselected_share for component in components) == pytest.approx(1)
+    for component, count in zip(components, counts, strict=True):
+        assert count == pytest.approx(num_events * component.preselected_share, abs=len(components) + 1)
 
 
 def particle(*, pt, eta, phi, charge, pdg_id):
@@ -115,6 +130,23 @@ def test_energies_below_half_a_count_are_zero():
 )
 def test_signal_region(pt, eta, mass, expected):
     assert in_signal_region(*(np.array(values, dtype=np.float64) for values in (pt, eta, mass))) is expected
+
+
+@pytest.mark.parametrize(
+    ("pt", "eta", "expected"),
+    [
+        ([441, 300, 201], [0, 1.9, -1.9], True),
+        ([439, 300, 201], [0, 0, 0], False),  # the leading one
+        ([441, 300, 199], [0, 0, 0], False),  # the third is soft
+        ([441, 300, 201], [0, 0, 2.1], False),  # the third is forward
+        ([900, 430, 300, 201], [2.1, 0, 0, 0], False),  # the leading one that is central
+        ([900, 441, 300, 201], [2.1, 0, 0, 0], True),
+        ([], [], False),
+    ],
+)
+def test_preselection(pt, eta, expected):
+    pt, eta = np.array(pt, dtype=np.float64), np.array(eta, dtype=np.float64)
+    assert passes_preselection(pt, eta) is expected
 
 
 @pytest.mark.parametrize(

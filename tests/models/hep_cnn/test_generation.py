@@ -89,7 +89,7 @@ def test_the_file_is_complete_and_alone(made):
     assert os.listdir(out.parent) == [out.name]
     check_input(Input(path=out), WORKLOAD.preset("small"))
     with h5py.File(out) as file:
-        assert sorted(file) == ["data", "label", "normweight", "psr", "weight"]
+        assert sorted(file) == ["component", "data", "label", "normweight", "preselection", "psr", "weight"]
         assert file["data"].chunks == (1, 3, 64, 64)
         assert file["label"][:].sum() == 10
         assert file["data"][:].max(axis=(0, 2, 3)).tolist() == [1, 1, 1]
@@ -113,6 +113,44 @@ def test_larger_images_show_the_same_events(made, tmp_path):
             file["data"][:, 2].sum(axis=(1, 2)) * file.attrs["channel_maxima"][2] for file in (small, large)
         ]
         np.testing.assert_allclose(*tracks, rtol=1e-4)
+
+
+def test_preselected_events_are_the_same_ones_without_the_others(tmp_path):
+    """Of one block: what is left out must leave no trace in PYTHIA, and what is kept is what passes."""
+    (jz5,) = (component for component in SLICES if component.name == "JZ5")
+    whole, kept = (
+        block.Block(
+            component=jz5, seed=6, stream=(3, 0), num_events=60, image_size=64, preselected=preselected
+        )
+        for preselected in (False, True)
+    )
+    everything = list(block.read(block.make(whole, tmp_path / "whole.npz")))
+    done = block.make(kept, tmp_path / "kept.npz")
+    passing = [event for event in everything if event.preselection]
+    assert 0 < len(passing) == done.num_kept < 60
+    for event, same in zip(block.read(done), passing, strict=True):
+        assert event.preselection
+        assert event.psr == same.psr
+        # The tracks are what the detector adds no noise to, and its noise comes in the order of what is kept.
+        np.testing.assert_array_equal(event.image[2], same.image[2])
+
+
+def test_a_preselected_file_says_what_was_generated(tmp_path):
+    out = tmp_path / "events.h5"
+    reported = []
+    num_kept = generate(60, out, seed=7, preselected=True, progress=reported.append)
+    assert sum(reported) == 60
+    with h5py.File(out) as file:
+        assert len(file["data"]) == len(file["component"]) == num_kept < 60
+        assert file["preselection"][:].all()
+        assert file.attrs["component_generated"].sum() == 60
+        assert file.attrs["component_events"].sum() == num_kept
+        np.testing.assert_array_equal(
+            np.bincount(file["component"][:], minlength=7), file.attrs["component_events"]
+        )
+        weights = file.attrs["component_cross_sections_mb"] / file.attrs["component_generated"]
+        np.testing.assert_allclose(file["weight"][:], weights[file["component"][:]])
+        assert file.attrs["command"].endswith(" --preselected")
 
 
 @pytest.mark.parametrize("folder", ["missing", "file"])
@@ -158,6 +196,6 @@ def test_the_shipped_sample_is_what_this_code_makes(tmp_path):
         order = np.random.SeedSequence(DEFAULT_SEED, spawn_key=(len(SLICES) + 1,))
         rows = np.random.default_rng(order).permutation(len(file["data"]))[:250]
         maxima = (file.attrs["channel_maxima"] / [0.5, 0.5, 1])[:, None, None]
-        for row, (image, passes) in zip(rows, block.read(done), strict=True):
-            np.testing.assert_array_equal(file["data"][row], (image / maxima).astype(np.float32))
-            assert (file["label"][row], file["psr"][row]) == (1, passes)
+        for row, event in zip(rows, block.read(done), strict=True):
+            np.testing.assert_array_equal(file["data"][row], (event.image / maxima).astype(np.float32))
+            assert (file["label"][row], file["psr"][row]) == (1, event.psr)

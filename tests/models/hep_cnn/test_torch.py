@@ -16,7 +16,7 @@ WORKLOAD = load_workload("hep_cnn")
 
 def replica(preset="tiny", *, source=None, local_batch=4, seed=1, gate=False, shard=None):
     factory = WORKLOAD.factory(
-        framework="torch", preset=preset, local_batch=local_batch, precision="fp32", source=source or Input()
+        framework="torch", preset=preset, local_batch=local_batch, source=source or Input()
     )
     return factory(shard=shard or Shard(), seed=seed, gate=gate)
 

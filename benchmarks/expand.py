@@ -1,0 +1,198 @@
+"""From a study to the cases that answer it, in randomised blocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+from dlscale.benchmarks.data_name import data_name
+from dlscale.benchmarks.definition import one_of
+from dlscale.benchmarks.plan import Launch, Plan
+from dlscale.benchmarks.record import Case, Cell, Control
+from dlscale.benchmarks.study import Study
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models import load_workload
+from dlscale.models.errors import UsageError
+from dlscale.models.workload import FRAMEWORKS, SYNTHETIC
+
+
+def default_ranks(num_cores: int) -> list[int]:
+    """Powers of two up to the cores, 3 among them as a size that is none (M6), and the cores themselves."""
+    powers = [1 << exponent for exponent in range(num_cores.bit_length()) if 1 << exponent <= num_cores]
+    return sorted({*powers, *([3] if num_cores >= 3 else []), num_cores})
+
+
+def expand(study: Study, *, environment: str, num_cores: int, data: str | None) -> Plan:
+    """All launches of a study. One block holds one launch of every cell, base cases included (M4).
+
+    Cores and threads per rank are constants of the study: the machine's cores over the largest number of
+    ranks. A backend that does not train in one of the frameworks is left out there, with a warning. Raises
+    UsageError for unknown names, for a global batch that the ranks do not divide and for unfit data.
+    """
+    ranks = sorted(set(study.ranks or default_ranks(num_cores)))
+    cores_per_rank = max(1, num_cores // ranks[-1])
+    paths = _data_paths(data, study.workloads)
+    pairs, left_out = _trainable(study)
+    groups: list[list[tuple[Cell, Path | None]]] = []
+    references: list[list[tuple[Cell, Path | None]]] = []
+    for workload, framework in product(study.workloads, study.frameworks):
+        maker = _CellMaker(study, workload, framework, environment, paths.get(workload), max(ranks))
+        backends = [backend for backend, trained in pairs if trained == framework]
+        for backend, num_ranks in product(backends, ranks):
+            groups.append(
+                [
+                    maker.cell(backend, num_ranks, cores_per_rank, control)
+                    for control in maker.controls(backend)
+                ]
+            )
+        if study.reference_launches and cores_per_rank < num_cores:
+            references.append([maker.cell("none", 1, num_cores, "whole_machine")])
+    return Plan(
+        study=study,
+        launches=tuple(_blocks(study, groups, references)),
+        num_cores=num_cores,
+        warnings=(*left_out, *_warnings(ranks, num_cores)),
+    )
+
+
+def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
+    """The (backend, framework) pairs that can train, and a warning for each that cannot.
+
+    Raises UsageError for a backend that trains in none of the study's frameworks: asked for, it may not vanish.
+    """
+    pairs: list[tuple[str, str]] = []
+    left_out = []
+    for backend in study.backends:
+        row = capabilities(one_of("backend", backend, BACKENDS))
+        frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
+        trained = [framework for framework in frameworks if framework in row.frameworks]
+        if not trained:
+            raise UsageError(
+                f"backend {backend} does not train in {', '.join(frameworks)}; "
+                f"it does in: {', '.join(row.frameworks)}"
+            )
+        pairs += [(backend, framework) for framework in trained]
+        left_out += [
+            f"backend {backend} does not train in {framework}: left out there"
+            for framework in frameworks
+            if framework not in trained
+        ]
+    return pairs, left_out
+
+
+def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
+    """Each workload's input from `PATH`, `synthetic`, or `workload=PATH,workload=PATH`."""
+    if data is None:
+        return {}
+    if data == str(SYNTHETIC):
+        return dict.fromkeys(workloads, SYNTHETIC)
+    pieces = [piece.partition("=") for piece in data.split(",")]
+    if all(equals and name in WORKLOADS for name, equals, _ in pieces):
+        return {name: Path(path) for name, _, path in pieces}
+    if len(workloads) > 1:
+        raise UsageError(
+            f"--data {data} with several workloads ({', '.join(workloads)}); say whose it is: "
+            f"--data {workloads[0]}={data}, or --data synthetic for all"
+        )
+    return {workloads[0]: Path(data)}
+
+
+class _CellMaker:
+    """The cells of one workload in one framework."""
+
+    def __init__(
+        self,
+        study: Study,
+        workload: str,
+        framework: str,
+        environment: str,
+        path: Path | None,
+        max_ranks: int,
+    ) -> None:
+        facts = load_workload(one_of("workload", workload, WORKLOADS))
+        self._study, self._framework, self._environment = study, framework, environment
+        self._facts, self._preset = facts, facts.preset(study.preset)
+        _, num_samples = self._batches(max_ranks)
+        self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
+        self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
+        if framework == "tensorflow" and study.memory_format != "channels_last":
+            raise UsageError(
+                f"tensorflow was asked for {study.memory_format}, which its CPU convolutions do not have; "
+                "leave --memory-format out, or --frameworks torch"
+            )
+
+    def controls(self, backend: str) -> list[Control]:
+        """What runs beside the training, over the backend that exchanges nothing; of data that is read."""
+        if capabilities(backend).exchanges or self._source.synthetic:
+            return ["train"]
+        return ["train", *self._study.controls]
+
+    def cell(
+        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control
+    ) -> tuple[Cell, Path | None]:
+        """One cell and the file that it reads."""
+        local_batch, global_batch = self._batches(num_ranks)
+        cell = Cell(
+            workload=self._facts.name,
+            preset=self._preset.name,
+            framework=self._framework,
+            backend=backend,
+            backend_options=self._study.backend_options.get(backend, {}),
+            environment=self._environment,
+            scaling_mode=self._study.scaling_mode,
+            num_ranks=num_ranks,
+            cores_per_rank=cores_per_rank,
+            threads_per_rank=cores_per_rank,
+            local_batch=local_batch,
+            global_batch=global_batch,
+            precision=self._study.precision,
+            compiled=self._study.compiled,
+            memory_format=self._study.memory_format,
+            control=control,
+            data=self._data_name,
+        )
+        return cell, self._source.path
+
+    def _batches(self, num_ranks: int) -> tuple[int, int]:
+        preset = self._preset
+        if self._study.scaling_mode == "weak":
+            return preset.local_batch, preset.local_batch * num_ranks
+        if preset.global_batch % num_ranks:
+            divisors = [str(n) for n in range(1, preset.global_batch + 1) if preset.global_batch % n == 0]
+            raise UsageError(
+                f"strong scaling of {self._facts.name} ({preset.name}): global batch {preset.global_batch} is "
+                f"not a multiple of {num_ranks} ranks; choose RANKS from: {', '.join(divisors)}"
+            )
+        return preset.global_batch // num_ranks, preset.global_batch
+
+
+def _blocks(
+    study: Study,
+    groups: Sequence[list[tuple[Cell, Path | None]]],
+    references: Sequence[list[tuple[Cell, Path | None]]],
+) -> list[Launch]:
+    order = random.Random(study.seed)  # noqa: S311 - an order, not a secret
+    launches = []
+    for block in range(study.launches):
+        members = [*groups, *(references if block < study.reference_launches else [])]
+        order.shuffle(members)
+        for position, group in enumerate(members):
+            cases = tuple(Case(cell=cell, block=block, position=position) for cell, _ in group)
+            paths = [path for _, path in group if path]
+            launches.append(Launch(cases=cases, data=paths[0] if paths else None))
+    return launches
+
+
+def _warnings(ranks: Sequence[int], num_cores: int) -> tuple[str, ...]:
+    over = [num_ranks for num_ranks in ranks if num_ranks > num_cores]
+    if not over:
+        return ()
+    names = ", ".join(str(num_ranks) for num_ranks in over)
+    return (
+        f"{names} ranks share {num_cores} cores: they take turns, and MPI's waiting takes time from the "
+        "others' work; the records say oversubscribed",
+    )

@@ -1,0 +1,69 @@
+"""Asks an environment's own Python for the parity of its two frameworks, and keeps the answer with the study."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from pydantic import ValidationError
+
+from dlscale.benchmarks.environment import redact
+from dlscale.benchmarks.parity import Request
+from dlscale.benchmarks.record import Parity
+from dlscale.benchmarks.record_files import PARITIES, load_parity
+from dlscale.benchmarks.runner import QUIET, Campaign
+from dlscale.benchmarks.system import Installation
+from dlscale.models import load_workload
+from dlscale.models.errors import UsageError
+from dlscale.models.files import write_atomically
+from dlscale.models.workload import FRAMEWORKS
+
+LIMIT_SECONDS = 1800
+
+
+def ask(installation: Installation, request: Request) -> list[Parity]:
+    """The verdict on each workload, from a process of its own: a framework's threads cannot be changed later.
+
+    Raises UsageError if the process fails, with the last line of what it said.
+    """
+    done = subprocess.run(
+        [str(installation.python), "-m", "dlscale.benchmarks.parity", request.model_dump_json()],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+        env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        found = [
+            Parity.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")
+        ]
+    except ValidationError:
+        found = []
+    if done.returncode or len(found) != len(request.workloads):
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise UsageError(
+            f"the parity gate of {', '.join(request.workloads)} could not be run: {redact(reason)}; "
+            "`dlscale doctor` says what is missing"
+        )
+    return found
+
+
+def missing(campaign: Campaign) -> list[Request]:
+    """What the gate still has to check of a study: nothing unless it has both frameworks."""
+    study = campaign.plan.study
+    if set(study.frameworks) != set(FRAMEWORKS):
+        return []
+    known = {(found.workload, found.preset, found.precision) for found in load_parity(campaign.store.folder)}
+    presets = {name: load_workload(name).preset(study.preset).name for name in study.workloads}
+    return [
+        Request(workloads=[name], preset=preset, precision=study.precision)
+        for name, preset in presets.items()
+        if (name, preset, study.precision) not in known
+    ]
+
+
+def keep(campaign: Campaign, found: list[Parity]) -> None:
+    """Add verdicts to those in the study's folder."""
+    together = [*load_parity(campaign.store.folder), *found]
+    write_atomically(campaign.store.parity_path, PARITIES.dump_json(together, indent=1).decode())

@@ -1,0 +1,82 @@
+"""A study made concrete for a machine: its launches in order, and the time that they will take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlscale.benchmarks.record import Case, Cell
+from dlscale.benchmarks.study import Study
+from dlscale.models import load_workload
+
+# Estimates, so that a plan can say how long it will take; nothing is decided by them but the windows' share.
+START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # of a launch until its first window
+COMPILE_SECONDS = 30.0
+WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
+STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Cases that share one mpiexec: the training and the controls of one backend on one number of ranks."""
+
+    cases: tuple[Case, ...]
+    data: Path | None
+
+    @property
+    def cell(self) -> Cell:
+        """The first case's cell; backend, ranks and resources are those of all."""
+        return self.cases[0].cell
+
+    @property
+    def id(self) -> str:
+        """Readable, unique within a study, and safe as a file name."""
+        return self.cases[0].id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study made concrete for a machine: its launches in the order in which they will run."""
+
+    study: Study
+    launches: tuple[Launch, ...]
+    num_cores: int
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def digest(self) -> str:
+        """Equal for plans that measure the same cells in the same way."""
+        cells = sorted({case.id for launch in self.launches for case in launch.cases})
+        text = json.dumps([self.study.model_dump(mode="json"), cells], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def seconds(self, launches: Sequence[Launch]) -> float:
+        """Estimated wall time of some launches."""
+        return sum(
+            _start_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
+            for launch in launches
+        )
+
+    def _case_seconds(self, cell: Cell) -> float:
+        """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
+        num_cases = sum(len(launch.cases) for launch in self.launches)
+        start = sum(_start_seconds(launch) for launch in self.launches)
+        rules, step = self.study.rules, step_seconds(cell)
+        windows = rules.min_windows * max(rules.min_window_seconds, step) * WARM_UP_SHARE
+        return max(windows, rules.warmup_steps * step, (self.study.budget - start) / max(1, num_cases))
+
+
+def step_seconds(cell: Cell) -> float:
+    """A rough estimate of one training step: three forward passes at a usual speed."""
+    preset = load_workload(cell.workload).preset(cell.preset)
+    flops = 3 * preset.forward_flops_per_sample * cell.local_batch
+    return flops / (STEP_FLOPS_PER_CORE * cell.cores_per_rank)
+
+
+def _start_seconds(launch: Launch) -> float:
+    """Imports, connection and gates; each trainer of a compiled network is compiled anew."""
+    compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
+    return START_SECONDS[launch.cell.framework] + compiling + 4 * step_seconds(launch.cell)

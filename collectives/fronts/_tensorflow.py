@@ -1,0 +1,111 @@
+"""The TensorFlow trainer: a step is one `tf.function`, with the exchange of gradients inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from dlscale.models.workload import Weights
+
+Setting = str | int | float | bool
+
+
+class Exchange(Protocol):
+    """Averages gradients over ranks, as operations of the graph of a step."""
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means over ranks, in order, of all objectives' gradients."""
+        ...
+
+    def settings(self) -> Mapping[str, Setting]:
+        """What it decided by itself, for the record."""
+        ...
+
+
+class NoExchange:
+    """Every rank keeps its own gradients."""
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The gradients themselves."""
+        return list(gradients)
+
+    def settings(self) -> dict[str, Setting]:
+        """Nothing to decide."""
+        return {}
+
+
+class TensorFlowTrainer:
+    """A replica's objectives, all differentiated and exchanged, and only then all updated (`Trainer`).
+
+    XLA, where it was asked for, compiles the networks and their gradients; exchange and update stay outside.
+    """
+
+    def __init__(self, replica: Any, exchange: Exchange) -> None:
+        self._replica, self._exchange = replica, exchange
+        self._differentiate: Callable[..., Any] = replica.differentiate
+        if replica.compiled:
+            self._differentiate = _compiled(replica.differentiate)
+        self._step = tf.function(self._one_step)
+        self._losses: Sequence[Any] = ()
+
+    def step(self) -> None:
+        """Train on one local batch."""
+        self._losses = self._step(*self._replica.next_batch())
+
+    def synchronize(self) -> None:
+        """On a CPU a step is done when it returns."""
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, one per objective; none before the first."""
+        return [float(loss) for loss in self._losses]
+
+    def loss(self) -> float:
+        """This rank's loss of the last step, summed over objectives."""
+        return sum(self.losses()) if self._losses else float("nan")
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        weights: Weights = self._replica.weights()
+        return weights
+
+    def settings(self) -> dict[str, Setting]:
+        """What the exchange decided by itself."""
+        return dict(self._exchange.settings())
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+    def _one_step(self, *batch: Any) -> list[Any]:
+        losses, gradients, updates = self._differentiate(*batch)
+        averaged = iter(self._exchange.average([gradient for group in gradients for gradient in group]))
+        for objective in self._replica.objectives:
+            pairs = [(next(averaged), parameter) for parameter in objective.parameters]
+            objective.optimizer.apply_gradients(pairs)
+        for variable, value in updates:
+            variable.assign(value)
+        return list(losses)
+
+
+def _compiled(differentiate: Callable[..., Any]) -> Callable[..., Any]:
+    """`differentiate` by XLA. Only tensors come out of it: the variables to be updated are noted while it is traced."""
+    variables: list[Any] = []
+
+    def tensors(*batch: Any) -> Any:
+        losses, gradients, updates = differentiate(*batch)
+        variables[:] = [variable for variable, _ in updates]
+        return losses, gradients, [value for _, value in updates]
+
+    compiled = tf.function(tensors, jit_compile=True)
+
+    def call(*batch: Any) -> Any:
+        losses, gradients, values = compiled(*batch)
+        return losses, gradients, list(zip(variables, values, strict=True))
+
+    return call
+
+
+def alone(replica: Any) -> TensorFlowTrainer:
+    """The replica as it is."""
+    return TensorFlowTrainer(replica, NoExchange())

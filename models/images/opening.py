@@ -1,0 +1,130 @@
+"""Which format a data set has."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+
+from dlscale.models.errors import UsageError
+from dlscale.models.images.cifar import TRAINING_FILES, CifarStore
+from dlscale.models.images.image_files import (
+    FLOWERS_LABELS,
+    FLOWERS_PARTS,
+    LIST_FILE,
+    open_class_folders,
+    open_flowers,
+    open_list,
+)
+from dlscale.models.images.lmdb_store import DATA_FILE, LmdbStore
+from dlscale.models.images.store import ImageStore, extra_packages, reason
+from dlscale.models.images.tfrecord import TFRecordStore
+
+FORMATS = "class folders, TFRecord files, an LMDB, a list (*.txt), CIFAR-10's binary files or Flowers-102 as published"
+_SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(\.tfrecords?)?")
+_TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords")
+
+
+def open_store(path: Path, *, skip_bad: bool = False, first_label: int | None = None) -> ImageStore:
+    """The images at `path`, open for reading; the format is found by the names of files.
+
+    A `path` that does not exist may name a part of what is there: `imagenet/train` of several sets of TFRecord
+    files in one folder, `flowers/tstid` of Flowers-102. With `skip_bad`, what is damaged becomes samples that cannot
+    be read, where it would otherwise end the opening. `first_label` is for TFRecord files only.
+
+    Raises UsageError if there is nothing of a known format, or it is damaged or empty, or LMDB or TFRecord files need
+    a package that is not installed.
+    """
+    try:
+        with extra_packages(path):
+            store = _open(path, skip_bad=skip_bad, first_label=first_label)
+    except OSError as error:
+        raise UsageError(f"{error.filename or path}: cannot be read ({reason(error)}); mend it") from None
+    if first_label is not None and store.format != TFRecordStore.format:
+        raise UsageError(f"{path}: labels of {store.format} count as that format says, without --first-label")
+    if not len(store):
+        raise UsageError(f"{path}: {store.format} without a single sample; choose another folder or file")
+    return store
+
+
+def _open(path: Path, *, skip_bad: bool, first_label: int | None) -> ImageStore:
+    files = _tfrecord_files(path, skip_bad=skip_bad)
+    if files:
+        return TFRecordStore(path, files, skip_bad=skip_bad, first_label=first_label)
+    if path.is_file():
+        if path.suffix == ".txt":
+            return open_list(path, skip_bad=skip_bad)
+        if path.suffix == ".bin":
+            return CifarStore(path, skip_bad=skip_bad)
+        raise UsageError(f"{path}: need {FORMATS}, found a file with another name; check the path")
+    if not path.is_dir():
+        if path.name in FLOWERS_PARTS and (path.parent / FLOWERS_LABELS).is_file():
+            return open_flowers(path.parent, part=path.name)
+        raise UsageError(f"{path}: need {FORMATS}, found no file or folder of that name; check the path")
+    if (path / DATA_FILE).is_file():
+        return LmdbStore(path)
+    if (path / FLOWERS_LABELS).is_file():
+        return open_flowers(path)
+    if (path / LIST_FILE).is_file():
+        return open_list(path / LIST_FILE, skip_bad=skip_bad)
+    if any(path.glob(TRAINING_FILES)):
+        return CifarStore(path, skip_bad=skip_bad)
+    inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    if any(entry.is_dir() for entry in inside):
+        return open_class_folders(path, skip_bad=skip_bad)
+    found = ", ".join(entry.name for entry in islice(inside, 3)) or "nothing"
+    raise UsageError(
+        f"{path}: need {FORMATS}, found {found}{' ...' if len(inside) > 3 else ''}; check the path"
+    )
+
+
+def _tfrecord_files(path: Path, *, skip_bad: bool) -> list[Path]:
+    """The files of one set of TFRecords in order; none if `path` is something else.
+
+    Raises UsageError for a folder with several sets, and for a set of which files are missing, unless bad samples
+    are skipped.
+    """
+    if path.is_file():
+        return [path] if _set_name(path) is not None else []
+    folder, wanted = (path, None) if path.is_dir() else (path.parent, path.name)
+    if not folder.is_dir():
+        return []
+    sets: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        name = _set_name(file)
+        if name is not None and wanted in (None, name) and file.is_file():
+            sets.setdefault(name, []).append(file)
+    if len(sets) > 1:
+        first, *others = sets
+        raise UsageError(
+            f"{path}: holds several sets of TFRecord files: {', '.join((first, *others))}; choose one: {path / first}"
+        )
+    files = next(iter(sets.values()), [])
+    _check_complete(
+        path, [match for file in files if (match := _SHARD.fullmatch(file.name))], skip_bad=skip_bad
+    )
+    return files
+
+
+def _set_name(file: Path) -> str | None:
+    match = _SHARD.fullmatch(file.name)
+    if match:
+        return match["set"]
+    return file.stem if file.suffix in _TFRECORD_SUFFIXES else None
+
+
+def _check_complete(path: Path, shards: list[re.Match[str]], *, skip_bad: bool) -> None:
+    if not shards or skip_bad:
+        return
+    counts = {int(shard["count"]) for shard in shards}
+    missing = sorted(set(range(max(counts))) - {int(shard["number"]) for shard in shards})
+    if len(counts) > 1 or missing:
+        what = (
+            f"lacks {len(missing)}, the first of them number {missing[0]}"
+            if missing
+            else "has others besides"
+        )
+        raise UsageError(
+            f"{path}: of {max(counts)} TFRecord files of a set it {what}; copy the rest, or leave out what is "
+            "missing with --skip-bad"
+        )

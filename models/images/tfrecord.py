@@ -1,0 +1,169 @@
+"""TFRecord files by ImageNet's convention, read at random.
+
+A file is a row of records: length (8 bytes, little-endian), its masked CRC32C (4), the data, their masked CRC32C (4).
+Each record is a tensorflow.train.Example (example.py) with `image/encoded` (a JPEG or PNG file) and
+`image/class/label`. That convention counts labels from 1, with 0 for a background that has no images; a key
+`image/class/first_label` in the record, as `dlscale data convert` writes it, says otherwise.
+
+Sources: tensorflow/docs r1.10, api_guides/python/python_io.md; tensorflow/models,
+research/inception/inception/data/build_imagenet_data.py.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from dlscale.models.errors import UsageError
+from dlscale.models.images.example import Values, read_example
+from dlscale.models.images.store import CLASSES_FILE, Encoded, OpenFiles, bad_sample, read_classes, reason
+
+FIRST_LABEL = 1  # of ImageNet's convention
+ENCODED, LABEL, FIRST_LABEL_KEY = "image/encoded", "image/class/label", "image/class/first_label"
+FILE_NAME, CLASS_NAME, FORMAT = "image/filename", "image/class/text", "image/format"
+T = TypeVar("T", bytes, int)
+_HEADER = struct.Struct("<QI")
+_OVERHEAD_BYTES = _HEADER.size + 4  # of a record, besides its data
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC32C, rotated and shifted: a CRC of data that hold their own CRC would be weak."""
+    import google_crc32c
+
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(data: bytes) -> bytes:
+    """`data` as a record of a TFRecord file."""
+    length = struct.pack("<Q", len(data))
+    return b"".join(
+        (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
+    )
+
+
+class TFRecordStore:
+    """The records of one or many files, as one sequence; the files may be of unequal length.
+
+    On opening, every record's header is read once and its CRC checked; data and their CRC on reading. `first_label`
+    says how labels count where records do not; without it, from 1.
+
+    Raises UsageError for a file that is cut off or damaged, unless bad samples are skipped: then the record that
+    it happens in cannot be read, and those behind it in the same file are not there.
+    """
+
+    format = "TFRecord"
+
+    def __init__(
+        self, path: Path, files: list[Path], *, skip_bad: bool = False, first_label: int | None = None
+    ) -> None:
+        self.path = path
+        self.classes = read_classes(files[0].with_name(CLASSES_FILE))
+        self.num_classes: int | None = len(self.classes) or None
+        self._first_label = FIRST_LABEL if first_label is None else first_label
+        self._paths = files
+        self._files = OpenFiles()
+        self._problems: dict[int, str] = {}
+        records = array("q")
+        ends: list[int] = []
+        for file in files:
+            found, problem = _scan(file)
+            records += found
+            if problem and not skip_bad:
+                raise UsageError(f"{_where(file, len(found) // 2 - 1, found[-2])}: {problem}")
+            if problem:
+                self._problems[len(records) // 2 - 1] = problem
+            ends.append(len(records) // 2)
+        self._records = np.frombuffer(records, dtype=np.int64).reshape(-1, 2)
+        self._ends = np.array(ends)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def encoded(self, index: int) -> Encoded:
+        """Sample `index`. Raises BadSample for a record that is damaged or no image with a label."""
+        place = int(np.searchsorted(self._ends, index, side="right"))
+        path, (offset, length) = self._paths[place], self._records[index].tolist()
+        where = _where(path, index - int(self._ends[place - 1] if place else 0), offset)
+        if index in self._problems:
+            raise bad_sample(where, self._problems[index], index=index)
+        try:
+            features = read_example(self._data(path, offset, length=length))
+            data, label = _only(features, ENCODED, bytes), _only(features, LABEL, int)
+            first = (
+                _only(features, FIRST_LABEL_KEY, int) if FIRST_LABEL_KEY in features else self._first_label
+            )
+            name = _only(features, FILE_NAME, bytes) if FILE_NAME in features else b""
+        except (OSError, ValueError) as error:
+            raise bad_sample(where, reason(error), index=index) from None
+        if label < first:
+            raise bad_sample(
+                where,
+                f"label {label}, where labels count from {first} by ImageNet's convention (if these count from "
+                f"{label}: `dlscale data convert --first-label {label}`)",
+                index=index,
+            )
+        return Encoded(
+            index=index, data=data, label=label - first, where=where, name=os.fsdecode(os.path.basename(name))
+        )
+
+    def close(self) -> None:
+        """Closes its files."""
+        self._files.close()
+
+    def _data(self, path: Path, offset: int, *, length: int) -> bytes:
+        body = self._files.read(path, offset + _HEADER.size, num_bytes=length + 4)
+        data, crc = body[:length], body[length:]
+        if len(crc) < 4 or struct.unpack("<I", crc)[0] != masked_crc(data):
+            raise ValueError("the data do not have the CRC stored with them")
+        return data
+
+
+def _scan(path: Path) -> tuple[array[int], str]:
+    """Of each record, where it begins and how long its data are [bytes]; what is wrong with the last one, or ""."""
+    records = array("q")  # for millions of records, tuples would take ten times the memory
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Without this, reading ahead would fetch the whole file for its headers.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        num_bytes = os.fstat(descriptor).st_size
+        offset = 0
+        while offset < num_bytes:
+            header = os.pread(descriptor, _HEADER.size, offset)
+            problem, length = "", 0
+            if len(header) < _HEADER.size:
+                problem = f"cut off in its header, the file ends at byte {num_bytes}"
+            else:
+                length, crc = _HEADER.unpack(header)
+                if crc != masked_crc(header[:8]):
+                    problem = "its length does not have the CRC stored with it"
+                    problem += ", for the file is compressed" if header.startswith(b"\x1f\x8b") else ""
+                elif offset + _OVERHEAD_BYTES + length > num_bytes:
+                    end = offset + _OVERHEAD_BYTES + length
+                    problem = f"cut off, it would end at byte {end} and the file ends at {num_bytes}"
+            if problem:
+                records.extend((offset, 0))
+                return records, f"{problem}; copy or make the file again"
+            records.extend((offset, length))
+            offset += _OVERHEAD_BYTES + length
+    finally:
+        os.close(descriptor)
+    return records, ""
+
+
+def _where(path: Path, record: int, offset: int) -> str:
+    return f"{path}: record {record} at byte {offset}"
+
+
+def _only(features: dict[str, Values], name: str, kind: type[T]) -> T:
+    values = features.get(name, [])
+    if len(values) != 1 or not isinstance(values[0], kind):
+        raise ValueError(
+            f"needs one value {name!r} of type {kind.__name__}, has {', '.join(features) or 'nothing'}"
+        )
+    return values[0]

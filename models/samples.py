@@ -1,0 +1,143 @@
+"""From an input to local batches of NumPy arrays: what both frameworks' pipelines have in common.
+
+Images are (N, H, W, C), float32: the memory order in which both frameworks are fastest, and what a JPEG
+decoder gives. Torch sees them as (N, C, H, W) without moving a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.errors import UsageError
+from dlscale.models.sharding import shard_indices
+from dlscale.models.workload import Input, Preset, Shard
+
+Arrays = tuple[NDArray[Any], ...]
+
+ORDER_SEED = 20180523  # of the shuffled epochs; the same on every rank, or shards would overlap
+SYNTHETIC_SEED = 13
+
+
+class BadSample(UsageError):  # noqa: N818 - it is the sample that is bad
+    """One sample cannot be used; the message names the file and the place in it."""
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class Samples(Protocol):
+    """Random access to the samples of one input. `len()` of it is their number."""
+
+    def __len__(self) -> int: ...
+    def read(self, indices: NDArray[np.int64]) -> Arrays:
+        """The samples `indices`, in that order, each array with N as its first axis; repeats are allowed.
+
+        Raises BadSample for one that is damaged, not finite or has a label outside the classes.
+        """
+        ...
+
+
+class DataModule(Protocol):
+    """What `models/<workload>/data.py` offers. Nothing in it imports a framework."""
+
+    def default_input(self, preset: Preset) -> Input:
+        """The sample that ships with dlscale. Raises UsageError if there is none for the preset."""
+        ...
+
+    def check_input(self, source: Input, preset: Preset, *, num_samples: int = 1) -> None:
+        """Returns if `source` can feed the preset with `num_samples` or more; cheap. Raises UsageError."""
+        ...
+
+    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int]) -> Samples:
+        """`source`, open for reading. `seed` (of the training, the shard) is that of random cropping and the like."""
+        ...
+
+    def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
+        """A local batch of random tensors, as `Samples.read` would give it."""
+        ...
+
+    def step_inputs(
+        self, preset: Preset, local_batch: int, rng: np.random.Generator, *, gate: bool
+    ) -> Arrays:
+        """What every training step draws anew and is given after the samples: dropout masks, z, label flips.
+
+        With `gate` only what the networks cannot do without, for no randomness may differ between two calls.
+        """
+        ...
+
+
+class LocalBatches:
+    """One shard's local batches: samples, and what every step draws anew.
+
+    `fixed` are the samples of every step where they are always the same: of a synthetic source, and of a gate, which
+    repeats everything, whatever the seed. Elsewhere `samples` reads them. Raises BadSample unless bad ones
+    are skipped: then the shard's next sample takes the place, and no rank waits for another.
+    """
+
+    def __init__(
+        self,
+        data: DataModule,
+        *,
+        preset: Preset,
+        local_batch: int,
+        source: Input,
+        shard: Shard,
+        seed: int,
+        gate: bool = False,
+    ) -> None:
+        self.num_skipped = 0
+        self.fixed: Arrays | None = None
+        self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
+        # Two replicas of a gate start from other weights and must see the same batch.
+        stream = (SYNTHETIC_SEED if gate else seed, shard.index)
+        self._rng = np.random.default_rng(stream)
+        self._fixed_inputs = self._draw() if gate else None
+        self._skip_bad = source.skip_bad
+        self._bad: set[int] = set()
+        if source.synthetic:
+            rng = np.random.default_rng((SYNTHETIC_SEED, shard.index))
+            self.fixed = data.synthetic_batch(preset, local_batch, rng)
+            return
+        self._samples = data.open_samples(source, preset, seed=stream)
+        order = shard_indices(len(self._samples), shard=shard, local_batch=local_batch, seed=ORDER_SEED)
+        self._order = (int(index) for batch in order for index in batch)
+        if gate:
+            self.fixed = self._read()
+
+    def samples(self) -> Iterator[Arrays]:
+        """Endless local batches as `Samples.read` gives them."""
+        while True:
+            yield self.fixed or self._read()
+
+    def step_inputs(self) -> Arrays:
+        """What this step is given after the samples: masks, z and the like (`DataModule.step_inputs`)."""
+        return self._draw() if self._fixed_inputs is None else self._fixed_inputs
+
+    def _draw(self) -> Arrays:
+        return self._data.step_inputs(self._preset, self._local_batch, self._rng, gate=self._gate)
+
+    def _read(self) -> Arrays:
+        wanted = [next(self._order) for _ in range(self._local_batch)]
+        while True:
+            wanted = [index if index not in self._bad else self._another() for index in wanted]
+            try:
+                return self._samples.read(np.asarray(wanted))
+            except BadSample as error:
+                if not self._skip_bad:
+                    raise
+                self._bad.add(error.index)
+
+    def _another(self) -> int:
+        self.num_skipped += 1
+        if len(self._bad) >= len(self._samples):
+            raise UsageError(f"all {len(self._bad)} samples are bad; nothing is left to train on")
+        while (index := next(self._order)) in self._bad:
+            self.num_skipped += 1
+            if self.num_skipped > 1000 * len(self._samples):
+                raise UsageError("this rank finds no good sample any more; mend the input")
+        return index

@@ -1,0 +1,157 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.analysis.figures import write_figures
+from dlscale.analysis.rows import to_rows
+from dlscale.analysis.scaling import scaling_table
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.commands.report import report
+from dlscale.benchmarks.record import Gate, Parity
+from dlscale.benchmarks.record_files import PARITIES
+
+FAILED = "not comparable between frameworks: tiny: gradient, tiny: loss"
+
+
+def verdict(passed, workload="hep_cnn", **fields):
+    checks = [("tiny: layers", True), ("tiny: gradient", passed), ("tiny: loss", passed)]
+    return Parity(
+        workload=workload,
+        preset=fields.get("preset", "tiny"),
+        precision=fields.get("precision", "fp32"),
+        num_parameters={"torch": 1, "tensorflow": 1},
+        checks=[Gate(name=name, passed=ok, value=0.1, tolerance=0.01, detail="d") for name, ok in checks],
+    )
+
+
+@pytest.fixture
+def both(make_record):
+    """One cell of one workload in both frameworks."""
+
+    def make(num_blocks=6, **fields):
+        return [
+            make_record(framework=framework, block=block, **fields)
+            for framework in ("torch", "tensorflow")
+            for block in range(num_blocks)
+        ]
+
+    return make
+
+
+def test_a_pair_that_passed_is_comparable(both, table_text):
+    table = scaling_table(both(), parities=[verdict(True)])
+    assert [row["comparable"] for row in to_rows(table)] == [True, True]
+    assert not any("compar" in note or "parity" in note for row in table.rows for note in row.notes)
+    assert table_text(table).count("torch and tensorflow: same network (parity gate passed)") == 2
+
+
+def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tmp_path):
+    table = scaling_table(both(), parities=[verdict(False)])
+    rows = to_rows(table)
+    assert [row["comparable"] for row in rows] == [False, False]
+    assert all(row["notes"][0] == FAILED for row in rows)
+    text = table_text(table)
+    assert (
+        text.count("torch and tensorflow: NOT COMPARABLE, the parity gate failed: tiny: gradient, tiny: loss")
+        == 2
+    )
+    assert text.count(FAILED) == 2
+    for path in write_figures(table, tmp_path):
+        content = path.read_bytes()
+        if path.suffix == ".png":
+            assert b"throughput: NOT COMPARABLE between torch and tensorflow: hep_cnn tiny" in content
+        elif path.suffix == ".csv":
+            assert FAILED.encode() in content
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [{"workload": "resnet50", "passed": True}],
+        [{"preset": "paper", "passed": True}],
+        [{"precision": "bf16", "passed": True}],
+        [{"precision": "bf16", "passed": False}],
+    ],
+)
+def test_the_verdict_on_something_else_is_none(both, table_text, others):
+    table = scaling_table(both(), parities=[verdict(**other) for other in others])
+    assert [row["comparable"] for row in to_rows(table)] == [None, None]
+    assert all(row.notes[0] == "parity not checked" for row in table.rows)
+    assert "torch and tensorflow: parity not checked, so do not compare them" in table_text(table)
+
+
+def test_one_framework_alone_needs_no_parity(make_record, table_text):
+    records = [make_record(block=block) for block in range(6)]
+    records += [
+        make_record(block=block, framework="tensorflow", workload="resnet50", evidence="measured")
+        for block in range(6)
+    ]
+    table = scaling_table(records, parities=[verdict(False)])
+    assert [row["comparable"] for row in to_rows(table)] == [None, None]
+    assert "arity" not in table_text(table)
+
+
+def test_a_framework_that_is_only_planned_makes_a_pair(both):
+    records = both()
+    planned = [record.case for record in records]
+    table = scaling_table(
+        [record for record in records if record.case.cell.framework == "torch"],
+        planned=planned,
+        parities=[verdict(False)],
+    )
+    assert [(row.pair.comparable, row.notes[0]) for row in table.rows] == [(False, FAILED)] * 2
+    assert "not run" in table.rows[0].notes
+
+
+def test_every_workload_has_its_own_verdict(both):
+    records = [*both(), *both(workload="resnet50"), *both(workload="cosmogan")]
+    table = scaling_table(records, parities=[verdict(True), verdict(False, workload="resnet50")])
+    found = {row["workload"]: row["comparable"] for row in to_rows(table)}
+    assert found == {"hep_cnn": True, "resnet50": False, "cosmogan": None}
+
+
+@pytest.fixture
+def report_status(tmp_path):
+    """The exit status of `dlscale report --json` on a folder with these records and verdicts, and its rows."""
+
+    def ask(records, parities):
+        folder = tmp_path / "results" / "local" / "weak-scaling-01234567"
+        (folder / "records").mkdir(parents=True)
+        (folder / "study.json").write_text(json.dumps({"launches": []}))
+        (folder / "parity.json").write_bytes(PARITIES.dump_json(parities))
+        for record in records:
+            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
+            path.write_text(record.model_dump_json())
+        runner = CliRunner()
+        result = runner.invoke(
+            report, ["--json", "--results", str(tmp_path / "results")], standalone_mode=False
+        )
+        assert result.exception is None, result.output
+        return result.return_value, json.loads(result.stdout)["rows"]
+
+    return ask
+
+
+def test_report_exits_with_3_if_the_gate_failed(both, report_status):
+    status, rows = report_status(both(), [verdict(False)])
+    assert status == NOT_COMPARABLE == 3
+    assert [row["comparable"] for row in rows] == [False, False]
+
+
+def test_report_exits_with_0_if_the_gate_passed(both, report_status):
+    assert report_status(both(), [verdict(True)])[0] == 0
+
+
+def test_a_failed_case_is_worse_than_a_failed_gate(both, make_record, report_status):
+    records = [*both(), make_record(block=6, failure="hung")]
+    assert report_status(records, [verdict(False)])[0] == FAILED_CASES
+
+
+def test_a_failed_gate_is_worse_than_missing_intervals(both, report_status):
+    assert report_status(both(num_blocks=2), [verdict(False)])[0] == NOT_COMPARABLE
+
+
+def test_without_a_failed_gate_missing_intervals_are_told(both, report_status):
+    assert report_status(both(num_blocks=2), [verdict(True)])[0] == INSUFFICIENT_DATA

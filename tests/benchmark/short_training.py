@@ -1,0 +1,98 @@
+"""Short trainings on the data that ships: does the loss fall, and is it the same in both frameworks?
+
+python tests/benchmark/short_training.py --out docs/figures     (a few minutes; writes a figure and a CSV)
+
+HEP-CNN learns on collision events, CosmoGAN on convergence maps, both in torch and in TensorFlow, from the same
+weights, batches, masks and z. One rank, one thread, no communication.
+"""
+
+import argparse
+import csv
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import matplotlib as mpl
+import numpy as np
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+from rich.progress import track
+
+from dlscale.benchmarks import affinity
+from dlscale.collectives import connect
+from dlscale.models import load_workload
+from dlscale.models.workload import FRAMEWORKS, Shard
+
+SEED = 1
+# Workload, preset, samples per step, steps, names of the objectives.
+TRAININGS = (
+    ("hep_cnn", "small", 16, 240, ("cross-entropy",)),
+    ("cosmogan", "small", 8, 240, ("discriminator", "generator")),
+)
+COLOURS = {"torch": "#D55E00", "tensorflow": "#0072B2"}  # told apart by the colour-blind, and in grey
+DASHES = {"torch": "-", "tensorflow": "--"}
+
+
+def train(name: str, preset: str, framework: str, *, local_batch: int, num_steps: int) -> np.ndarray:
+    """Losses (steps, objectives)."""
+    workload = load_workload(name)
+    factory = workload.factory(
+        framework=framework, preset=preset, local_batch=local_batch, source=workload.input(preset)
+    )
+    trainer = connect("none", control=None).distribute(factory, shard=Shard(), seed=SEED)
+    found = []
+    for _ in track(range(num_steps), description=f"{name} in {framework}"):
+        trainer.step()
+        found.append(trainer.losses())
+    return np.array(found)
+
+
+def smooth(values: np.ndarray, width: int = 12) -> np.ndarray:
+    """Means over `width` steps: single batches are noisy."""
+    return values[: len(values) // width * width].reshape(-1, width).mean(axis=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/figures"))
+    out: Path = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    affinity.bind(1)
+    for framework in FRAMEWORKS:
+        __import__(f"dlscale.models._{framework}", fromlist=["prepare"]).prepare(1)
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+    panels = iter(axes)
+    rows: list[tuple[object, ...]] = []
+    for name, preset, local_batch, num_steps, objectives in TRAININGS:
+        losses = {
+            framework: train(name, preset, framework, local_batch=local_batch, num_steps=num_steps)
+            for framework in FRAMEWORKS
+        }
+        for index, objective in enumerate(objectives):
+            axis = next(panels)
+            for framework, found in losses.items():
+                smoothed = smooth(found[:, index])
+                steps = (np.arange(len(smoothed)) + 0.5) * num_steps / len(smoothed)
+                axis.plot(steps, smoothed, DASHES[framework], color=COLOURS[framework], label=framework)
+                rows += [(name, framework, objective, i, loss) for i, loss in enumerate(found[:, index])]
+                first, last = smoothed[0], smoothed[-1]
+                print(
+                    f"{name} {framework} {objective}: {first:.3f} in the first 12 steps, {last:.3f} in the last"
+                )
+            axis.set(title=f"{name} {preset}, {objective}", xlabel="step", ylim=(0, None))
+            axis.grid(alpha=0.3)
+    axes[0].set_ylabel("loss, mean of 12 steps")
+    axes[0].legend(frameon=False)
+    figure.savefig(out / "short-training.png", dpi=120)
+    with (out / "short-training.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("workload", "framework", "objective", "step", "loss"))
+        writer.writerows((*row[:4], f"{row[4]:.6g}") for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""Files of maps: what is refused, in which words, and that reading returns what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from dlscale.models.cosmogan import FLIP_PROBABILITY, LATENT_SIZE, WORKLOAD
+from dlscale.models.cosmogan.data import (
+    check_input,
+    default_input,
+    open_samples,
+    step_inputs,
+    synthetic_batch,
+)
+from dlscale.models.cosmogan.map_files import MapFiles, open_map_file
+from dlscale.models.errors import UsageError
+from dlscale.models.samples import BadSample, LocalBatches
+from dlscale.models.workload import Input, Shard
+
+TINY = WORKLOAD.preset("tiny")  # 32x32
+NUM_MAPS = 6
+
+
+def random_maps(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file that `check_input` accepts, every map different."""
+    path = tmp_path / "maps.npy"
+    np.save(path, random_maps(NUM_MAPS, 32, 32))
+    return path
+
+
+def open_(path, **options):
+    return open_samples(Input(path=path, **options), TINY, seed=(0, 0))
+
+
+def everything(samples):
+    return samples.read(np.arange(len(samples)))[0]
+
+
+def refusal(path, preset=TINY, *, num_samples=1, **options):
+    with pytest.raises(UsageError) as refused:
+        check_input(Input(path=path, **options), preset, num_samples=num_samples)
+    message = str(refused.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+def test_a_good_file_is_accepted(path):
+    check_input(Input(path=path), TINY, num_samples=NUM_MAPS)
+
+
+def test_synthetic_input_needs_no_file():
+    check_input(Input(), TINY)
+    with pytest.raises(ValueError, match="no file to open"):
+        open_samples(Input(), TINY, seed=(0, 0))
+
+
+def test_reading_returns_what_is_stored_in_the_order_asked(path):
+    indices = np.array([3, 5, 0, 3])  # unsorted, and one twice
+    (read,) = open_(path).read(indices)
+    assert read.shape == (4, 32, 32, 1)
+    assert read.dtype == np.float32
+    assert read.flags.c_contiguous
+    np.testing.assert_array_equal(read[..., 0], np.load(path)[indices])
+    read[:] = 0  # it is a copy, not the file
+    np.testing.assert_array_equal(open_(path).read(indices)[0][..., 0], np.load(path)[indices])
+
+
+@pytest.mark.parametrize("stored", ["<f4", ">f4", "<f2", ">f2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(NUM_MAPS, 32, 32), (NUM_MAPS, 32, 32, 1)])
+def test_types_orders_and_shapes(path, stored, order, shape):
+    maps = np.asarray(random_maps(*shape), dtype=stored, order=order)
+    np.save(path, maps)
+    check_input(Input(path=path), TINY, num_samples=NUM_MAPS)
+    np.testing.assert_array_equal(everything(open_(path)), maps.reshape(NUM_MAPS, 32, 32, 1))
+
+
+def test_larger_maps_are_cut_into_tiles_row_by_row(path):
+    maps = random_maps(2, 64, 96)
+    np.save(path, maps)
+    check_input(Input(path=path), TINY, num_samples=12)
+    tiles = everything(open_(path))[..., 0]
+    assert len(tiles) == 12
+    np.testing.assert_array_equal(tiles[0], maps[0, :32, :32])
+    np.testing.assert_array_equal(tiles[2], maps[0, :32, 64:])
+    np.testing.assert_array_equal(tiles[3], maps[0, 32:, :32])
+    np.testing.assert_array_equal(tiles[11], maps[1, 32:, 64:])
+    # All pixels, and each once.
+    np.testing.assert_array_equal(np.sort(tiles, axis=None), np.sort(maps, axis=None))
+
+
+def test_a_folder_is_one_sequence_in_the_order_of_names(tmp_path):
+    parts = {"b.npy": random_maps(3, 32, 32, seed=1), "a.npy": random_maps(2, 64, 32, seed=2)}
+    for name, maps in parts.items():
+        np.save(tmp_path / name, maps)
+    (tmp_path / ".c.npy").write_text("being written")
+    (tmp_path / "a.npy.json").write_text("{}")
+    check_input(Input(path=tmp_path), TINY, num_samples=7)
+    expected = np.concatenate([parts["a.npy"].reshape(4, 32, 32), parts["b.npy"]])
+    np.testing.assert_array_equal(everything(open_(tmp_path))[..., 0], expected)
+
+
+def test_a_bad_file_in_a_folder_is_named(tmp_path, path):
+    (tmp_path / "other.npy").write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UsageError, match=r"other\.npy: its header promises"):
+        check_input(Input(path=tmp_path), TINY)
+
+
+def test_a_folder_without_maps(tmp_path):
+    (tmp_path / "maps.txt").touch()
+    assert "found none in this folder" in refusal(tmp_path)
+
+
+def test_missing_file(tmp_path):
+    assert "found none of that name" in refusal(tmp_path / "nowhere.npy")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 an archive", b"x,y\n1,2\n"])
+def test_not_npy(path, content):
+    path.write_bytes(content)
+    assert "is not a .npy file" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\x93NUMPY", b"\x93NUMPY\x01\x00\x76\x00{'descr': ((((", b"\x93NUMPY\x09\x00\x10\x00{}"]
+)
+def test_damaged_header(path, damage):
+    path.write_bytes(damage + b" " * 200 * (len(damage) > 10))
+    assert "its .npy header cannot be read" in refusal(path)
+
+
+def test_objects_are_never_unpickled(path):
+    np.save(path, np.array([{"maps": 1}] * 3), allow_pickle=True)
+    assert "must be float32 or float16, found object" in refusal(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8, np.complex64])
+def test_wrong_type(path, dtype):
+    np.save(path, np.zeros((NUM_MAPS, 32, 32), dtype))
+    assert f"must be float32 or float16, found {np.dtype(dtype)}" in refusal(path)
+
+
+@pytest.mark.parametrize("shape", [(), (32,), (32, 32), (2, 32, 32, 3), (2, 1, 32, 32), (0, 32, 32)])
+def test_wrong_shape(path, shape):
+    np.save(path, np.zeros(shape, np.float32))
+    assert f"with N of 1 or more, found ({', '.join(map(str, shape))})" in refusal(path)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 16), (2, 48, 48), (2, 32, 40), (2, 40, 32)])
+def test_maps_that_are_no_multiple_of_the_presets_size(path, shape):
+    np.save(path, np.zeros(shape, np.float32))
+    message = refusal(path)
+    assert f"needs maps of 32x32 pixels or multiples of that, found {shape[1]}x{shape[2]}" in message
+    assert "dlscale data cosmogan --size 32" in message
+    with pytest.raises(ValueError, match="are not tiles of 32x32"):
+        MapFiles([open_map_file(path)], (32, 32))
+
+
+def test_fewer_samples_than_the_study_needs(path):
+    message = refusal(path, num_samples=NUM_MAPS + 1)
+    assert f"at least {NUM_MAPS + 1} samples, one global batch of preset tiny, found {NUM_MAPS}" in message
+
+
+@pytest.mark.parametrize("missing", [1, 4096, 4097, 20_000])
+def test_a_file_that_is_cut_off_names_its_first_broken_map(path, missing):
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-missing])
+    message = refusal(path)
+    assert f"promises {NUM_MAPS} maps, {len(whole)} bytes, and it has {len(whole) - missing}" in message
+    assert f"map {NUM_MAPS - 1 - (missing - 1) // 4096} is cut off" in message
+    assert "--skip-bad" in message
+    with pytest.raises(UsageError, match="is cut off"):
+        open_(path)
+
+
+def test_a_file_that_is_cut_off_gives_its_whole_maps_when_bad_ones_are_skipped(path):
+    maps = np.load(path)
+    path.write_bytes(path.read_bytes()[:-5000])  # more than one of 4096 bytes
+    check_input(Input(path=path, skip_bad=True), TINY, num_samples=NUM_MAPS - 2)
+    assert f"found {NUM_MAPS - 2}" in refusal(path, num_samples=NUM_MAPS - 1, skip_bad=True)
+    samples = open_(path, skip_bad=True)
+    whole = np.arange(NUM_MAPS - 2)
+    np.testing.assert_array_equal(samples.read(whole)[0][..., 0], maps[whole])
+    with pytest.raises(BadSample, match=rf"maps\.npy: map {NUM_MAPS - 2} of {NUM_MAPS} is cut off") as bad:
+        samples.read(np.array([0, NUM_MAPS - 2]))
+    assert bad.value.index == NUM_MAPS - 2
+
+
+def test_skipping_does_not_help_a_file_without_a_whole_map(path):
+    path.write_bytes(path.read_bytes()[:1000])
+    message = refusal(path, skip_bad=True)
+    assert "map 0 is cut off" in message
+    assert "--skip-bad" not in message
+
+
+def test_a_file_with_bytes_too_many(path):
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert "promises" in refusal(path)
+    assert "promises" in refusal(path, skip_bad=True)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_pixel_that_is_no_number_is_named_with_its_place(path, bad):
+    maps = random_maps(3, 64, 64)
+    maps[1, 40, 7] = bad
+    np.save(path, maps)
+    check_input(Input(path=path), TINY)  # reads no pixels
+    samples = open_(path)
+    samples.read(np.setdiff1d(np.arange(12), 6))
+    with pytest.raises(BadSample, match=rf"^[^\n]*maps\.npy: map 1 has {bad} at row 40, column 7;") as found:
+        samples.read(np.array([2, 6, 0]))
+    assert found.value.index == 6  # the tile, third of the map's four
+
+
+def test_bad_maps_are_skipped_and_counted(path):
+    maps = random_maps(NUM_MAPS, 32, 32)
+    maps[2, 0, 0] = np.nan
+    np.save(path, maps)
+    source = Input(path=path, skip_bad=True)
+    batches = LocalBatches(
+        WORKLOAD.data(), preset=TINY, local_batch=NUM_MAPS, source=source, shard=Shard(), seed=1
+    )
+    seen = np.concatenate([batch[0] for batch in islice(batches, 2)])
+    assert seen.shape == (2 * NUM_MAPS, 32, 32, 1)
+    assert np.isfinite(seen).all()
+    assert batches.num_skipped > 0
+    strict = LocalBatches(
+        WORKLOAD.data(),
+        preset=TINY,
+        local_batch=NUM_MAPS,
+        source=Input(path=path),
+        shard=Shard(),
+        seed=1,
+    )
+    with pytest.raises(BadSample, match="map 2 has nan at row 0, column 0"):
+        next(iter(strict))
+
+
+@pytest.mark.parametrize("index", [-1, NUM_MAPS])
+def test_a_sample_that_does_not_exist(path, index):
+    with pytest.raises(IndexError):
+        open_(path).read(np.array([index]))
+
+
+def test_reading_no_samples(path):
+    assert open_(path).read(np.array([], dtype=np.int64))[0].shape == (0, 32, 32, 1)
+
+
+def test_a_preset_that_the_shipped_maps_do_not_divide_into():
+    odd = replace(TINY, name="odd", input_shape=(1, 96, 96))
+    with pytest.raises(
+        UsageError, match=r"dlscale data cosmogan --size 96 --maps N --out FILE\.npy.*--data FILE"
+    ):
+        default_input(odd)
+
+
+def test_synthetic_batches_look_like_maps():
+    (maps,) = synthetic_batch(TINY, 3, np.random.default_rng(0))
+    assert (maps.shape, maps.dtype) == ((3, 32, 32, 1), np.float32)
+    assert -1 <= maps.min() < -0.9
+    assert 0.9 < maps.max() < 1
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_a_step_draws_the_generators_input(gate):
+    z, flip = step_inputs(TINY, 2000, np.random.default_rng(0), gate=gate)
+    assert (z.shape, z.dtype) == ((2000, LATENT_SIZE), np.float32)
+    assert (flip.shape, flip.dtype) == ((1,), np.float32)
+    assert abs(z.mean()) < 0.02
+    assert z.std() == pytest.approx(1, abs=0.02)
+
+
+def test_labels_flip_rarely_and_never_at_the_gate():
+    rng = np.random.default_rng(0)
+    steps = 20_000
+    flips = np.array([step_inputs(TINY, 1, rng, gate=False)[1][0] for _ in range(steps)])
+    assert set(flips) == {0, 1}
+    error = np.sqrt(FLIP_PROBABILITY / steps)
+    assert abs(flips.mean() - FLIP_PROBABILITY) < 4 * error
+    assert not any(step_inputs(TINY, 1, rng, gate=True)[1][0] for _ in range(1000))

@@ -1,0 +1,295 @@
+"""The networks in torch against their published facts, and two objectives that leave each other alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+import torch.nn.functional as F  # noqa: N812
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode
+
+from dlscale.models.cosmogan import LATENT_SIZE, NETWORKS, WORKLOAD
+from dlscale.models.cosmogan._torch import DiscriminatorLoss, GeneratorLoss, Networks
+from dlscale.models.workload import MEMORY_FORMATS, Execution, Input, Shard
+
+# MustafaMustafa/cosmoGAN, networks/models/dcgan.py: 64 filters, 256x256x1, z of 64; batch norm counts scale and shift.
+PUBLISHED = {
+    "discriminator.convolutions": [1_664, 204_928, 819_456, 3_277_312],
+    "discriminator.norms": [256, 512, 1_024],
+    "discriminator.dense": [131_073],
+    "generator.dense": [8_519_680],
+    "generator.norms": [1_024, 512, 256, 128],
+    "generator.convolutions": [3_277_056, 819_328, 204_864, 1_601],
+}
+
+
+def replica(preset="tiny", *, local_batch=4, seed=1, gate=False, **execution):
+    factory = WORKLOAD.factory(
+        framework="torch",
+        preset=preset,
+        local_batch=local_batch,
+        source=Input(),
+        execution=Execution(**execution),
+    )
+    return factory(shard=Shard(), seed=seed, gate=gate)
+
+
+def networks_of(trained):
+    return trained.objectives[0].loss.networks
+
+
+def on_meta(name):
+    """Networks and a batch of one that have shapes and cost nothing."""
+    preset = WORKLOAD.preset(name)
+    with torch.device("meta"):
+        maps, z, flip = torch.zeros(1, *preset.input_shape), torch.zeros(1, LATENT_SIZE), torch.zeros(1)
+        return Networks(NETWORKS[name], size=preset.input_shape[1]), (maps, z, flip)
+
+
+def layer_flops(name):
+    """Of one forward pass of one sample: the discriminator's layers from the map on; the generator's are the
+    same convolutions the other way, and another dense layer.
+    """
+    size, widths = WORKLOAD.preset(name).input_shape[1], NETWORKS[name].widths
+    convolutions = [
+        2 * 25 * widths[index] * widths[index + 1] * (size >> (index + 1)) ** 2 for index in range(4)
+    ]
+    num_dense = (size >> 4) ** 2 * widths[-1]
+    return convolutions, 2 * num_dense, 2 * num_dense * LATENT_SIZE
+
+
+def backward_both(objectives, batch):
+    """As a trainer takes a step, but for the updates. Returns the discriminator's gradients after the first loss."""
+    for objective in objectives:
+        objective.optimizer.zero_grad()
+    first, second = objectives
+    first.loss(*batch).backward(inputs=list(first.parameters), retain_graph=first.keeps_graph)
+    between = [parameter.grad.clone() for parameter in first.parameters]
+    second.loss(*batch).backward(inputs=list(second.parameters))
+    return between
+
+
+def gradients_of(objectives):
+    return [parameter.grad.clone() for objective in objectives for parameter in objective.parameters]
+
+
+def assert_all_equal(ones, others):
+    for one, other in zip(ones, others, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_every_layer_has_the_published_parameters():
+    networks, _ = on_meta("paper")
+    counted = {
+        name: [
+            sum(parameter.numel() for parameter in layer.parameters())
+            for layer in (module if isinstance(module, torch.nn.ModuleList) else [module])
+        ]
+        for name, module in networks.named_modules()
+        if name in PUBLISHED
+    }
+    assert counted == PUBLISHED
+    assert sum(parameter.numel() for parameter in networks.generator.parameters()) == 12_824_449
+    assert sum(parameter.numel() for parameter in networks.discriminator.parameters()) == 4_436_225
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_parameters_and_flops_of_the_presets(name):
+    preset = WORKLOAD.preset(name)
+    networks, (maps, z, _) = on_meta(name)
+    assert sum(parameter.numel() for parameter in networks.parameters()) == preset.num_parameters
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        networks.generator(z)
+        networks.discriminator(maps)
+    assert counter.get_total_flops() == preset.forward_flops_per_sample
+    convolutions, to_logit, from_z = layer_flops(name)
+    assert counter.get_total_flops() == 2 * sum(convolutions) + to_logit + from_z
+
+
+@pytest.mark.parametrize("name", WORKLOAD.presets)
+def test_a_step_computes_nothing_twice(name):
+    networks, batch = on_meta(name)
+    first, second = DiscriminatorLoss(networks), GeneratorLoss(networks)
+    with FlopCounterMode(display=False) as counter:
+        first(*batch).backward(inputs=list(networks.discriminator.parameters()), retain_graph=True)
+        second(*batch).backward(inputs=list(networks.generator.parameters()))
+    convolutions, to_logit, from_z = layer_flops(name)
+    discriminator, generator = sum(convolutions) + to_logit, sum(convolutions) + from_z
+    # Two passes forward and back for its own loss, whose gradient ends at the maps, and one back for the generator.
+    expected = 2 * (3 * discriminator - convolutions[0]) + discriminator
+    expected += 3 * generator - from_z  # whose gradient ends at z
+    assert counter.get_total_flops() == expected
+    if name == "paper":
+        assert expected == pytest.approx(51e9, rel=0.01)
+
+
+def test_the_generators_loss_leaves_the_discriminators_gradients_alone():
+    trained = replica(seed=3)
+    batch = trained.next_batch()
+    between = backward_both(trained.objectives, batch)
+    after = gradients_of(trained.objectives)
+    assert_all_equal(after[: len(between)], between)
+
+    discriminator, generator = trained.objectives
+    alone = torch.autograd.grad(discriminator.loss(*batch), discriminator.parameters)
+    assert_all_equal(alone, between)
+    networks = networks_of(trained).requires_grad_(False)
+    networks.generator.requires_grad_(True)
+    discriminator.loss(*batch)
+    frozen = torch.autograd.grad(generator.loss(*batch), generator.parameters)
+    assert_all_equal(frozen, after[len(between) :])
+    assert all(gradient.abs().max() > 0 for gradient in after)
+
+
+def test_a_step_of_either_optimizer_moves_only_its_own_network():
+    trained = replica()
+    for index in range(2):
+        before = trained.weights()
+        backward_both(trained.objectives, trained.next_batch())
+        trained.objectives[index].optimizer.step()
+        for name, old, new in zip(trained.names(), before, trained.weights(), strict=True):
+            own = name.startswith(("discriminator.", "generator.")[index])
+            assert np.array_equal(old, new) != own, name
+
+
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+def test_a_flip_exchanges_the_discriminators_labels_only(flip):
+    trained = replica()
+    maps, z, _ = trained.next_batch()
+    networks = networks_of(trained)
+    real, generated = networks.discriminator(maps), networks.discriminator(networks.generator(z))
+    discriminator, generator = trained.objectives
+    expected = F.binary_cross_entropy_with_logits(real, torch.full_like(real, 1 - flip))
+    expected += F.binary_cross_entropy_with_logits(generated, torch.full_like(real, flip))
+    torch.testing.assert_close(discriminator.loss(maps, z, torch.tensor([flip])), expected)
+    expected = F.binary_cross_entropy_with_logits(generated, torch.ones_like(real))
+    torch.testing.assert_close(generator.loss(maps, z, torch.tensor([flip])), expected)
+
+
+def test_the_losses_belong_together():
+    trained = replica()
+    discriminator, generator = trained.objectives
+    batch, other = trained.next_batch(), trained.next_batch()
+    with pytest.raises(RuntimeError, match="follow the discriminator's, on the same batch"):
+        generator.loss(*batch)
+    discriminator.loss(*batch)
+    with pytest.raises(RuntimeError, match="on the same batch"):
+        generator.loss(*other)
+    discriminator.loss(*batch)
+    generator.loss(*batch)
+    with pytest.raises(RuntimeError, match="on the same batch"):
+        generator.loss(*batch)
+
+
+def test_batch_norm_sees_two_batches_in_the_discriminator_and_one_in_the_generator():
+    trained = replica()
+    backward_both(trained.objectives, trained.next_batch())
+    networks = networks_of(trained)
+    assert [int(norm.num_batches_tracked) for norm in networks.discriminator.norms] == [2, 2, 2]
+    assert [int(norm.num_batches_tracked) for norm in networks.generator.norms] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
+def test_both_networks_run_in_the_chosen_memory_format(memory_format):
+    trained = replica(memory_format=memory_format)
+    wanted = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}[memory_format]
+    seen = []
+    for module in networks_of(trained).modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.register_forward_hook(lambda _, inputs, output: seen.extend((inputs[0], output)))
+    trained.objectives[0].loss(*trained.next_batch())
+    assert len(seen) == 2 * (3 + 3 + 4)
+    assert all(values.is_contiguous(memory_format=wanted) for values in seen)
+
+
+def test_memory_formats_agree():
+    last, first = (replica(memory_format=memory_format, gate=True) for memory_format in MEMORY_FORMATS)
+    for one, other in zip(last.gradients(), first.gradients(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_bf16_keeps_weights_and_gradients_in_float32():
+    trained, exact = replica(precision="bf16", gate=True), replica(gate=True)
+    batch = trained.next_batch()
+    losses = [objective.loss(*batch) for objective in trained.objectives]
+    expected = [objective.loss(*batch) for objective in exact.objectives]
+    for loss, wanted in zip(losses, expected, strict=True):
+        assert loss.dtype == torch.float32
+        assert loss.item() != wanted.item()
+        assert loss.item() == pytest.approx(wanted.item(), rel=0.02)
+    assert {array.dtype for array in [*trained.gradients(), *trained.weights()]} == {np.dtype(np.float32)}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor"
+)  # torch.compile's own look at generated maps
+def test_compiled_networks_have_the_same_gradients():
+    trained = replica(gate=True)
+    batch = trained.next_batch()
+    backward_both(trained.objectives, batch)
+    eager = gradients_of(trained.objectives)
+    for objective in trained.objectives:
+        objective.loss.compile(backend="aot_eager")
+    between = backward_both(trained.objectives, batch)
+    compiled = gradients_of(trained.objectives)
+    assert_all_equal(compiled[: len(between)], between)
+    for one, other in zip(eager, compiled, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_two_wrapped_objectives_have_the_same_gradients(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    trained = replica(gate=True)
+    batch = trained.next_batch()
+    backward_both(trained.objectives, batch)
+    expected = gradients_of(trained.objectives)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        wrapped = [dataclasses.replace(one, loss=wrap(one)) for one in trained.objectives]
+        for _ in range(2):  # the second with rebuilt buckets
+            between = backward_both(wrapped, batch)
+            found = gradients_of(wrapped)
+            assert_all_equal(found[: len(between)], between)
+            assert_all_equal(found, expected)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def wrap(objective):
+    own = {id(parameter) for parameter in objective.parameters}
+    others = [name for name, p in objective.loss.named_parameters() if id(p) not in own]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(objective.loss, others)
+    return DistributedDataParallel(
+        objective.loss, forward_sync_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=1
+    )
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["discriminator", "generator"])
+def test_each_loss_falls_where_only_its_network_is_trained(index):
+    trained = replica(local_batch=8)
+    batch = trained.next_batch()
+    losses = []
+    for _ in range(60):
+        for objective in trained.objectives:
+            objective.optimizer.zero_grad()
+        discriminator, generator = trained.objectives
+        pair = [discriminator.loss(*batch), generator.loss(*batch)]
+        pair[index].backward(inputs=list(trained.objectives[index].parameters))
+        trained.objectives[index].optimizer.step()
+        losses.append(pair[index].item())
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_maps_are_predicted_with_running_statistics():
+    trained = replica()
+    z = np.random.default_rng(1).standard_normal((3, LATENT_SIZE), dtype=np.float32)
+    fresh = trained.predict(z)
+    assert fresh.shape == (3, 32, 32, 1)
+    assert np.abs(fresh).max() < 1
+    np.testing.assert_allclose(trained.predict(z[:1]), fresh[:1], atol=1e-6)  # nothing is shared by a batch
+    backward_both(trained.objectives, trained.next_batch())
+    assert not np.allclose(trained.predict(z), fresh)
+    assert networks_of(trained).training

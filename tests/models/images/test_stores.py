@@ -1,0 +1,294 @@
+"""Every format gives the samples that were written, by position, and names what is wrong and where."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+
+from dlscale.models.errors import UsageError
+from dlscale.models.images import open_store
+from dlscale.models.samples import BadSample
+
+pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
+
+
+def refusal(path, **options):
+    with pytest.raises(UsageError) as refused:
+        open_store(path, **options)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def bad(store, index):
+    with pytest.raises(BadSample) as refused:
+        store.encoded(index)
+    assert refused.value.index == index
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message.endswith("leave bad samples out with --skip-bad")
+    return message
+
+
+def test_samples_are_those_written_in_their_order(data_set):
+    store = open_store(data_set.path)
+    assert store.format == data_set.format
+    assert len(store) == len(data_set.labels)
+    assert store.classes == data_set.classes
+    for index in (*range(len(store)), 0):
+        sample = store.encoded(index)
+        assert (sample.index, sample.label) == (index, data_set.labels[index])
+        assert data_set.wheres[index] in sample.where
+        np.testing.assert_array_equal(sample.data, data_set.data[index])
+    store.close()
+
+
+def test_the_number_of_classes_is_known_where_the_format_knows_it(data_set):
+    expected = {"class folders": 3, "list": 3, "Flowers-102": 3, "LMDB": 3, "CIFAR-10": 10, "TFRecord": None}
+    assert open_store(data_set.path).num_classes == expected[data_set.format]
+
+
+def test_a_data_set_may_be_open_twice(data_set):
+    one, other = open_store(data_set.path), open_store(data_set.path)
+    one.close()
+    np.testing.assert_array_equal(other.encoded(0).data, data_set.data[0])
+
+
+def test_nothing_there(tmp_path):
+    assert "found no file or folder of that name; check the path" in refusal(tmp_path / "nowhere" / "train")
+
+
+def test_an_empty_folder(tmp_path):
+    assert "found nothing; check the path" in refusal(tmp_path)
+
+
+def test_a_folder_of_other_files(tmp_path):
+    for name in ("a.csv", "b.csv", "c.csv", "d.csv"):
+        (tmp_path / name).touch()
+    message = refusal(tmp_path)
+    assert "found a.csv, b.csv, c.csv ...;" in message
+    assert "class folders, TFRecord files, an LMDB, a list (*.txt), CIFAR-10" in message
+
+
+def test_a_file_of_another_kind(folders):
+    image = folders.path / "ant" / "ant_0.JPEG"
+    assert f"{image}: need class folders" in refusal(image)
+
+
+@pytest.mark.parametrize("name", ["folders", "cifar"])
+def test_first_label_is_for_records_only(name, request):
+    assert "without --first-label" in refusal(request.getfixturevalue(name).path, first_label=0)
+
+
+@pytest.mark.parametrize(("name", "package"), [("database", "lmdb"), ("records", "google_crc32c")])
+def test_a_missing_package_is_named_with_its_extra(name, package, request, monkeypatch):
+    path = request.getfixturevalue(name).path
+    monkeypatch.setitem(sys.modules, package, None)
+    assert f"{path}: {package} is not installed here; pip install 'dlscale[images]'" in refusal(path)
+
+
+# Class folders
+
+
+def test_an_empty_class_folder_is_named(folders):
+    (folders.path / "bat").mkdir()
+    (folders.path / "bat" / "notes.md").touch()
+    message = refusal(folders.path)
+    assert f"{folders.path}/bat: class folder without images" in message
+    assert "holds 1 other entries; fill or remove it" in message
+    # When bad samples are skipped its label, 1, is there and unused.
+    store = open_store(folders.path, skip_bad=True)
+    assert store.num_classes == 4
+    assert {store.encoded(index).label for index in range(len(store))} == {0, 2, 3}
+
+
+def test_the_folder_above_the_class_folders_is_told_from_them(folders):
+    above = folders.path.parent
+    for other in above.iterdir():
+        assert other == folders.path
+    assert (
+        f"{folders.path}: class folder without images; if it holds the class folders (ant), name it"
+        in refusal(above)
+    )
+
+
+def test_only_empty_class_folders_are_no_data(tmp_path):
+    (tmp_path / "ant").mkdir()
+    assert "class folders without a single sample" in refusal(tmp_path, skip_bad=True)
+
+
+def test_hidden_entries_and_files_of_other_kinds_are_no_samples(folders):
+    (folders.path / ".cache").mkdir()
+    (folders.path / "ant" / "._ant_0.JPEG").touch()
+    (folders.path / "ant" / "notes.txt").touch()
+    store = open_store(folders.path)
+    assert len(store) == len(folders.labels)
+    assert store.num_classes == 3
+
+
+def test_folders_with_numbers_as_names_are_in_their_order(folders):
+    for number, name in (("10", "cat"), ("2", "bee"), ("1", "ant")):
+        (folders.path / name).rename(folders.path / number)
+    store = open_store(folders.path)
+    assert store.classes == ("1", "2", "10")
+    assert [store.encoded(index).label for index in range(len(store))] == folders.labels
+
+
+def test_names_of_classes_must_be_as_many_as_folders(folders):
+    (folders.path / "classes.txt").write_text("ants\nbees\ncats and others\n")
+    assert open_store(folders.path).classes == ("ants", "bees", "cats and others")
+    (folders.path / "classes.txt").write_text("ants\nbees\n")
+    assert "names 2 classes, and there are 3 folders" in refusal(folders.path)
+
+
+# List
+
+
+def test_a_malformed_line_is_named(image_list):
+    content = image_list.path.read_text()
+    for line in (
+        "ant_0.JPEG",
+        "ant_0.JPEG one",
+        "ant_0.JPEG -1",
+        "ant_0.JPEG 1.5",
+        "7",
+        "x 99999999999",
+        "x ²",
+    ):
+        image_list.path.write_text(f"{content}\n\n{line}\n")
+        number = content.count("\n") + 3
+        assert f"{image_list.path}: line {number} is not `path label`" in refusal(image_list.path)
+        store = open_store(image_list.path, skip_bad=True)
+        assert len(store) == len(image_list.labels) + 1
+        assert f"line {number} is not" in bad(store, len(store) - 1)
+        assert store.encoded(0).data == image_list.data[0]
+
+
+def test_a_missing_image_of_a_list_is_named(image_list):
+    missing = image_list.path.parent / "some images" / "bee_3.JPEG"
+    missing.unlink()
+    assert f"{missing}: No such file or directory" in bad(open_store(image_list.path), 3)
+
+
+def test_a_list_without_lines(tmp_path):
+    (tmp_path / "train.txt").write_text("# nothing\n")
+    assert "list without a single sample" in refusal(tmp_path / "train.txt")
+
+
+def test_names_of_a_list_must_reach_its_labels(image_list):
+    names = image_list.path.with_name("train.classes.txt")
+    names.write_text("ant\nbee\ncat\ndog\n")
+    store = open_store(image_list.path)
+    assert (store.classes, store.num_classes) == (("ant", "bee", "cat", "dog"), 4)
+    names.write_text("ant\nbee\n")
+    assert "names 2 classes, and train.txt has the label 2" in refusal(image_list.path)
+
+
+# CIFAR-10
+
+
+def test_a_single_file_of_cifar(cifar):
+    store = open_store(cifar.path / "test_batch.bin")
+    assert len(store) == 1
+    assert store.encoded(0).label == 0
+
+
+def test_a_cut_file_of_cifar(cifar):
+    file = cifar.path / "data_batch_1.bin"
+    file.write_bytes(file.read_bytes()[:-100])
+    message = refusal(cifar.path)
+    assert (
+        f"{file}: CIFAR-10 needs a multiple of 3073 bytes, found 9119: cut off in record 2 at byte 6146"
+        in message
+    )
+    store = open_store(cifar.path, skip_bad=True)
+    assert f"{file}: record 2 at byte 6146: cut off after 2973 of 3073 bytes" in bad(store, 2)
+    np.testing.assert_array_equal(store.encoded(3).data, cifar.data[3])
+
+
+def test_names_of_cifar_are_ten(cifar):
+    (cifar.path / "batches.meta.txt").write_text("airplane\n")
+    assert "needs 10 names, found 1" in refusal(cifar.path)
+
+
+# Flowers-102
+
+
+def test_parts_of_flowers(flowers, samples):
+    store = open_store(flowers.path / "tstid")
+    assert [store.encoded(index).data for index in range(2)] == [samples[7].data, samples[6].data]
+    assert [store.encoded(index).label for index in range(2)] == [2, 2]
+    assert len(open_store(flowers.path / "valid")) == 1
+
+
+@pytest.mark.parametrize("name", ["imagelabels.mat", "setid.mat"])
+def test_damaged_tables_of_flowers(flowers, name):
+    (flowers.path / name).write_bytes((flowers.path / name).read_bytes()[:150])
+    assert f"{flowers.path / name}: cannot be read" in refusal(flowers.path)
+    scipy.io.savemat(flowers.path / name, {"other": [1]})
+    assert f"{flowers.path / name}: no variable" in refusal(flowers.path)
+
+
+def test_flowers_without_their_split(flowers):
+    (flowers.path / "setid.mat").unlink()
+    assert f"{flowers.path / 'setid.mat'}: cannot be read" in refusal(flowers.path)
+
+
+def test_a_split_of_flowers_beyond_the_images(flowers):
+    scipy.io.savemat(flowers.path / "setid.mat", {"trnid": [[1, 10]]})
+    assert "imagelabels.mat has 9 labels from 1 on, setid.mat names images 1 to 10" in refusal(flowers.path)
+
+
+# LMDB
+
+
+def test_a_foreign_database(tmp_path):
+    import lmdb
+
+    with lmdb.open(str(tmp_path)) as database, database.begin(write=True) as transaction:
+        transaction.put(b"00000000_ant_0.JPEG", b"Datum")
+    assert "needs the keys __len__ (a number) and __classes__" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 100, 8192])
+def test_a_cut_database_ends_in_a_message_and_not_in_a_signal(database, num_bytes):
+    file = database.path / "data.mdb"
+    file.write_bytes(file.read_bytes()[:num_bytes])
+    assert f"{file}: " in refusal(database.path)
+
+
+def test_damaged_entries_of_a_database(database):
+    import lmdb
+
+    with lmdb.open(str(database.path)) as written, written.begin(write=True) as transaction:
+        transaction.delete(b"00000003")
+        transaction.put(b"00000004", b"abc")
+    store = open_store(database.path)
+    assert "key 00000003: missing" in bad(store, 3)
+    assert "key 00000004: 3 bytes, too few for a label and an image" in bad(store, 4)
+
+
+def test_a_database_that_replaced_another_is_never_taken_for_it(database, samples, tmp_path):
+    import lmdb
+
+    old = open_store(database.path)
+    copy = tmp_path / "copy"
+    shutil.copytree(database.path, copy)
+    with lmdb.open(str(copy)) as written, written.begin(write=True) as transaction:
+        transaction.put(b"00000000", bytes(4) + b"new")
+    (copy / "data.mdb").replace(database.path / "data.mdb")
+    assert old.encoded(0).data == samples[0].data
+    assert "already open in this process" in refusal(database.path)
+    old.close()
+    assert open_store(database.path).encoded(0).data == b"new"
+
+
+def test_reading_after_closing_is_a_mistake(database):
+    store = open_store(database.path)
+    store.close()
+    with pytest.raises(ValueError, match="read after it was closed"):
+        store.encoded(0)

@@ -1,0 +1,100 @@
+"""The two frameworks' networks are the same program, for every workload; and the gate notices if not."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks import parity
+from dlscale.models import NAMES, load_workload
+from dlscale.models.workload import FRAMEWORKS, Workload
+
+pytestmark = pytest.mark.requires("tensorflow")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_numbers_agree(name, precision):
+    pair = parity._Pair(load_workload(name), "tiny", precision)
+    assert [gate for gate in pair.numbers() if not gate.passed] == []
+
+
+@pytest.mark.parametrize(("name", "preset"), [(n, p) for n in NAMES for p in load_workload(n).presets])
+def test_the_structure_agrees(name, preset):
+    gates = list(parity.structure(load_workload(name), preset))
+    assert [gate for gate in gates if not gate.passed] == []
+    assert len(gates) == 1 + 2 * len(FRAMEWORKS)
+
+
+def test_a_whole_check():
+    found = parity.check(load_workload("hep_cnn"), preset="tiny", precision="fp32")
+    assert found.passed
+    assert found.num_parameters == {"torch": 9634, "tensorflow": 9634}
+
+
+def harmed(harm) -> Workload:
+    """HEP-CNN with replicas that differ in TensorFlow."""
+
+    class Harmed(Workload):
+        def factory(self, **arguments):
+            make = super().factory(**arguments)
+
+            def build(**given):
+                replica = make(**given)
+                return harm(replica) if replica.framework == "tensorflow" else replica
+
+            return build
+
+    facts = load_workload("hep_cnn")
+    return Harmed(**{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
+
+
+def failed(workload):
+    found = parity.check(workload, preset="tiny", precision="fp32")
+    assert not found.passed
+    return {gate.name for gate in found.checks if not gate.passed}
+
+
+def test_another_initialisation_order_or_name_is_noticed():
+    def harm(replica):
+        replica.names = lambda: list(reversed(type(replica).names(replica)))
+        return replica
+
+    assert "tiny: layers" in failed(harmed(harm))
+
+
+def test_another_input_is_noticed():
+    def harm(replica):
+        first = replica.next_batch
+
+        def next_batch():
+            images, *others = first()
+            return (1 - images, *others)
+
+        replica.next_batch = next_batch
+        return replica
+
+    assert failed(harmed(harm)) >= {"tiny: outputs", "tiny: gradient", "tiny: loss"}
+
+
+def test_another_optimizer_is_noticed():
+    import tensorflow as tf
+
+    def harm(replica):
+        (objective,) = replica.objectives
+        other = tf.compat.v1.train.AdamOptimizer(3e-3)
+        replica.objectives = (dataclasses.replace(objective, optimizer=other),)
+        return replica
+
+    assert failed(harmed(harm)) == {"tiny: loss_after"}
+
+
+def test_nothing_that_is_not_a_number_passes():
+    def harm(replica):
+        load = replica.load
+        replica.load = lambda weights: load([np.full_like(weight, np.nan) for weight in weights])
+        return replica
+
+    gates = {gate.name: gate for gate in parity.check(harmed(harm), preset="tiny", precision="fp32").checks}
+    assert not gates["tiny: outputs"].passed
+    assert gates["tiny: outputs"].value is None

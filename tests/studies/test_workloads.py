@@ -1,0 +1,68 @@
+"""Every workload in every framework, from the command to its records; and inputs with a bad sample in them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.record_files import load_parity
+from dlscale.models import NAMES
+from dlscale.models.workload import FRAMEWORKS
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
+
+EIGHT = {(workload, framework) for workload in NAMES for framework in FRAMEWORKS}
+
+
+def test_all_workloads_in_all_frameworks(bench):
+    done = bench.run("--workloads", "all", "--frameworks", "all", "--backends", "ring", limit=540)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = bench.records()
+    assert all(record.good for record in records), [record.failure for record in records]
+    ran = {(r.case.cell.workload, r.case.cell.framework, r.case.cell.num_ranks) for r in records}
+    assert ran == {(*pair, num_ranks) for pair in EIGHT for num_ranks in (1, 2)}
+    for record in records:
+        assert {gate.name for gate in record.gates} >= {"broadcast", "gradient", "identity", "finite_loss"}
+        assert record.skipped_samples == [0] * record.case.cell.num_ranks
+    (study,) = bench.folder.glob("results/*/*")
+    parities = load_parity(study)
+    assert {parity.workload for parity in parities} == set(NAMES)
+    assert all(parity.passed for parity in parities)
+    for workload, framework in EIGHT:
+        assert list(study.glob(f"figures/{workload}-tiny-{framework}-weak-fp32-throughput.png"))
+    assert "same network (parity gate passed)" in " ".join(done.stdout.split())
+
+
+@pytest.fixture
+def maps(tmp_path):
+    """Maps of which one, somewhere in the first epoch of either rank, has a pixel that is not a number."""
+    path = tmp_path / "maps.npy"
+    content = np.random.default_rng(1).uniform(-1, 1, (40, 32, 32)).astype(np.float32)
+    content[17, 3, 5] = np.nan
+    np.save(path, content)
+    return path
+
+
+ON_MAPS = ("--workloads", "cosmogan", "--backends", "ring", "--ranks", "2")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps, framework):
+    done = bench.run(*ON_MAPS, "--frameworks", framework, "--data", str(maps))
+    assert done.returncode == 2
+    (record,) = bench.records()
+    assert record.failure.kind == "error"
+    assert "maps.npy" in record.failure.message
+    assert "map 17" in record.failure.message
+    assert "\n" not in record.failure.message
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_bad_sample_is_skipped_and_counted(bench, maps, framework):
+    done = bench.run(*ON_MAPS, "--frameworks", framework, "--data", str(maps), "--skip-bad")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = bench.records()
+    assert sum(record.skipped_samples) >= 1
+    assert "unreadable sample" in " ".join(done.stdout.split())
+    (study,) = bench.folder.glob("results/*/*/study.json")
+    assert json.loads(study.read_text())["study"]["skip_bad"] is True
