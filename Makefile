@@ -69,7 +69,8 @@ benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 
 NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
 benchmark-networks: .venv  ## Our training steps beside keras.applications, other memory formats, compiled ones
-	for case in $(NETWORK_CASES); do $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
+	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
+	  $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
 
 $(ENVIRONMENTS): %: %/.installed
 

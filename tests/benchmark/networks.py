@@ -6,8 +6,8 @@ python tests/benchmark/networks.py --case resnet50-tensorflow --pairs 20 --threa
 | --- | --- |
 | resnet50-tensorflow, inception_v3-tensorflow | keras.applications |
 | resnet50-torch, inception_v3-torch | timm if it is installed, else (resnet50) transformers |
-| hep_cnn-torch, cosmogan-torch | our own other memory format, and torch.compile |
-| hep_cnn-tensorflow, cosmogan-tensorflow | our own, compiled by XLA |
+| hep_cnn-torch, cosmogan-torch | our own in bf16, the other memory format, and torch.compile |
+| hep_cnn-tensorflow, cosmogan-tensorflow | our own in bf16, and compiled by XLA |
 
 Both sides of a pair take their steps in dlscale's own trainer, on the same resident tensors, with the same kind of
 optimizer; who goes first is drawn by lot. keras.applications' ResNet-50 has biases and the stride of the first variant
@@ -60,13 +60,13 @@ def main() -> None:
     limit_threads(framework, arguments.threads)
     front = importlib.import_module(f"dlscale.collectives.fronts._{framework}")
 
-    def replica(**execution: Any) -> Any:
+    def replica(precision: str = arguments.precision, **execution: Any) -> Any:
         factory = load_workload(workload).factory(
             framework=framework,
             preset=arguments.preset,
             local_batch=arguments.batch,
             source=Input(),
-            execution=Execution(precision=arguments.precision, **execution),
+            execution=Execution(precision=precision, **execution),
         )
         return factory(shard=Shard(), seed=1)
 
@@ -111,7 +111,8 @@ def limit_threads(framework: str, num_threads: int) -> None:
 
 def variants(framework: str, replica: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
     formats = MEMORY_FORMATS if framework == "torch" else ("channels_last",)
-    return {
+    bf16 = {"bf16": lambda: replica(precision="bf16")}
+    return bf16 | {
         f"{memory_format}{', compiled' if compiled else ''}": lambda f=memory_format, c=compiled: replica(
             memory_format=f, compiled=c
         )
