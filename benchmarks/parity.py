@@ -66,22 +66,18 @@ def structure(workload: Workload, preset: str) -> Iterator[Gate]:
     ]
     differing = [pair for pair in zip(*layers, strict=False) if pair[0] != pair[1]]
     differing_count = len(differing) + abs(len(layers[0]) - len(layers[1]))
-    first = f"; first {differing[0]}" if differing else ""
-    yield _exact(f"{preset}: layers", differing_count, 0, f"weights that differ in name or shape{first}")
+    first = f", first {differing[0]}" if differing else ""
+    yield Gate(
+        name=f"{preset}: weights",
+        passed=differing_count == 0,
+        value=float(differing_count),
+        tolerance=0.0,
+        detail=f"{len(layers[0])}; {differing_count} differ in name or shape{first}",
+    )
     for replica in (torch, tensorflow):
-        found = _num_parameters(replica)
-        yield _exact(
-            f"{preset}: parameters in {replica.framework}",
-            found,
-            facts.num_parameters,
-            "trainable parameters",
-        )
-        yield _exact(
-            f"{preset}: FLOPs in {replica.framework}",
-            replica.forward_flops(),
-            facts.forward_flops_per_sample,
-            "floating-point operations of a forward pass per sample",
-        )
+        name = f"{preset}: {{}} in {replica.framework}"
+        yield _exact(name.format("parameters"), _num_parameters(replica), facts.num_parameters)
+        yield _exact(name.format("FLOPs"), replica.forward_flops(), facts.forward_flops_per_sample)
 
 
 class _Pair:
@@ -105,19 +101,17 @@ class _Pair:
         torch, tensorflow = self.replicas()
         pairs = zip(torch.outputs(), tensorflow.outputs(), strict=True)
         worst = max(_relative(one, other) for one, other in pairs)
-        yield self._close("outputs", worst, "largest difference of the outputs, of their largest value")
+        yield self._close("outputs", worst, "of the largest output")
         torch, tensorflow = self.replicas()
         deviation = _deviation(torch.gradients(), tensorflow.gradients())
-        yield self._close("gradient", deviation, "norm of the gradients' difference, of the gradient's norm")
+        yield self._close("gradient", deviation, "of the gradient's norm")
         losses = [self._losses(replica) for replica in self.replicas()]
         for name, step, text in (
-            ("loss", 0, "loss of the first step"),
-            ("loss_after", NUM_STEPS, f"loss after {NUM_STEPS} steps"),
+            ("loss", 0, "of the first step"),
+            ("loss_after", NUM_STEPS, f"after {NUM_STEPS} steps"),
         ):
             one, other = (found[step] for found in losses)
-            yield self._close(
-                name, abs(one - other) / abs(one), f"{text}: {one:.6g} in torch, {other:.6g} in tensorflow"
-            )
+            yield self._close(name, abs(one - other) / abs(one), f"{text}: {one:.6g}, {other:.6g}")
 
     def _build(self, framework: str) -> Replica:
         factory = self._workload.factory(
@@ -167,13 +161,13 @@ def _shifted(weights: Weights, names: list[str]) -> Weights:
     ]
 
 
-def _exact(name: str, found: int, expected: int, detail: str) -> Gate:
+def _exact(name: str, found: int, expected: int) -> Gate:
     return Gate(
         name=name,
         passed=found == expected,
         value=float(found - expected),
         tolerance=0.0,
-        detail=f"{detail}: {found}, expected {expected}",
+        detail=f"{found:,}" if found == expected else f"{found:,}, expected {expected:,}",
     )
 
 

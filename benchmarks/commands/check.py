@@ -6,6 +6,7 @@ import json
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dlscale.benchmarks import environment, parity_gate
@@ -90,12 +91,14 @@ def _rows(found: Parity) -> list[dict[str, object]]:
 
 def _print(found: Parity) -> None:
     grid = Table(title=f"{found.workload}, {found.precision}", title_justify="left", box=None, pad_edge=False)
-    for column in ("check", "", "found", "allowed", "what"):
-        grid.add_column(column, no_wrap=column != "what")
+    for column in ("check", "verdict", "found"):
+        grid.add_column(column)
     for gate in found.checks:
-        value = "not finite" if gate.value is None else f"{gate.value:.2g}"
-        mark = "same" if gate.passed else "[bold red]differs[/]"
-        grid.add_row(gate.name, mark, value, f"{gate.tolerance:.2g}", gate.detail)
+        value = gate.detail
+        if gate.tolerance:  # where something may differ
+            difference = "not finite" if gate.value is None else f"{gate.value:.1e}"
+            value = f"differ by {difference}, allowed {gate.tolerance:.0e}, {gate.detail}"
+        grid.add_row(gate.name, "same" if gate.passed else "[bold red]differs[/]", escape(value))
     Console().print(grid)
     verdict = "comparable" if found.passed else "NOT COMPARABLE: numbers of the two frameworks say nothing"
     click.echo(f"{found.workload}: {verdict}\n")

@@ -60,7 +60,7 @@ def test_another_initialisation_order_or_name_is_noticed():
         replica.names = lambda: list(reversed(type(replica).names(replica)))
         return replica
 
-    assert "tiny: layers" in failed(harmed(harm))
+    assert "tiny: weights" in failed(harmed(harm))
 
 
 def test_another_input_is_noticed():

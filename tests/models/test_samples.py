@@ -1,0 +1,119 @@
+"""Local batches of a shard: nothing twice, nothing lost, and bad samples left out without anybody waiting."""
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dlscale.models.errors import UsageError
+from dlscale.models.samples import BadSample, LocalBatches
+from dlscale.models.workload import Input, Preset, Shard
+
+PRESET = Preset(
+    name="tiny",
+    input_shape=(1, 1, 1),
+    num_parameters=1,
+    forward_flops_per_sample=1,
+    local_batch=2,
+    global_batch=4,
+    source="for this test",
+)
+
+
+class Numbers:
+    """Sample i is the number i; `bad` ones cannot be read."""
+
+    def __init__(self, num_samples, bad=()):
+        self._num_samples, self._bad = num_samples, set(bad)
+
+    def __len__(self):
+        return self._num_samples
+
+    def read(self, indices):
+        for index in indices:
+            if int(index) in self._bad:
+                raise BadSample(f"numbers: sample {index} is bad", index=int(index))
+        return (np.asarray(indices),)
+
+
+def module(samples):
+    """A data module of numbers, with one random number per step."""
+    return SimpleNamespace(
+        open_samples=lambda *_, **__: samples,
+        synthetic_batch=lambda _, local_batch, rng: (rng.random(local_batch),),
+        step_inputs=lambda _, __, rng, **___: (rng.random(1),),
+    )
+
+
+def batches(samples=None, *, index=0, count=1, local_batch=2, seed=1, gate=False, **source):
+    return LocalBatches(
+        module(samples or Numbers(100)),
+        preset=PRESET,
+        local_batch=local_batch,
+        source=Input(**({"path": Path("numbers")} | source)),
+        shard=Shard(index=index, count=count),
+        seed=seed,
+        gate=gate,
+    )
+
+
+def taken(found, num_batches):
+    return [int(n) for (part,) in itertools.islice(found.samples(), num_batches) for n in part]
+
+
+def test_an_epoch_of_all_shards_is_every_sample_once():
+    seen = [n for index in range(5) for n in taken(batches(index=index, count=5), 10)]
+    assert sorted(seen) == list(range(100))
+
+
+def test_a_bad_sample_is_an_error_that_names_it():
+    found = batches(Numbers(10, bad=[3]))
+    with pytest.raises(BadSample, match="sample 3 is bad") as caught:
+        taken(found, 5)
+    assert caught.value.index == 3
+    assert isinstance(caught.value, UsageError)
+
+
+def test_skipped_samples_are_counted_and_replaced():
+    found = batches(Numbers(10, bad=[3, 7]), skip_bad=True)
+    seen = taken(found, 5)
+    assert sorted(seen[:8]) == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert found.num_skipped >= 2
+    assert not {3, 7} & set(taken(found, 20))
+    assert found.num_skipped >= 8  # again in every epoch: 50 samples are more than five of them
+
+
+def test_a_shard_skips_without_its_neighbours():
+    neighbours = [batches(Numbers(40, bad=[1, 2, 3]), index=i, count=2, skip_bad=True) for i in (0, 1)]
+    whole = [batches(Numbers(40), index=i, count=2) for i in (0, 1)]
+    for skipping, undisturbed in zip(neighbours, whole, strict=True):
+        expected = [n for n in taken(undisturbed, 10) if n not in (1, 2, 3)]
+        assert taken(skipping, 8)[: len(expected)] == expected[:16]
+
+
+def test_nothing_left_is_an_error_and_no_endless_search():
+    with pytest.raises(UsageError, match="bad"):
+        taken(batches(Numbers(6, bad=range(6)), skip_bad=True), 1)
+
+
+def test_a_synthetic_source_repeats_its_samples_and_draws_anew():
+    found = batches(path=None)
+    first, second = itertools.islice(found.samples(), 2)
+    assert first is second is found.fixed
+    assert found.step_inputs() != found.step_inputs()
+    others = batches(path=None, index=1)
+    assert not np.array_equal(first[0], others.fixed[0])
+
+
+def test_a_gate_repeats_everything_whatever_the_seed():
+    one, other = batches(gate=True, seed=1), batches(gate=True, seed=2)
+    assert np.array_equal(one.fixed[0], other.fixed[0])
+    assert one.step_inputs() == one.step_inputs() == other.step_inputs()
+    assert taken(one, 1) == taken(one, 1)
+
+
+def test_training_draws_depend_on_seed_and_shard():
+    draws = {float(batches(seed=s, index=i, count=2).step_inputs()[0][0]) for s in (1, 2) for i in (0, 1)}
+    assert len(draws) == 4
