@@ -234,6 +234,7 @@ class _Dataset:
             yield first
             yield from elements
 
+        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
         options = tf.data.Options()
         options.autotune.enabled = False
         options.threading.private_threadpool_size = 1

@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 
 mpl.use("agg")
 import matplotlib.pyplot as plt
@@ -70,42 +71,53 @@ def smooth(values: np.ndarray, width: int = EVERY) -> np.ndarray:
     return np.nanmean(values[: len(values) // width * width].reshape(-1, width), axis=1)
 
 
+def measure(path: Path) -> None:
+    """Train everything, and write the CSV `path`."""
+    for framework in FRAMEWORKS:
+        __import__(f"dlscale.models._{framework}", fromlist=["prepare"]).prepare(1)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("workload", "framework", "quantity", "step", "value"))
+        for name, preset, local_batch, num_steps, quantities in TRAININGS:
+            for framework in FRAMEWORKS:
+                found = train(name, preset, framework, local_batch=local_batch, num_steps=num_steps)
+                for quantity, values in zip(quantities, found.T, strict=True):
+                    rows = enumerate(values)
+                    writer.writerows((name, framework, quantity, step, f"{v:.6g}") for step, v in rows)
+
+
+def draw(path: Path, picture: Path) -> None:
+    """The CSV `path` as a figure, and its first and last values in words."""
+    frame = pd.read_csv(path)
+    figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.2), layout="constrained")
+    panels = frame.groupby(["workload", "quantity"], sort=False)
+    for axis, ((name, quantity), panel) in zip(axes, panels, strict=True):
+        for framework, curve in panel.groupby("framework", sort=False):
+            smoothed = smooth(curve["value"].to_numpy())
+            steps = (np.arange(len(smoothed)) + 0.5) * EVERY
+            axis.plot(steps, smoothed, DASHES[framework], color=COLOURS[framework], label=framework)
+            print(f"{name} {framework} {quantity}: {smoothed[0]:.3f} at first, {smoothed[-1]:.3f} at last")
+        axis.set_title(f"{name}: {quantity}", fontsize=10)
+        axis.set(xlabel="step", ylim=(0, None))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel(f"mean of {EVERY} steps")
+    axes[0].legend(frameon=False)
+    figure.savefig(picture, dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
-    out: Path = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--redraw", action="store_true", help="Draw from the CSV that is there.")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "short-training.csv"
     affinity.bind(1)
-    for framework in FRAMEWORKS:
-        __import__(f"dlscale.models._{framework}", fromlist=["prepare"]).prepare(1)
-    figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.2), layout="constrained")
-    panels = iter(axes)
-    rows: list[tuple[object, ...]] = []
-    for name, preset, local_batch, num_steps, objectives in TRAININGS:
-        losses = {
-            framework: train(name, preset, framework, local_batch=local_batch, num_steps=num_steps)
-            for framework in FRAMEWORKS
-        }
-        for index, objective in enumerate(objectives):
-            axis = next(panels)
-            for framework, found in losses.items():
-                smoothed = smooth(found[:, index])
-                steps = (np.arange(len(smoothed)) + 0.5) * num_steps / len(smoothed)
-                axis.plot(steps, smoothed, DASHES[framework], color=COLOURS[framework], label=framework)
-                rows += [(name, framework, objective, i, loss) for i, loss in enumerate(found[:, index])]
-                first, last = smoothed[0], smoothed[-1]
-                print(f"{name} {framework} {objective}: {first:.3f} at first, {last:.3f} at last")
-            axis.set(title=f"{name} {preset}, {objective}", xlabel="step", ylim=(0, None))
-            axis.grid(alpha=0.3)
-    axes[0].set_ylabel(f"mean of {EVERY} steps")
-    axes[0].legend(frameon=False)
-    figure.savefig(out / "short-training.png", dpi=120)
-    with (out / "short-training.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("workload", "framework", "quantity", "step", "value"))
-        writer.writerows((*row[:4], f"{row[4]:.6g}") for row in rows)
+    if not arguments.redraw:
+        measure(path)
+    draw(path, arguments.out / "short-training.png")
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def test_bad_maps_are_skipped_and_counted(path):
     batches = LocalBatches(
         WORKLOAD.data(), preset=TINY, local_batch=NUM_MAPS, source=source, shard=Shard(), seed=1
     )
-    seen = np.concatenate([batch[0] for batch in islice(batches, 2)])
+    seen = np.concatenate([batch[0] for batch in islice(batches.samples(), 2)])
     assert seen.shape == (2 * NUM_MAPS, 32, 32, 1)
     assert np.isfinite(seen).all()
     assert batches.num_skipped > 0
@@ -243,7 +243,7 @@ def test_bad_maps_are_skipped_and_counted(path):
         seed=1,
     )
     with pytest.raises(BadSample, match="map 2 has nan at row 0, column 0"):
-        next(iter(strict))
+        next(strict.samples())
 
 
 @pytest.mark.parametrize("index", [-1, NUM_MAPS])
