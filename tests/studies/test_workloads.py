@@ -66,3 +66,15 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps, framework):
     assert "unreadable sample" in " ".join(done.stdout.split())
     (study,) = bench.folder.glob("results/*/*/study.json")
     assert json.loads(study.read_text())["study"]["skip_bad"] is True
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_compiled_network_passes_the_gates(bench, framework):
+    options = ("--workloads", "cosmogan", "--frameworks", framework, "--backends", "ring", "--ranks", "2")
+    done = bench.run(*options, "--compiled", "--precision", "bf16", limit=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = bench.records()
+    assert record.good
+    assert record.case.cell.compiled
+    assert record.case.cell.precision == "bf16"
+    assert {gate.name for gate in record.gates} >= {"broadcast", "gradient", "identity", "finite_loss"}
