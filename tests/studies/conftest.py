@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,9 @@ class Bench:
         """A study that runs until it ends, or the test does."""
         command = self.command(*options, study=study)
         with (self.folder / "said.txt").open("a") as said:
-            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, text=True)
+            process = subprocess.Popen(
+                command, stdout=said, stderr=subprocess.STDOUT, text=True, preexec_fn=hear_interrupts
+            )
             try:
                 yield process
             finally:
@@ -93,6 +96,11 @@ class Bench:
             if hello and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
                 found[hello[0]["rank"]] = hello[0]["pid"]
         return found
+
+
+def hear_interrupts() -> None:
+    """A shell's background jobs ignore SIGINT, and so would everything that the tests start from one."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
