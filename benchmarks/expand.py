@@ -17,7 +17,7 @@ from dlscale.collectives import capabilities
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import FRAMEWORKS, SYNTHETIC
+from dlscale.models.workload import FRAMEWORKS, SYNTHETIC, check_memory_format
 
 
 def default_ranks(num_cores: int) -> list[int]:
@@ -119,11 +119,7 @@ class _CellMaker:
         _, num_samples = self._batches(max_ranks)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
-        if framework == "tensorflow" and study.memory_format != "channels_last":
-            raise UsageError(
-                f"tensorflow was asked for {study.memory_format}, which its CPU convolutions do not have; "
-                "leave --memory-format out, or --frameworks torch"
-            )
+        check_memory_format(framework, study.memory_format)
 
     def controls(self, backend: str) -> list[Control]:
         """What runs beside the training, over the backend that exchanges nothing; of data that is read."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import importlib
 import os
 import resource
 import time
@@ -22,7 +21,7 @@ from dlscale.benchmarks.spool import SpoolWriter
 from dlscale.collectives import Backend, connect
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import Execution, Input, Replica, ReplicaFactory, Shard
+from dlscale.models.workload import Execution, Input, Replica, ReplicaFactory, Shard, framework_module
 
 
 class Orders(Frozen):
@@ -79,7 +78,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     _check_size(world.Get_size(), cell)
     shard = Shard(index=world.Get_rank(), count=world.Get_size())
     # Before the framework has started any thread.
-    importlib.import_module(f"dlscale.models._{cell.framework}").prepare(cell.threads_per_rank)
+    framework_module(cell.framework).prepare(cell.threads_per_rank)
     factories = [_factory(case.cell, orders) for case in orders.cases]
     spool.write(
         "hello",

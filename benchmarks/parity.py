@@ -20,7 +20,16 @@ import numpy as np
 from dlscale.benchmarks.record import Frozen, Gate, Parity
 from dlscale.collectives import connect
 from dlscale.models import load_workload
-from dlscale.models.workload import FRAMEWORKS, Execution, Input, Replica, Shard, Weights, Workload
+from dlscale.models.workload import (
+    FRAMEWORKS,
+    Execution,
+    Input,
+    Replica,
+    Shard,
+    Weights,
+    Workload,
+    framework_module,
+)
 
 SEED = 1
 NUM_STEPS = 3
@@ -192,7 +201,7 @@ def main(emit: Callable[[str], object] = sys.stdout.write) -> None:
     """Do what the command line's JSON asks for."""
     request = Request.model_validate(json.loads(sys.argv[1]))
     for framework in FRAMEWORKS:
-        __import__(f"dlscale.models._{framework}", fromlist=["prepare"]).prepare(1)
+        framework_module(framework).prepare(1)
     for name in request.workloads:
         parity = check(load_workload(name), preset=request.preset, precision=request.precision)
         emit(parity.model_dump_json() + "\n")

@@ -26,14 +26,20 @@ def ask(installation: Installation, request: Request) -> list[Parity]:
 
     Raises UsageError if the process fails, with the last line of what it said.
     """
-    done = subprocess.run(
-        [str(installation.python), "-m", "dlscale.benchmarks.parity", request.model_dump_json()],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LIMIT_SECONDS,
-        env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
-    )
+    try:
+        done = subprocess.run(
+            [str(installation.python), "-m", "dlscale.benchmarks.parity", request.model_dump_json()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"the parity gate of {', '.join(request.workloads)} was not done after {LIMIT_SECONDS / 60:.0f} minutes; "
+            "compare a smaller preset with `dlscale check parity`, or one framework at a time"
+        ) from None
     try:
         found = [
             Parity.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")

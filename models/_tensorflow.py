@@ -18,8 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.models._tensorflow_layers import Network
-from dlscale.models.errors import UsageError
-from dlscale.models.initial import Initial, draw
+from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
 
@@ -82,15 +81,7 @@ def replica_factory(
     source: Input,
     execution: Execution,
 ) -> ReplicaFactory:
-    """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run.
-
-    Raises UsageError for channels first: TensorFlow's convolutions on CPUs have channels last only.
-    """
-    if execution.memory_format != "channels_last":
-        raise UsageError(
-            f"tensorflow was asked for {execution.memory_format}, which its CPU convolutions do not have; "
-            "leave --memory-format out"
-        )
+    """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TensorFlowReplica:
         batches = LocalBatches(
@@ -102,9 +93,9 @@ def replica_factory(
             seed=seed,
             gate=gate,
         )
-        replica = TensorFlowReplica(make_program(preset, gate=gate), batches, execution)
-        shapes = [weight.shape for weight in replica.weights()]
-        replica.load(draw(replica.initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
+        program = make_program(preset, gate=gate)
+        replica = TensorFlowReplica(program, batches, execution)
+        initialise(replica, program.initial, seed=seed)
         return replica
 
     return build
@@ -120,7 +111,6 @@ class TensorFlowReplica:
 
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(program.objectives)
-        self.initial = program.initial
         self.compiled = execution.compiled
         self._program = program
         self._batches = batches

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlscale.models.initial import Initial, draw
+from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
 
@@ -100,8 +100,7 @@ def replica_factory(
             gate=gate,
         )
         replica = TorchReplica(program, batches, execution)
-        shapes = [weight.shape for weight in replica.weights()]
-        replica.load(draw(program.initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
+        initialise(replica, program.initial, seed=seed)
         return replica
 
     return build

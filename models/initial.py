@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.models.workload import Replica
+
 Initial = Callable[[np.random.Generator, str, tuple[int, ...]], NDArray[np.float32]]
 """(generator, name, canonical shape) -> the first value of that parameter; a network's rule of initialisation."""
 
@@ -22,6 +24,12 @@ def draw(
         np.ascontiguousarray(initial(np.random.default_rng((seed, index)), name, shape), dtype=np.float32)
         for index, (name, shape) in enumerate(named_shapes)
     ]
+
+
+def initialise(replica: Replica, initial: Initial, *, seed: int) -> None:
+    """The replica holds the first weights of that seed."""
+    shapes = [weight.shape for weight in replica.weights()]
+    replica.load(draw(initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], *, std: float) -> NDArray[np.float32]:

@@ -133,11 +133,9 @@ class LocalBatches:
                 self._bad.add(error.index)
 
     def _another(self) -> int:
-        self.num_skipped += 1
         if len(self._bad) >= len(self._samples):
             raise UsageError(f"all {len(self._bad)} samples are bad; nothing is left to train on")
-        while (index := next(self._order)) in self._bad:
+        while True:  # epochs are shuffled, so a good one comes
             self.num_skipped += 1
-            if self.num_skipped > 1000 * len(self._samples):
-                raise UsageError("this rank finds no good sample any more; mend the input")
-        return index
+            if (index := next(self._order)) not in self._bad:
+                return index

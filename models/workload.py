@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from dlscale.models.errors import UsageError
 
 FRAMEWORKS = ("torch", "tensorflow")
-PRECISIONS = ("fp32", "bf16")
-MEMORY_FORMATS = ("channels_last", "channels_first")
+MEMORY_FORMATS = {
+    "torch": ("channels_last", "channels_first"),
+    "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
+}
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -215,14 +217,9 @@ class Workload:
         execution: Execution | None = None,
     ) -> ReplicaFactory:
         """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
-        if framework not in FRAMEWORKS:
-            raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
-        try:
-            shared = importlib.import_module(f"dlscale.models._{framework}")
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
-            ) from error
+        execution = execution or Execution()
+        check_memory_format(framework, execution.memory_format)
+        shared = framework_module(framework)
         module = importlib.import_module(f"dlscale.models.{self.name}._{framework}")
         factory: ReplicaFactory = shared.replica_factory(
             module.program,
@@ -230,6 +227,31 @@ class Workload:
             preset=self.preset(preset),
             local_batch=local_batch,
             source=source,
-            execution=execution or Execution(),
+            execution=execution,
         )
         return factory
+
+
+def framework_module(framework: str) -> Any:
+    """What all networks of a framework share, with `prepare(num_threads)`, to be called before it computes.
+
+    Imports the framework. Raises UsageError if it is unknown or not installed.
+    """
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
+    try:
+        return importlib.import_module(f"dlscale.models._{framework}")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
+        ) from error
+
+
+def check_memory_format(framework: str, memory_format: str) -> None:
+    """Returns if the framework's convolutions have that memory format. Raises UsageError."""
+    known = MEMORY_FORMATS.get(framework, ())
+    if known and memory_format not in known:
+        raise UsageError(
+            f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
+            "choose another --memory-format or --frameworks"
+        )

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dlscale.models.dropout import draw_masks
 from dlscale.models.errors import UsageError
 from dlscale.models.hep_cnn import NETWORKS
-from dlscale.models.hep_cnn.dropout import draw_masks, mask_shapes
+from dlscale.models.hep_cnn.dropout import mask_shapes
 from dlscale.models.hep_cnn.event_files import EventFile, EventFiles, find_files
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Input, Preset

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dlscale.models.dropout import draw_masks
 from dlscale.models.hep_cnn import Network
-
-__all__ = ["draw_masks", "mask_shapes"]
 
 
 def mask_shapes(network: Network, *, height: int, width: int) -> list[tuple[int, ...]]:

@@ -110,13 +110,12 @@ def limit_threads(framework: str, num_threads: int) -> None:
 
 
 def variants(framework: str, replica: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
-    formats = MEMORY_FORMATS if framework == "torch" else ("channels_last",)
     bf16 = {"bf16": lambda: replica(precision="bf16")}
     return bf16 | {
         f"{memory_format}{', compiled' if compiled else ''}": lambda f=memory_format, c=compiled: replica(
             memory_format=f, compiled=c
         )
-        for memory_format in formats
+        for memory_format in MEMORY_FORMATS[framework]
         for compiled in (False, True)
         if (memory_format, compiled) != ("channels_last", False)
     }

@@ -26,7 +26,7 @@ from dlscale.benchmarks import affinity
 from dlscale.collectives import connect
 from dlscale.models import load_workload
 from dlscale.models.cosmogan import LATENT_SIZE
-from dlscale.models.workload import FRAMEWORKS, Replica, Shard, Workload
+from dlscale.models.workload import FRAMEWORKS, Replica, Shard, Workload, framework_module
 
 SEED = 1
 EVERY = 16  # steps, of which the mean is drawn
@@ -74,7 +74,7 @@ def smooth(values: np.ndarray, width: int = EVERY) -> np.ndarray:
 def measure(path: Path) -> None:
     """Train everything, and write the CSV `path`."""
     for framework in FRAMEWORKS:
-        __import__(f"dlscale.models._{framework}", fromlist=["prepare"]).prepare(1)
+        framework_module(framework).prepare(1)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("workload", "framework", "quantity", "step", "value"))
