@@ -191,7 +191,7 @@ def test_batch_norm_sees_two_batches_in_the_discriminator_and_one_in_the_generat
     assert [int(norm.num_batches_tracked) for norm in networks.generator.norms] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
+@pytest.mark.parametrize("memory_format", MEMORY_FORMATS["torch"])
 def test_both_networks_run_in_the_chosen_memory_format(memory_format):
     trained = replica(memory_format=memory_format)
     wanted = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}[memory_format]
@@ -205,7 +205,9 @@ def test_both_networks_run_in_the_chosen_memory_format(memory_format):
 
 
 def test_memory_formats_agree():
-    last, first = (replica(memory_format=memory_format, gate=True) for memory_format in MEMORY_FORMATS)
+    last, first = (
+        replica(memory_format=memory_format, gate=True) for memory_format in MEMORY_FORMATS["torch"]
+    )
     for one, other in zip(last.gradients(), first.gradients(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
