@@ -1,29 +1,40 @@
-"""Backend `ring`: our own ring allreduce, a C++ engine over MPI point-to-point messages.
+"""Backend `ring`, and a library of its own: our native allreduce for any MPI training program.
+
+    from mpi4py import MPI
+    from dlscale.collectives import ring
+
+    ranks = ring.join(MPI.COMM_WORLD)
+    ranks.allreduce(gradients, "average")
 
 src/         the engine and its binding, the extension module `_engine`
-engine.py    its Python front, a `Collective`
+engine.py    its Python face, `Ring`
+settings.py  what a user may set
 vendor.py    refuses an MPI other than the one that the engine was compiled with
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlscale.collectives.options import read_options
 from dlscale.collectives.over_collective import CollectiveBackend
+from dlscale.collectives.ring.settings import Settings
+
+if TYPE_CHECKING:
+    from dlscale.collectives.ring.engine import Ring
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """`segment_bytes`: the largest message; while one is added, others travel."""
+def join(control: Any, settings: Settings | None = None) -> Ring:
+    """The ring over all ranks of `control`, an mpi4py communicator; collective.
 
-    segment_bytes: int = 256 * 1024
+    Raises UsageError if the engine was not built for this MPI.
+    """
+    from dlscale.collectives.ring.engine import Ring
+
+    return Ring(control, settings)
 
 
 def connect(*, control: Any, options: dict[str, Any]) -> CollectiveBackend:
-    """Join the ranks of `control`; collective. Raises UsageError if the engine was not built for this MPI."""
-    chosen = read_options(Options, options, backend="ring")
-    from dlscale.collectives.ring.engine import RingCollective
-
-    return CollectiveBackend("ring", lambda: RingCollective(control, segment_bytes=chosen.segment_bytes))
+    """Join the ranks of `control` as a backend; collective. Raises UsageError as `join`."""
+    chosen = read_options(Settings, options, backend="ring")
+    return CollectiveBackend("ring", lambda: join(control, chosen))

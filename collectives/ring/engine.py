@@ -1,13 +1,15 @@
-"""The ring's Python front: a `Collective` over the C++ engine."""
+"""The ring's Python face: `Ring`, the collective operations of one communicator over the C++ engine."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import check_buffer, check_root
+from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.ring.vendor import REINSTALL, require_same_library, require_same_mpi
 from dlscale.models.errors import UsageError
 
@@ -26,29 +28,34 @@ except ImportError as error:
 require_same_mpi(compiled=_engine.MPI_VENDOR, loaded=MPI.get_vendor()[0])
 require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_version())
 
-SEGMENT_BYTES = 256 * 1024
 
+class Ring:
+    """Collective operations over the ranks of `control`, on a communicator of their own (`Collective`).
 
-class RingCollective:
-    """Ring allreduce, broadcast and barrier on a communicator of their own (`Collective`).
-
-    Messages carry at most `segment_bytes`; while one is added, others travel.
+    Every method but the properties is collective and blocking: all ranks call the same ones in the same
+    order, with buffers equal in dtype and length.
     """
 
-    def __init__(self, control: MPI.Intracomm, *, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._engine = _engine.Engine(control.py2f(), segment_bytes)
-        self._segment_bytes = segment_bytes
+    def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._engine = _engine.Engine(control.py2f(), self._settings.segment_bytes)
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """The largest message, and whether ranks outnumber CPUs, so that waiting gives the CPU away at once."""
-        return {"segment_bytes": self._segment_bytes, "crowded": self._engine.crowded}
+        return {"segment_bytes": self._settings.segment_bytes, "crowded": self._engine.crowded}
 
-    def allreduce(self, buffer: NDArray[Any]) -> None:
-        """Sum over ranks, in place."""
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
+        """Sum, average, min or max over ranks, in place."""
         check_buffer(buffer)
         self._engine.allreduce(buffer)
+        if op == "average" and self.size > 1:
+            np.divide(buffer, self.size, out=buffer)
+
+    def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
+        """An array of `count` elements in memory that the ranks of a node share; collective."""
+        return np.empty(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""

@@ -8,9 +8,9 @@ import pytest
 
 @pytest.fixture
 def ring(world):
-    from dlscale.collectives.ring.engine import RingCollective
+    from dlscale.collectives.ring import Settings, join
 
-    return RingCollective
+    return lambda world, **settings: join(world, Settings(**settings))
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 4, 60, 1000, 2**30])
