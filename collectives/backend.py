@@ -12,7 +12,10 @@ from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do. `collective`: it offers host-buffer operations for the micro-benchmarks."""
+    """What a backend can do. `collective`: it offers host-buffer operations for the micro-benchmarks.
+
+    `delayed`: it can apply gradients a step late when asked to; `Backend.delay` says whether it does.
+    """
 
     name: str
     summary: str
@@ -43,8 +46,19 @@ class Collective(Protocol):
         """The number of ranks, P."""
         ...
 
-    def allreduce(self, buffer: NDArray[Any]) -> None:
-        """Replace `buffer` on every rank by the sum over ranks, in place; all ranks get the same bits."""
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
+        """Replace `buffer` on every rank by its sum, average, min or max over ranks, in place.
+
+        All ranks get the same bits. An average is of floats: of integers it raises TypeError.
+        """
+        ...
+
+    def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
+        """An array of `count` zeros on a cache line of 64 bytes; collective.
+
+        It lies where the collective reduces fastest, and stays valid after `close`. A buffer for `allreduce`
+        need not come from here; one that does is the same part of the same array on all ranks.
+        """
         ...
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
@@ -102,6 +116,11 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """This backend's row of the capability table."""
+        ...
+
+    @property
+    def delay(self) -> int:
+        """Steps by which it applies gradients late, as it was connected: 0 where steps are synchronous."""
         ...
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:

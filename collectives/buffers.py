@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "int32", "int64"))
+# Some backends take these too; bfloat16 comes in the guise of uint16, since NumPy has no such type.
+EXTENDED_DTYPES = tuple(np.dtype(name) for name in ("float16", "uint16"))
 _DTYPES = frozenset(DTYPES)  # asked on every call: hashing is quicker than comparing
 
+OPERATIONS = ("sum", "average", "min", "max")
+
+CACHE_LINE_BYTES = 64
 MAX_MESSAGE_BYTES = 2**30  # MPI counts are C ints
 
 
-def check_buffer(buffer: NDArray[Any]) -> None:
-    """Return if `buffer` can be reduced in place.
+def check_buffer(
+    buffer: NDArray[Any], *, dtypes: Collection[np.dtype[Any]] = _DTYPES, written: bool = True
+) -> None:
+    """Return if `buffer` is of one of `dtypes` and can be reduced in place; `written`: results go into it.
 
     Raises TypeError for what is no array or of another dtype (also of another byte order), ValueError if it
     is not C-contiguous, not writable or not aligned.
     """
     if not isinstance(buffer, np.ndarray):
         raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
-    if buffer.dtype not in _DTYPES:
-        raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {', '.join(map(str, DTYPES))}")
+    if buffer.dtype not in dtypes:
+        known = ", ".join(str(dtype) for dtype in DTYPES + EXTENDED_DTYPES if dtype in dtypes)
+        raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {known}")
     flags = buffer.flags
     if not flags.c_contiguous:
         raise ValueError("the buffer is not C-contiguous; give numpy.ascontiguousarray(...) and copy back")
-    if not flags.writeable:
+    if written and not flags.writeable:
         raise ValueError("the buffer is read-only, but the result is written into it; give a copy")
     if not flags.aligned:
         raise ValueError("the buffer is not aligned to its dtype; give a copy")
+
+
+def check_operation(op: str, buffer: NDArray[Any]) -> None:
+    """Return if `op` can be applied to `buffer`; raises ValueError for an unknown operation, TypeError otherwise."""
+    if op not in OPERATIONS:
+        raise ValueError(f"no operation {op!r}; choose one of: {', '.join(OPERATIONS)}")
+    if op == "average" and buffer.dtype.kind == "i":  # uint16 is no integer here: it holds bfloat16
+        raise TypeError(f"an average of {buffer.dtype} has no exact result; give floats, or take the sum")
+
+
+def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
+    """An array of `count` zeros that begins at a cache line."""
+    kind = np.dtype(dtype)
+    raw = np.zeros(count * kind.itemsize + CACHE_LINE_BYTES, dtype=np.uint8)
+    begin = -raw.ctypes.data % CACHE_LINE_BYTES
+    return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
 def check_root(root: int, *, size: int) -> None:

@@ -22,6 +22,7 @@ TABLE = {
             summary="MPI_Allreduce of the installed MPI: the plain baseline",
             frameworks=("torch", "tensorflow"),
             collective=True,
+            delayed=True,
         ),
         Capabilities(
             name="gloo",
@@ -34,6 +35,7 @@ TABLE = {
             summary="our native ring allreduce in C++ over MPI",
             frameworks=("torch", "tensorflow"),
             collective=True,
+            delayed=True,
         ),
     )
 }

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
-from dlscale.collectives.buffers import check_buffer, check_root
+from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
@@ -75,6 +75,11 @@ class GlooBackend:
         """This backend's row of the table."""
         return capabilities("gloo")
 
+    @property
+    def delay(self) -> int:
+        """None: a step applies its own gradients."""
+        return 0
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""
         from dlscale.collectives.fronts._torch import TorchTrainer
@@ -82,7 +87,8 @@ class GlooBackend:
 
         replica = factory(shard=shard, seed=seed, gate=gate)
         return TorchTrainer(
-            replica, lambda objective: DdpExchange(objective, bucket_cap_mb=self._options.bucket_cap_mb)
+            replica,
+            [DdpExchange(o, bucket_cap_mb=self._options.bucket_cap_mb) for o in replica.objectives],
         )
 
     def collective(self) -> Collective:
@@ -113,9 +119,18 @@ class GlooCollective:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
 
-    def allreduce(self, buffer: NDArray[Any]) -> None:
-        """Sum over ranks, in place."""
-        self._call("all_reduce", buffer)
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
+        """Sum, average, min or max over ranks, in place; Gloo averages by itself."""
+        import torch.distributed as dist
+
+        check_buffer(buffer)
+        check_operation(op, buffer)
+        kinds = {"sum": "SUM", "average": "AVG", "min": "MIN", "max": "MAX"}
+        self._call("all_reduce", buffer, op=getattr(dist.ReduceOp, kinds[op]))
+
+    def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
+        """Ordinary memory: Gloo sends from anywhere."""
+        return aligned_zeros(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""
@@ -138,7 +153,7 @@ class GlooCollective:
             dist.destroy_process_group(self._group)
             self._group = None
 
-    def _call(self, operation: str, buffer: NDArray[Any], **arguments: int) -> None:
+    def _call(self, operation: str, buffer: NDArray[Any], **arguments: Any) -> None:
         import torch
         import torch.distributed as dist
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from dlscale.collectives.options import read_options
 from dlscale.collectives.over_collective import CollectiveBackend
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """There are none."""
+from dlscale.collectives.training import Training
 
 
 def connect(*, control: Any, options: dict[str, Any]) -> CollectiveBackend:
-    """Join the ranks of `control`; collective."""
-    read_options(Options, options, backend="mpi")
+    """Join the ranks of `control`; collective. The options are those of `Training`."""
+    training = read_options(Training, options, backend="mpi")
     from dlscale.collectives.mpi_collective import MpiCollective
 
-    return CollectiveBackend("mpi", lambda: MpiCollective(control))
+    return CollectiveBackend("mpi", lambda: MpiCollective(control), training)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dlscale.collectives.buffers import check_buffer, check_root, messages
+from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
+
+_OPERATIONS = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 
 
 class MpiCollective:
@@ -23,12 +26,20 @@ class MpiCollective:
         self.size: int = communicator.Get_size()
         self._communicator: MPI.Intracomm | None = communicator
 
-    def allreduce(self, buffer: NDArray[Any]) -> None:
-        """Sum over ranks, in place."""
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
+        """Sum, average, min or max over ranks, in place. MPI has no average: it is the sum, divided afterwards."""
         communicator = self._open()
         check_buffer(buffer)
+        check_operation(op, buffer)
         for message in messages(buffer):
-            communicator.Allreduce(MPI.IN_PLACE, message, op=MPI.SUM)
+            communicator.Allreduce(MPI.IN_PLACE, message, op=_OPERATIONS[op])
+        if op == "average" and self.size > 1:
+            np.divide(buffer, self.size, out=buffer)
+
+    def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
+        """Ordinary memory: MPI knows no better."""
+        self._open()
+        return aligned_zeros(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""

@@ -32,6 +32,11 @@ class NoneBackend:
         """This backend's row of the table."""
         return capabilities("none")
 
+    @property
+    def delay(self) -> int:
+        """None: a step applies its own gradients."""
+        return 0
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""
         replica = factory(shard=shard, seed=seed, gate=gate)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from dlscale.models.errors import UsageError
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
@@ -16,7 +17,25 @@ def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> 
 
     Raises UsageError for an option that it does not have or whose type differs from the default's.
     """
-    known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+    _check(_defaults(kind), options, backend=backend)
+    return kind(**options)
+
+
+def read_two(first: type[T], second: type[U], options: Mapping[str, Any], *, backend: str) -> tuple[T, U]:
+    """As `read_options`, where the backend's options are those of two dataclasses."""
+    own = _defaults(first)
+    _check({**own, **_defaults(second)}, options, backend=backend)
+    return (
+        first(**{name: value for name, value in options.items() if name in own}),
+        second(**{name: value for name, value in options.items() if name not in own}),
+    )
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(kind)}
+
+
+def _check(known: Mapping[str, Any], options: Mapping[str, Any], *, backend: str) -> None:
     for name, value in options.items():
         if name not in known:
             offer = f"choose from: {', '.join(known)}" if known else "it has none"
@@ -25,4 +44,3 @@ def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> 
             raise UsageError(
                 f"option {name} of backend {backend} is {value!r}; give a {type(known[name]).__name__}"
             )
-    return kind(**options)

@@ -15,6 +15,11 @@ Setting = str | int | float | bool
 class Exchange(Protocol):
     """Averages gradients over ranks, as operations of the graph of a step."""
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What went wrong in the exchange, where TensorFlow's own error says it less well."""
+        ...
+
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order, of all objectives' gradients."""
         ...
@@ -23,9 +28,15 @@ class Exchange(Protocol):
         """What it decided by itself, for the record."""
         ...
 
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
 
 class NoExchange:
     """Every rank keeps its own gradients."""
+
+    failure = None
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The gradients themselves."""
@@ -34,6 +45,9 @@ class NoExchange:
     def settings(self) -> dict[str, Setting]:
         """Nothing to decide."""
         return {}
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 class TensorFlowTrainer:
@@ -52,7 +66,7 @@ class TensorFlowTrainer:
 
     def step(self) -> None:
         """Train on one local batch."""
-        self._losses = self._step(*self._replica.next_batch())
+        self._losses = self._run(self._step, *self._replica.next_batch())
 
     def synchronize(self) -> None:
         """On a CPU a step is done when it returns."""
@@ -75,17 +89,53 @@ class TensorFlowTrainer:
         return dict(self._exchange.settings())
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """Release what the exchange holds."""
+        self._exchange.close()
 
     def _one_step(self, *batch: Any) -> list[Any]:
         losses, gradients, updates = self._differentiate(*batch)
-        averaged = iter(self._exchange.average([gradient for group in gradients for gradient in group]))
-        for objective in self._replica.objectives:
-            pairs = [(next(averaged), parameter) for parameter in objective.parameters]
-            objective.optimizer.apply_gradients(pairs)
-        for variable, value in updates:
-            variable.assign(value)
+        self._update(self._exchange.average([gradient for group in gradients for gradient in group]))
+        assign(updates)
         return list(losses)
+
+    def _update(self, averaged: Sequence[Any]) -> None:
+        """Give every objective's optimizer its gradients."""
+        means = iter(averaged)
+        for objective in self._replica.objectives:
+            objective.optimizer.apply_gradients(
+                [(next(means), variable) for variable in objective.parameters]
+            )
+
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a `tf.function`. What went wrong in the exchange is raised as itself, where it is known."""
+        try:
+            return function(*arguments)
+        except tf.errors.OpError:
+            if self._exchange.failure:
+                raise self._exchange.failure from None
+            raise
+
+
+class LateExchange(Exchange, Protocol):
+    """An exchange that can take longer than the step that begins it."""
+
+    def send(self, gradients: Sequence[Any]) -> None:
+        """Begin to average."""
+        ...
+
+    def collect(self, like: Sequence[Any]) -> list[Any]:
+        """The means of what was sent; `like` has its order, shapes and dtypes."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way."""
+        ...
+
+
+def assign(updates: Sequence[tuple[Any, Any]]) -> None:
+    """Give variables their next values: what batch norm remembers."""
+    for variable, value in updates:
+        variable.assign(value)
 
 
 def _compiled(differentiate: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,10 +1,8 @@
-"""Gradient exchange for TensorFlow over any `Collective`: one flat bucket per step, in line.
-
-The graph lays all gradients end to end, hands them to the collective in one call, and cuts the means apart again.
-"""
+"""Gradient exchange for TensorFlow over any `Collective`: by our own operations, or by NumPy without them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,45 +12,90 @@ from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.fronts._tensorflow import Setting, TensorFlowTrainer
+from dlscale.collectives.fronts._tensorflow_late import LateTrainer
+from dlscale.collectives.fronts._tensorflow_native import NativeExchange, is_built
+from dlscale.collectives.fronts.spare_cores import has_spare_core
+from dlscale.collectives.fronts.teams import threads_may_communicate
+from dlscale.collectives.training import AUTOMATIC, Training
+from dlscale.models.errors import UsageError
 
 
-class BucketExchange:
-    """Averages all gradients in one call of the collective, after the last of them (`Exchange`)."""
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TensorFlowTrainer:
+    """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
-    def __init__(self, collective: Collective) -> None:
+    With a core to spare on every rank, threads exchange buckets while backpropagation goes on; without, all gradients
+    travel in line, after the last of them.
+    """
+    if not is_built():
+        if training.pipelined or training.teams > 0:
+            raise UsageError(
+                "pipelined or teams were asked for, but TensorFlow's operations for them were not built: the "
+                "installation found no C++ compiler; reinstall dlscale where there is one, or leave them out"
+            )
+        return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
+    exchange = NativeExchange(collectives, threads=with_threads(collectives[0], training.teams))
+    if training.pipelined:
+        return LateTrainer(replica, exchange, training)
+    return TensorFlowTrainer(replica, exchange)
+
+
+def with_threads(collective: Collective, teams: int) -> bool:
+    """Whether threads communicate, the same on all ranks; collective. Raises UsageError if they may not, but must."""
+    if teams == AUTOMATIC:
+        # TensorFlow's 0 stands for as many threads as there are CPUs.
+        num_threads = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
+        spare = np.array([has_spare_core(collective, num_threads=num_threads)], dtype=np.int64)
+        collective.allreduce(spare, "min")
+        return threads_may_communicate() and bool(spare[0])
+    if teams and not threads_may_communicate():
+        raise UsageError(
+            f"teams={teams} was asked for, but this MPI does not grant MPI_THREAD_MULTIPLE; "
+            "initialise it so (mpi4py does unless told otherwise), or give teams=0"
+        )
+    return teams > 0
+
+
+class NumpyExchange:
+    """Averages all gradients in one bucket and one call of the collective, after the last of them (`Exchange`)."""
+
+    failure: BaseException | None = None
+
+    def __init__(self, replica: Any, collective: Collective) -> None:
         self._collective = collective
-        self._num_bytes = 0
-        self._num_copies = 2  # into the bucket and out of it
+        parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
+        self._ends = np.cumsum([int(np.prod(parameter.shape)) for parameter in parameters])
+        self._bucket = collective.empty(int(self._ends[-1]))
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order."""
-        flat = tf.concat([tf.reshape(gradient, (-1,)) for gradient in gradients], axis=0)
-        self._num_bytes = int(flat.shape[0]) * flat.dtype.size
-        (mean,) = tf.numpy_function(self._mean, [flat], [flat.dtype])
-        mean.set_shape(flat.shape)
-        pieces = tf.split(mean, [int(np.prod(gradient.shape)) for gradient in gradients])
-        return [tf.reshape(piece, gradient.shape) for piece, gradient in zip(pieces, gradients, strict=True)]
+        means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
+        for mean, gradient in zip(means, gradients, strict=True):
+            mean.set_shape(gradient.shape)
+        return means
 
     def settings(self) -> dict[str, Setting]:
         """Bytes per exchange, that it does not overlap, copies of all gradients, and the collective's own."""
         return {
-            "bucket_bytes": str(self._num_bytes),
+            "bucket_bytes": str(self._bucket.nbytes),
             "overlap": False,
-            "staging_copies": self._num_copies,
+            "teams": 0,
+            "exchange": "numpy_function",
+            "staging_copies": 3,  # into the bucket, out of it, and into TensorFlow's memory
             **self._collective.settings(),
         }
 
-    def _mean(self, flat: NDArray[Any]) -> NDArray[Any]:
-        """The mean over ranks; in the array that TensorFlow lends where it may be written."""
-        if not (flat.flags.writeable and flat.flags.aligned):
-            self._num_copies = 3
-            flat = flat.copy()
-        self._collective.allreduce(flat)
-        if self._collective.size > 1:
-            np.divide(flat, self._collective.size, out=flat)
-        return flat
+    def close(self) -> None:
+        """Nothing to release."""
 
-
-def over(replica: Any, collective: Collective) -> TensorFlowTrainer:
-    """The replica with its gradients exchanged over `collective`."""
-    return TensorFlowTrainer(replica, BucketExchange(collective))
+    def _means(self, *gradients: NDArray[Any]) -> list[NDArray[Any]]:
+        pieces = np.split(self._bucket, self._ends[:-1])
+        for piece, gradient in zip(pieces, gradients, strict=True):
+            piece[:] = gradient.reshape(-1)
+        try:
+            self._collective.allreduce(self._bucket, "average")
+        except Exception as error:
+            self.failure = error
+            raise
+        return [
+            piece.reshape(gradient.shape).copy() for piece, gradient in zip(pieces, gradients, strict=True)
+        ]

@@ -1,173 +1,199 @@
 """Gradient exchange for torch over any `Collective`: flat buckets in backward order, with overlap.
 
-Vocabulary: a *bucket* is a flat array into which the gradients of some parameters are views, so nothing is
-copied before or after the exchange. Backpropagation produces gradients from the last layer to the first,
-hence buckets are filled in reverse order of the parameters; a bucket is *ready* when its last gradient is
-there. Ready buckets are exchanged strictly in order, the same on all ranks, or the ranks would wait for each
-other for ever.
+Vocabulary: a *bucket* is a flat array, in memory of the collective's own, that some parameters' gradients are
+copied into as soon as they are there, and that the optimizer reads the means from: one copy in and none out.
+Backpropagation produces gradients from the last layer to the first, hence buckets are filled in reverse order of
+the parameters; a bucket is *ready* when its last gradient is there. Ready buckets are exchanged strictly in order,
+the same on all ranks, or the ranks would wait for each other for ever.
+
+Pipelined, every bucket exists twice. While one set is exchanged, the next step fills the other.
 """
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from dlscale.collectives.backend import Collective
-from dlscale.collectives.fronts._torch import Setting, TorchTrainer
+from dlscale.collectives.fronts._torch import Setting, TorchTrainer, clear
+from dlscale.collectives.fronts.teams import Teams, want_threads
+from dlscale.collectives.training import AUTOMATIC, Training
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 
 
-def over(replica: Any, collective: Collective) -> TorchTrainer:
-    """The replica with its gradients exchanged over `collective`.
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TorchTrainer:
+    """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
-    only take time from the computation, and buckets are exchanged in line. MPI must allow calls from
-    that thread (mpi4py asks for MPI_THREAD_MULTIPLE).
+    only take time from the computation, and buckets are exchanged in line.
     """
-    overlap = torch.get_num_threads() < len(os.sched_getaffinity(0))
-    # One thread for all objectives: a communicator carries one operation at a time.
-    sender = _Sender(collective) if overlap else None
-    return TorchTrainer(replica, lambda objective: BucketExchange(objective, collective, sender=sender))
+    asked = None if training.teams == AUTOMATIC else training.teams > 0
+    threads = want_threads(collectives[0], asked, num_threads=torch.get_num_threads())
+    teams = Teams(collectives, threads=threads)
+    numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
+    exchanges = [
+        BucketExchange(objective, teams, training, numbers=numbers) for objective in replica.objectives
+    ]
+    return TorchTrainer(replica, exchanges, close=teams.close)
 
 
 class Bucket:
-    """Some parameters' gradients as views into one flat array."""
+    """Some parameters' gradients in one flat array; `number` decides which team exchanges it."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], number: int, teams: Teams[Collective]) -> None:
         self.parameters = tuple(parameters)
-        self.flat = torch.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
-        self.array: np.ndarray[Any, Any] = self.flat.numpy()
-        self.num_missing = 0
+        self._number, self._teams = number, teams
+        dtype = str(parameters[0].dtype).removeprefix("torch.")
+        self.array = teams.collective(number).empty(sum(p.numel() for p in parameters), dtype)
+        flat = torch.from_numpy(self.array)
         self.views: list[torch.Tensor] = []
         offset = 0
         for parameter in parameters:
-            # Same strides as the parameter, so that accumulating into the view is a plain pass over memory.
-            view = self.flat[offset : offset + parameter.numel()].as_strided(
-                parameter.size(), parameter.stride(), offset
-            )
-            self.views.append(view)
+            # Same strides as the parameter, so that copying into the view is a plain pass over memory.
+            self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
             offset += parameter.numel()
-
-    def average(self, collective: Collective) -> None:
-        """The mean over ranks takes the place of this rank's gradients; collective."""
-        collective.allreduce(self.array)
-        if collective.size > 1:
-            np.divide(self.array, collective.size, out=self.array)
+        self._missing: set[int] = set()
+        self._exchange: Future[Any] | None = None
 
     def clear(self) -> None:
-        """Zero the gradients; a parameter that a step does not use then counts as 0."""
-        self.flat.zero_()
-        self.num_missing = len(self.parameters)
+        """A step begins: no gradient is there."""
+        self._missing = set(range(len(self.parameters)))
+
+    def take(self, index: int) -> None:
+        """Copy in the gradient of parameter `index`, and let go of it."""
+        parameter = self.parameters[index]
+        self.views[index].copy_(parameter.grad)  # type: ignore[arg-type]
+        parameter.grad = None
+        self._missing.discard(index)
+
+    def is_ready(self) -> bool:
+        """Whether all gradients are there."""
+        return not self._missing
+
+    def send(self) -> None:
+        """Begin the exchange; a parameter that the step did not use counts as 0."""
+        for index in self._missing:
+            self.views[index].zero_()
+        self._exchange = self._teams.submit(
+            self._number, lambda collective: collective.allreduce(self.array, "average")
+        )
+
+    def wait(self) -> None:
+        """Return when the exchange is done, if one was begun; raises what went wrong."""
+        if self._exchange:
+            self._exchange.result()
+            self._exchange = None
+
+    def give(self) -> None:
+        """Let the parameters' gradients be the means; the exchange must be done."""
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view
 
 
 class BucketExchange:
-    """Averages an objective's gradients bucket by bucket, by a thread where there is one (`Exchange`)."""
+    """Averages an objective's gradients bucket by bucket, by threads where there are some (`Exchange`)."""
 
-    def __init__(self, objective: Any, collective: Collective, *, sender: _Sender | None) -> None:
+    def __init__(self, objective: Any, teams: Teams[Collective], training: Training, *, numbers: Any) -> None:
         self.loss: nn.Module = objective.loss
-        self._collective = collective
-        self._sender = sender
-        self._buckets = [Bucket(parameters) for parameters in _partition(objective.parameters)]
+        self._teams, self._training = teams, training
+        parts = _partition(objective.parameters)
+        own = [next(numbers) for _ in parts]
+        self._sets = [
+            [Bucket(parameters, number, teams) for parameters, number in zip(parts, own, strict=True)]
+            for _ in range(1 + training.delay)
+        ]
+        self._step = -1  # the first is 0
         self._next = 0  # the first bucket that was not yet sent off
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._on_gradient(bucket)
+                self._on_gradient(bucket, index)
             )
-            for bucket in self._buckets
-            for parameter in bucket.parameters
+            for bucket, parameters in enumerate(parts)
+            for index, parameter in enumerate(parameters)
         ]
+
+    def drain(self) -> bool:
+        """Whether gradients of the step before are still to be applied; then every gradient holds their mean."""
+        if not self._training.drains(self._step + 1):
+            return False
+        self._give(self._filling())
+        return True
 
     def begin(self) -> None:
         """Clear the gradients."""
+        self._step += 1
         self._next = 0
-        for bucket in self._buckets:
+        for bucket in self._filling():
             bucket.clear()
+            clear(bucket.parameters)
 
-    def finish(self) -> None:
-        """Exchange what is left, in order, and wait for what is under way."""
-        while self._next < len(self._buckets):
+    def flush(self) -> None:
+        """Send off what is left, in order."""
+        while self._next < len(self._filling()):
             self._send_next()
-        if self._sender:
-            self._sender.wait()
+
+    def finish(self) -> bool:
+        """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
+        late = self._training.is_late(self._step)
+        if late and self._step == 0:
+            return False
+        self._give(self._other() if late else self._filling())
+        return True
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way."""
+        for buckets in self._sets:
+            for bucket in buckets:
+                bucket.wait()
 
     def settings(self) -> dict[str, Setting]:
-        """Bucket sizes, whether the exchange overlaps with backpropagation, and the collective's own."""
-        sizes = ",".join(str(bucket.array.nbytes) for bucket in self._buckets)
-        return {"bucket_bytes": sizes, "overlap": self._sender is not None, **self._collective.settings()}
+        """Bucket sizes, who exchanges them when, and what the collective decided by itself."""
+        sizes = ",".join(str(bucket.array.nbytes) for bucket in self._sets[0])
+        return {
+            "bucket_bytes": sizes,
+            "overlap": self._teams.num_threads > 0,
+            "teams": self._teams.num_threads,
+            "gradient_copies": 1,
+            **self._training.settings(),
+            **self._teams.collective(0).settings(),
+        }
 
     def close(self) -> None:
-        """Remove the hooks and end the thread."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
-        if self._sender:
-            self._sender.close()
 
-    def _on_gradient(self, bucket: Bucket) -> Any:
+    def _filling(self) -> list[Bucket]:
+        return self._sets[self._step % len(self._sets)]
+
+    def _other(self) -> list[Bucket]:
+        return self._sets[(self._step + 1) % len(self._sets)]
+
+    def _give(self, buckets: Sequence[Bucket]) -> None:
+        for bucket in buckets:
+            bucket.wait()
+            bucket.give()
+
+    def _on_gradient(self, bucket: int, index: int) -> Callable[[torch.Tensor], None]:
         def note(_: torch.Tensor) -> None:
-            bucket.num_missing -= 1
-            while self._next < len(self._buckets) and self._buckets[self._next].num_missing == 0:
+            filling = self._filling()
+            filling[bucket].take(index)
+            while self._next < len(filling) and filling[self._next].is_ready():
                 self._send_next()
 
         return note
 
     def _send_next(self) -> None:
-        bucket = self._buckets[self._next]
+        bucket = self._filling()[self._next]
         self._next += 1
-        if self._sender:
-            self._sender.send(bucket)
-        else:
-            bucket.average(self._collective)
-
-
-class _Sender:
-    """A thread that exchanges buckets in the order in which they were sent to it."""
-
-    def __init__(self, collective: Collective) -> None:
-        self._collective = collective
-        self._queue: queue.SimpleQueue[Bucket | None] = queue.SimpleQueue()
-        self._num_open = 0
-        self._done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="dlscale-exchange", daemon=True)
-        self._thread.start()
-
-    def send(self, bucket: Bucket) -> None:
-        self._num_open += 1
-        self._queue.put(bucket)
-
-    def wait(self) -> None:
-        """Return when all buckets are exchanged; raises what the thread raised."""
-        while self._num_open:
-            self._num_open -= 1
-            error = self._done.get()
-            if error:
-                raise error
-
-    def close(self) -> None:
-        """End the thread; a second close does nothing."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (bucket := self._queue.get()) is not None:
-            try:
-                bucket.average(self._collective)
-            except Exception as error:
-                self._done.put(error)
-            else:
-                self._done.put(None)
+        bucket.send()
 
 
 def _partition(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

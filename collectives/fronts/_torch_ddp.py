@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlscale.collectives.fronts._torch import Setting
+from dlscale.collectives.fronts._torch import Setting, clear
 
 
 class DdpExchange:
@@ -28,14 +28,25 @@ class DdpExchange:
             bucket_cap_mb=bucket_cap_mb,
         )
         self._bucket_cap_mb = bucket_cap_mb
-        self._optimizer = objective.optimizer
+        self._parameters = tuple(objective.parameters)
+
+    def drain(self) -> bool:
+        """Nothing is ever left over."""
+        return False
 
     def begin(self) -> None:
         """Clear the gradients."""
-        self._optimizer.zero_grad(set_to_none=True)
+        clear(self._parameters)
 
-    def finish(self) -> None:
-        """Nothing is left to do: backward() returns when the last bucket is averaged."""
+    def flush(self) -> None:
+        """Nothing is left to send: backward() returns when the last bucket is averaged."""
+
+    def finish(self) -> bool:
+        """Nothing is left to wait for."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
 
     def settings(self) -> dict[str, Setting]:
         """DistributedDataParallel's settings that differ from its defaults, and its bucket size."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from numpy import uint8
 from numpy.typing import NDArray
 
 MPI_VENDOR: str
@@ -10,29 +11,101 @@ MPI_VENDOR: str
 def library_version() -> str:
     """What the MPI library that the extension calls says of itself."""
 
-def chunk_bounds(count: int, size: int, chunk: int) -> tuple[int, int]:
-    """First element of a chunk and the one after its last, of `count` elements over `size` ranks."""
+def network_schedule(
+    operation: str, algorithm: str, rank: int, size: int, count: int, max_segment: int, root: int = 0
+) -> tuple[
+    list[tuple[int, tuple[int, int], int]], list[tuple[int, tuple[int, int], str, bool, int, int]], int, int
+]:
+    """One rank's messages between nodes: sends, receives, the longest in scratch, the largest fold.
 
-def ring_schedule(
-    count: int, rank: int, size: int, max_segment: int
-) -> list[tuple[tuple[int, int], tuple[int, int], bool, int, int]]:
-    """The messages of one rank in order: bounds sent, bounds received, whether what is received is added,
-    messages received before this one may be sent, messages sent before this one may be received.
+    A send: peer, bounds, receives worked off before. A receive: peer, bounds, stored/kept/folded, whether it
+    completes its elements, sends completed before, receives worked off before.
     """
+
+class NetworkTuning:
+    """Which schedule for which size; see src/network/tuning.hpp."""
+
+    def __init__(
+        self,
+        one_shot_bytes: int,
+        recursive_doubling_bytes: int,
+        halving_doubling_bytes: int,
+        direct_bytes: int,
+        tree_bytes: int,
+        segments: list[tuple[int, int]],
+        window: int,
+    ) -> None: ...
+    @property
+    def one_shot_bytes(self) -> int: ...
+    @property
+    def recursive_doubling_bytes(self) -> int: ...
+    @property
+    def halving_doubling_bytes(self) -> int: ...
+    @property
+    def direct_bytes(self) -> int: ...
+    @property
+    def tree_bytes(self) -> int: ...
+    @property
+    def segments(self) -> list[tuple[int, int]]: ...
+    @property
+    def window(self) -> int: ...
+
+def default_tuning(num_ranks: int) -> NetworkTuning:
+    """Good values for so many ranks between nodes."""
 
 class Engine:
     """The collective operations of one communicator; see src/engine.hpp."""
 
-    def __init__(self, comm: int, segment_bytes: int) -> None: ...
+    def __init__(
+        self,
+        comm: int,
+        network: NetworkTuning,
+        timeout_seconds: float,
+        shared_memory: str,
+        one_shot_bytes: int,
+        manners: list[tuple[int, bool, bool]],
+        block_bytes: int,
+        ranks_per_node: int,
+        debug: bool,
+    ) -> None: ...
     @property
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
     @property
+    def local_rank(self) -> int: ...
+    @property
+    def node_size(self) -> int: ...
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def num_lanes(self) -> int: ...
+    @property
     def crowded(self) -> bool:
-        """Ranks outnumber CPUs on this node, so waiting gives the CPU away at once."""
+        """Ranks outnumber CPUs on this machine, so waiting gives the CPU away at once."""
 
-    def allreduce(self, buffer: NDArray[Any]) -> None: ...
+    @property
+    def memory_kind(self) -> str: ...
+    @property
+    def instruction_set(self) -> str: ...
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum", bfloat16: bool = False) -> None: ...
+    def reduce_scatter(
+        self, input: NDArray[Any], output: NDArray[Any], op: str = "sum", bfloat16: bool = False
+    ) -> None: ...
+    def allgather(self, input: NDArray[Any], output: NDArray[Any], bfloat16: bool = False) -> None: ...
     def broadcast(self, buffer: NDArray[Any], root: int) -> None: ...
     def barrier(self) -> None: ...
+    def share(self, num_bytes: int) -> NDArray[uint8]:
+        """Zeroed bytes in memory that the node shares; collective."""
+
+    def tune(self, network: NetworkTuning) -> None: ...
+    def set_free_running(self, free_running: bool) -> None: ...
     def close(self) -> None: ...
+
+class CFace:
+    """An engine behind the C interface of src/c_interface.hpp."""
+
+    def __init__(self, engine: Engine) -> None: ...
+    @property
+    def address(self) -> int:
+        """Of its DlscaleCollective; valid as long as this object."""

@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dlscale.collectives.buffers import check_buffer, check_root
+from dlscale.collectives.buffers import DTYPES, EXTENDED_DTYPES, check_buffer, check_operation, check_root
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.ring.vendor import REINSTALL, require_same_library, require_same_mpi
 from dlscale.models.errors import UsageError
@@ -29,37 +29,98 @@ require_same_mpi(compiled=_engine.MPI_VENDOR, loaded=MPI.get_vendor()[0])
 require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_version())
 
 
+_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
+
+ONE_SHOT_BYTES = 32 * 1024
+BLOCK_BYTES = 8 * 1024 * 1024
+
+
 class Ring:
     """Collective operations over the ranks of `control`, on a communicator of their own (`Collective`).
 
     Every method but the properties is collective and blocking: all ranks call the same ones in the same
-    order, with buffers equal in dtype and length.
+    order, with buffers equal in dtype and length. Buffers are C-contiguous NumPy arrays of float32, float64,
+    float16, int32 or int64, or uint16 arrays that hold bfloat16 (`bfloat16=True`). Threads may share a ring:
+    their calls take turns.
+
+    A rank that died, was stopped or is late raises RuntimeError on the others, which names it; nothing more
+    can be done over this ring then.
     """
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self._engine = _engine.Engine(control.py2f(), self._settings.segment_bytes)
+        self._engine = _engine.Engine(
+            comm=control.py2f(),
+            network=_network_tuning(self._settings, num_ranks=control.Get_size()),
+            timeout_seconds=self._settings.timeout_seconds,
+            shared_memory=self._settings.shared_memory,
+            one_shot_bytes=ONE_SHOT_BYTES,
+            manners=[],
+            block_bytes=BLOCK_BYTES,
+            ranks_per_node=self._settings.ranks_per_node,
+            debug=self._settings.debug,
+        )
+        self._c_face = _engine.CFace(self._engine)
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """The largest message, and whether ranks outnumber CPUs, so that waiting gives the CPU away at once."""
-        return {"segment_bytes": self._settings.segment_bytes, "crowded": self._engine.crowded}
+        """What it found and decided: nodes, lanes between them, the kind of shared memory, the instruction set."""
+        engine = self._engine
+        return {
+            "num_nodes": engine.num_nodes,
+            "num_lanes": engine.num_lanes,
+            "shared_memory": engine.memory_kind,
+            "instruction_set": engine.instruction_set,
+            "crowded": engine.crowded,
+        }
 
-    def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
-        """Sum, average, min or max over ranks, in place."""
-        check_buffer(buffer)
-        self._engine.allreduce(buffer)
-        if op == "average" and self.size > 1:
-            np.divide(buffer, self.size, out=buffer)
+    @property
+    def c_interface(self) -> int:
+        """Address of a DlscaleCollective (src/c_interface.hpp), valid as long as this object."""
+        return self._c_face.address
+
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum", *, bfloat16: bool = False) -> None:
+        """Replace `buffer` by its sum, average, min or max over ranks, in place; all ranks get the same bits.
+
+        Inside a node elements are added in order of rank, one by one; float16 and bfloat16 in float32, rounded
+        once. A part of an array from `empty` is reduced without any copy.
+        """
+        check_buffer(buffer, dtypes=_DTYPES)
+        check_operation(op, buffer)
+        self._engine.allreduce(buffer, op, bfloat16)
+
+    def reduce_scatter(
+        self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum", *, bfloat16: bool = False
+    ) -> None:
+        """Fill `output` with this rank's part of the fold: the rank-th of `size` equal parts of `buffer`."""
+        check_buffer(buffer, dtypes=_DTYPES, written=False)
+        check_buffer(output, dtypes=_DTYPES)
+        check_operation(op, output)
+        self._engine.reduce_scatter(buffer, output, op, bfloat16)
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any], *, bfloat16: bool = False) -> None:
+        """Fill `output` with the pieces of all ranks, one after the other in order of rank."""
+        check_buffer(piece, dtypes=_DTYPES, written=False)
+        check_buffer(output, dtypes=_DTYPES)
+        self._engine.allgather(piece, output, bfloat16)
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
-        """An array of `count` elements in memory that the ranks of a node share; collective."""
-        return np.empty(count, dtype)
+        """An array of `count` zeros in memory that the ranks of a node share; collective.
+
+        An allreduce of it, or of a contiguous part of it (the same part on all ranks), writes the results straight
+        into all ranks' arrays. It stays valid after `close`. Raises MemoryError if there is too little memory.
+        """
+        kind = np.dtype(dtype)
+        try:
+            memory = self._engine.share(max(count, 1) * kind.itemsize)
+        except ValueError as error:
+            raise MemoryError(str(error)) from None
+        return memory[: count * kind.itemsize].view(kind)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""
-        check_buffer(buffer)
+        check_buffer(buffer, dtypes=_DTYPES)
         check_root(root, size=self.size)
         self._engine.broadcast(buffer, root)
 
@@ -68,5 +129,20 @@ class Ring:
         self._engine.barrier()
 
     def close(self) -> None:
-        """Free the communicator."""
+        """Free memory and communicators; a second call does nothing. Arrays from `empty` stay valid."""
         self._engine.close()
+
+
+def _network_tuning(settings: Settings, *, num_ranks: int) -> _engine.NetworkTuning:
+    tuning = _engine.default_tuning(num_ranks)
+    if not settings.segment_bytes:
+        return tuning
+    return _engine.NetworkTuning(
+        tuning.one_shot_bytes,
+        tuning.recursive_doubling_bytes,
+        tuning.halving_doubling_bytes,
+        tuning.direct_bytes,
+        tuning.tree_bytes,
+        [(2**63, settings.segment_bytes)],
+        tuning.window,
+    )

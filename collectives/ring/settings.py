@@ -4,9 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dlscale.models.errors import UsageError
+
+SHARED_MEMORY = ("auto", "memfd", "shm")
+MAX_SEGMENT_BYTES = 2**30  # MPI counts are C ints
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`segment_bytes`: the largest message between nodes; while one is added, others travel."""
+    """How the ring waits, shares memory and cuts messages; what is 0 or empty it decides itself.
 
-    segment_bytes: int = 256 * 1024
+    `timeout_seconds`: how long to wait for a rank before it counts as late; a dead one on the same node is
+    noticed within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
+    /dev/shm) or auto. `segment_bytes`: the largest message between nodes. `plan`: a file written by
+    `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
+    several nodes on one machine. `debug`: compare the arguments of all ranks before every operation.
+    """
+
+    timeout_seconds: float = 300.0
+    shared_memory: str = "auto"
+    segment_bytes: int = 0
+    plan: str = ""
+    ranks_per_node: int = 0
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shared_memory not in SHARED_MEMORY:
+            choices = ", ".join(SHARED_MEMORY)
+            raise UsageError(f"option shared_memory is {self.shared_memory!r}; choose one of: {choices}")
+        if not self.timeout_seconds > 0:
+            raise UsageError(f"option timeout_seconds is {self.timeout_seconds}; give more than 0")
+        if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise UsageError(f"option segment_bytes is {self.segment_bytes}; give 1 .. {MAX_SEGMENT_BYTES}")
+        if self.ranks_per_node < 0:
+            raise UsageError(f"option ranks_per_node is {self.ranks_per_node}; give 0 or more")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlscale.collectives.buffers import DTYPES, MAX_MESSAGE_BYTES, check_buffer, messages
+from dlscale.collectives.buffers import DTYPES, MAX_MESSAGE_BYTES, aligned_zeros, check_buffer, messages
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -32,3 +32,13 @@ def test_a_buffer_that_fits_is_one_message_and_a_longer_one_is_cut_flat():
     buffer = np.zeros((3, 4))
     assert [m.shape for m in messages(buffer, max_bytes=96)] == [(3, 4)]
     assert [m.shape for m in messages(buffer, max_bytes=40)] == [(5,), (5,), (2,)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_aligned_zeros_begin_at_a_cache_line(dtype, count):
+    buffer = aligned_zeros(count, str(dtype))
+    assert (buffer.shape, buffer.dtype) == ((count,), dtype)
+    assert buffer.ctypes.data % 64 == 0
+    check_buffer(buffer)
+    np.testing.assert_array_equal(buffer, 0)

@@ -100,7 +100,7 @@ class Broken:
 
     def __init__(self, backend, harm):
         self._backend, self._harm = backend, harm
-        self.capabilities = backend.capabilities
+        self.capabilities, self.delay = backend.capabilities, backend.delay
 
     def distribute(self, factory, *, shard, seed, gate=False):
         def harmed(**arguments):
@@ -211,7 +211,7 @@ def test_overlap_gives_the_same_weights(num_threads, world, shard, monkeypatch):
 
     factory = make_factory("hep_cnn", "torch")
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2 * shard.index, 2 * shard.index + 1})
     backend = connect("ring", control=world)
     trainer = backend.distribute(factory, shard=shard, seed=3)
     assert trainer.settings()["overlap"] == (num_threads < 2)

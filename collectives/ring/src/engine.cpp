@@ -1,174 +1,199 @@
 #include "engine.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
-#include "crowding.hpp"
+#include "mpi_calls.hpp"
 
 namespace dlscale {
 namespace {
 
-constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;  // MPI counts are ints
-constexpr int kTag = 1;  // one is enough: MPI keeps the order of messages from a rank to another
+std::atomic<unsigned> process_generation{0};
+
+// A forked child shares nothing with the ranks but looks as if it did.
+unsigned generation() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++process_generation; });
+  (void)registered;
+  return process_generation.load(std::memory_order_relaxed);
+}
+
+MPI_Comm usable(MPI_Comm comm) {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  if (!initialized) throw std::runtime_error("MPI is not initialised; import mpi4py.MPI first");
+  MPI_Finalized(&finalized);
+  if (finalized) throw std::runtime_error("MPI is finalised already");
+  if (comm == MPI_COMM_NULL) throw std::runtime_error("the communicator is MPI_COMM_NULL");
+  return comm;
+}
 
 }  // namespace
 
-Engine::Engine(MPI_Comm comm, std::size_t segment_bytes) : segment_bytes_(segment_bytes) {
-  if (segment_bytes == 0 || segment_bytes > kMaxMessageBytes) {
-    throw std::invalid_argument("segment_bytes is " + std::to_string(segment_bytes) + "; give 1 .. " +
-                                std::to_string(kMaxMessageBytes));
-  }
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  if (!initialized) throw std::runtime_error("MPI is not initialised; import mpi4py.MPI first");
-  if (comm == MPI_COMM_NULL) throw std::runtime_error("the communicator is MPI_COMM_NULL");
-  check(MPI_Comm_dup(comm, &comm_), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-  crowded_ = ranks_outnumber_cpus(comm_);
-}
+Engine::Engine(MPI_Comm comm, const EngineOptions& options)
+    : kernels_(kernels()),
+      topology_((options.network.check(), usable(comm)), options.ranks_per_node),
+      bootstrap_(topology_.node),
+      node_options_(options.node),
+      hierarchy_(std::make_unique<Hierarchy>(topology_, options.node, options.network, options.block_bytes,
+                                             kernels_)),
+      debug_(options.debug),
+      generation_(generation()) {}
+
+const char* Engine::memory_kind() { return hierarchy_ ? hierarchy_->node().memory_kind() : "closed"; }
 
 template <typename Operation>
 void Engine::operate(Operation operation) {
+  if (generation_ != generation()) {
+    throw std::runtime_error(
+        "this ring communicator belongs to the parent process; start helper processes by spawn or "
+        "forkserver, "
+        "or before the ring is joined");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (comm_ == MPI_COMM_NULL) throw std::runtime_error("this ring communicator is closed");
+  if (!hierarchy_) throw std::runtime_error("this ring communicator is closed");
   if (failed_) throw std::runtime_error("an earlier operation of this ring communicator failed; end the run");
   try {
     operation();
-  } catch (const std::runtime_error&) {
+  } catch (const std::invalid_argument&) {
+    throw;  // refused before anything was sent, by all ranks
+  } catch (const std::exception&) {
     failed_ = true;
+    hierarchy_->node().waiting().note_own_failure(topology_.local_rank);
     throw;
   }
 }
 
-void Engine::allreduce(std::byte* data, std::size_t count, const Element& element) {
+void Engine::allreduce(std::byte* data, std::size_t count, Type type, Op op) {
   operate([&] {
-    if (size_ == 1 || count == 0) return;
-    const std::size_t max_segment = std::max<std::size_t>(segment_bytes_ / element.width, 1);
-    run(Ring(count, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_), max_segment), data,
-        element);
+    if (op == Op::average && is_integer(type)) {
+      throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
+    }
+    compare("allreduce", type, op, count, 0);
+    if (count == 0) return;
+    if (const SharedArray* array = shared_array_of(data, count * width(type))) {
+      hierarchy_->allreduce(*array, data, count, type, op);
+    } else {
+      hierarchy_->allreduce(data, count, type, op);
+    }
   });
 }
 
-// Both streams of messages, to the next rank and from the previous one, advance independently within a
-// window of requests, each as far as the other lets it (see `Ring`). Nothing here ever waits for a send
-// alone or for a receive alone, so no circle of waiting ranks can form.
-void Engine::run(const Ring& ring, std::byte* data, const Element& element) {
-  const int next = (rank_ + 1) % size_;
-  const int previous = (rank_ + size_ - 1) % size_;
-  const std::size_t num_messages = ring.num_messages();
-  auto bytes = [&](Range range) { return range.size() * element.width; };
-  auto place = [&](Range range) { return data + range.begin * element.width; };
-
-  // What the first lap receives waits in scratch to be added.
-  const std::size_t slot_lines = (bytes(ring.longest_segment()) + sizeof(Line) - 1) / sizeof(Line);
-  if (scratch_.size() < Requests::kWindow * slot_lines) scratch_.resize(Requests::kWindow * slot_lines);
-  auto slot = [&](std::size_t i) { return scratch_[i % Requests::kWindow * slot_lines].bytes; };
-
-  Requests receives, sends;
-  std::size_t num_posted = 0, num_received = 0;
-  std::size_t num_started = 0, num_sent = 0;
-  Patience patience(crowded_);
-  while (num_received < num_messages || num_sent < num_messages) {
-    for (; num_posted < std::min(num_messages, num_received + Requests::kWindow); ++num_posted) {
-      if (num_sent < ring.num_sent_before_receiving(num_posted)) break;
-      const Range range = ring.received(num_posted);
-      std::byte* target = ring.adds(num_posted) ? slot(num_posted) : place(range);
-      check(MPI_Irecv(target, static_cast<int>(bytes(range)), MPI_BYTE, previous, kTag, comm_,
-                      receives[num_posted]),
-            "MPI_Irecv");
+void Engine::reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op) {
+  operate([&] {
+    if (op == Op::average && is_integer(type)) {
+      throw std::invalid_argument("an average of integers is no integer; give floats, or sum");
     }
-    for (; num_started < std::min(num_messages, num_sent + Requests::kWindow); ++num_started) {
-      if (num_received < ring.num_received_before_sending(num_started)) break;
-      const Range range = ring.sent(num_started);
-      check(MPI_Isend(place(range), static_cast<int>(bytes(range)), MPI_BYTE, next, kTag, comm_,
-                      sends[num_started]),
-            "MPI_Isend");
-    }
-
-    bool moved = false;
-    if (num_received < num_posted) {
-      const Range range = ring.received(num_received);
-      if (arrived(receives[num_received], bytes(range))) {
-        if (ring.adds(num_received)) element.add(place(range), slot(num_received), range.size());
-        ++num_received;
-        moved = true;
-      }
-    }
-    if (num_sent < num_started) {
-      int done = 0;
-      check(MPI_Test(sends[num_sent], &done, MPI_STATUS_IGNORE), "MPI_Test");
-      if (done) {
-        ++num_sent;
-        moved = true;
-      }
-    }
-    if (moved) {
-      patience.found_something();
-    } else {
-      patience.found_nothing();
-    }
-  }
+    compare("reduce_scatter", type, op, count, 0);
+    if (count) hierarchy_->reduce_scatter(input, output, count, type, op);
+  });
 }
 
-// A shorter message than expected is no error to MPI, but its sum would be wrong.
-bool Engine::arrived(MPI_Request* request, std::size_t num_bytes) const {
-  int done = 0;
-  MPI_Status status;
-  check(MPI_Test(request, &done, &status), "MPI_Test");
-  if (!done) return false;
-  int num_received = 0;
-  check(MPI_Get_count(&status, MPI_BYTE, &num_received), "MPI_Get_count");
-  if (static_cast<std::size_t>(num_received) != num_bytes) {
-    throw std::runtime_error("rank " + std::to_string(status.MPI_SOURCE) + " sent " +
-                             std::to_string(num_received) + " bytes where " + std::to_string(num_bytes) +
-                             " were expected; give buffers equal in dtype and length on all ranks");
-  }
-  return true;
+void Engine::allgather(const std::byte* input, std::byte* output, std::size_t count, Type type) {
+  operate([&] {
+    compare("allgather", type, Op::sum, count, 0);
+    if (count) hierarchy_->allgather(input, output, count, type);
+  });
 }
 
 void Engine::broadcast(std::byte* data, std::size_t num_bytes, int root) {
   operate([&] {
-    if (root < 0 || root >= size_) {
+    if (root < 0 || root >= topology_.size) {
       throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
-                                  std::to_string(size_ - 1));
+                                  std::to_string(topology_.size - 1));
     }
-    for (std::size_t begin = 0; begin < num_bytes; begin += kMaxMessageBytes) {
-      const std::size_t length = std::min(kMaxMessageBytes, num_bytes - begin);
-      MPI_Request request = MPI_REQUEST_NULL;
-      check(MPI_Ibcast(data + begin, static_cast<int>(length), MPI_BYTE, root, comm_, &request),
-            "MPI_Ibcast");
-      wait_for(&request);
-    }
+    compare("broadcast", Type::float32, Op::sum, num_bytes, root);
+    if (num_bytes) hierarchy_->broadcast(data, num_bytes, root);
   });
 }
 
 void Engine::barrier() {
   operate([&] {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
-    wait_for(&request);
+    compare("barrier", Type::float32, Op::sum, 0, 0);
+    hierarchy_->barrier();
   });
 }
 
-void Engine::wait_for(MPI_Request* request) const {
-  Patience patience(crowded_);
-  for (int done = 0;;) {
-    check(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done) return;
-    patience.found_nothing();
+SharedBuffer Engine::share(std::size_t num_bytes) {
+  SharedBuffer buffer;
+  operate([&] {
+    compare("empty", Type::float32, Op::sum, num_bytes, 0);
+    std::string complaint;
+    try {
+      buffer = std::make_shared<SharedArray>(bootstrap_, num_bytes, node_options_.sharing, ++num_shared_);
+    } catch (const std::runtime_error& error) {
+      complaint = error.what();
+    }
+    int good = complaint.empty();
+    check(MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, topology_.all), "MPI_Allreduce");
+    // Nothing is under way: the engine may go on without this array.
+    if (!complaint.empty()) throw std::invalid_argument(complaint);
+    if (!good) throw std::invalid_argument("the ranks of another node could not share so much memory");
+    arrays_.erase(std::remove_if(arrays_.begin(), arrays_.end(), [](const auto& a) { return a.expired(); }),
+                  arrays_.end());
+    arrays_.push_back(buffer);
+  });
+  return buffer;
+}
+
+const SharedArray* Engine::shared_array_of(const std::byte* data, std::size_t num_bytes) const {
+  for (const std::weak_ptr<SharedArray>& array : arrays_) {
+    const SharedBuffer buffer = array.lock();
+    if (buffer && buffer->holds(data, num_bytes)) return buffer.get();
   }
+  return nullptr;
+}
+
+// Differing arguments would hang or mix up values; with `debug` they are an error on all ranks instead.
+void Engine::compare(const char* name, Type type, Op op, std::size_t count, int root) {
+  if (!debug_) return;
+  struct Call {
+    char name[24];
+    unsigned long long count;
+    int type, op, root, padding;
+  };
+  Call mine{{}, count, static_cast<int>(type), static_cast<int>(op), root, 0};
+  std::strncpy(mine.name, name, sizeof(mine.name) - 1);
+  std::vector<Call> all(static_cast<std::size_t>(topology_.size));
+  check(MPI_Allgather(&mine, sizeof(Call), MPI_BYTE, all.data(), sizeof(Call), MPI_BYTE, topology_.all),
+        "MPI_Allgather");
+  static constexpr std::array<const char*, kNumTypes> kTypes = {"float32", "float64", "bfloat16",
+                                                                "float16", "int32",   "int64"};
+  static constexpr std::array<const char*, 4> kOps = {"sum", "average", "min", "max"};
+  const auto describe = [&](const Call& call) {
+    return std::string(call.name) + " of " + std::to_string(call.count) + " " +
+           kTypes[static_cast<std::size_t>(call.type)] + ", " + kOps[static_cast<std::size_t>(call.op)] +
+           ", root " + std::to_string(call.root);
+  };
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (std::memcmp(&all[r], &all[0], sizeof(Call)) == 0) continue;
+    throw std::invalid_argument(
+        "ranks disagree: rank 0 called " + describe(all[0]) + "; rank " + std::to_string(r) + " called " +
+        describe(all[r]) + "; call the same operation with buffers equal in dtype and length on all ranks");
+  }
+}
+
+void Engine::tune(const network::Tuning& tuning) {
+  tuning.check();
+  operate([&] { hierarchy_->tune(tuning); });
+}
+
+void Engine::set_free_running(bool free_running) {
+  operate([&] { hierarchy_->node().set_free_running(free_running); });
 }
 
 void Engine::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!hierarchy_) return;
+  hierarchy_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   // After a failure the other ranks may never come here, and after MPI_Finalize there is nothing to free.
-  if (comm_ != MPI_COMM_NULL && !finalized && !failed_) check(MPI_Comm_free(&comm_), "MPI_Comm_free");
-  comm_ = MPI_COMM_NULL;
+  if (!finalized && !failed_ && generation_ == generation()) topology_.free();
 }
 
 }  // namespace dlscale

@@ -1,66 +1,86 @@
-// The ring's collective operations over one communicator.
+// The ring's collective operations over one communicator, as programs use them.
 #pragma once
 
 #include <mpi.h>
 
 #include <cstddef>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
-#include "geometry.hpp"
-#include "mpi_calls.hpp"
-#include "sum.hpp"
+#include "hierarchy.hpp"
+#include "topology.hpp"
 
 namespace dlscale {
 
+struct EngineOptions {
+  NodeOptions node;
+  network::Tuning network;
+  std::size_t block_bytes = 8 * 1024 * 1024;  // of a buffer that goes through nodes and network by turns
+  int ranks_per_node = 0;                     // see Topology
+  bool debug = false;                         // compare the arguments of all ranks before every operation
+};
+
+// A buffer of every rank in memory that its node shares. It outlives the engine if somebody still holds it.
+using SharedBuffer = std::shared_ptr<SharedArray>;
+
 // Every operation is collective and blocking; all ranks call the same ones in the same order. Threads may
-// share an engine: their calls take turns. After an exception out of MPI the engine refuses to go on, since
-// messages of the broken operation may still be under way.
+// share an engine: their calls take turns. After a failure (a rank that died or is late, an error of MPI) the
+// engine refuses to go on, since messages of the broken operation may still be under way.
 class Engine {
  public:
   // Collective. Works on a duplicate of `comm`, so its messages meet nobody else's.
-  Engine(MPI_Comm comm, std::size_t segment_bytes);
+  Engine(MPI_Comm comm, const EngineOptions& options);
   // Frees no communicator: that is collective, and destructors run in any order. See `close`.
   ~Engine() = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  bool crowded() const { return crowded_; }
+  const Topology& topology() const { return topology_; }
+  const char* memory_kind();
+  const char* instruction_set() const { return kernels_.instruction_set; }
 
-  // Replaces data[0, count) on every rank by the sum over ranks. One rank finishes each chunk and hands its
-  // bits on, so all ranks end with the same ones.
-  void allreduce(std::byte* data, std::size_t count, const Element& element);
-
-  // Replaces data[0, num_bytes) on every rank by that of `root`.
+  // data[0, count) becomes the fold over all ranks; all ranks get the same bits. Inside a node elements are
+  // folded in order of rank.
+  void allreduce(std::byte* data, std::size_t count, Type type, Op op);
+  // `input`: one block of `count` elements per rank; `output`: this rank's block of the fold.
+  void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
+  // `output`: one block of `count` elements per rank, each that rank's `input`.
+  void allgather(const std::byte* input, std::byte* output, std::size_t count, Type type);
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
-
   void barrier();
 
-  // Frees the communicator; a second call does nothing.
+  // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
+  // all ranks, needs no staging: see Push.
+  SharedBuffer share(std::size_t num_bytes);
+
+  // Other switch points between nodes from the next operation on; the same on all ranks.
+  void tune(const network::Tuning& tuning);
+
+  // For measurements only: see Node::set_free_running.
+  void set_free_running(bool free_running);
+
+  // Frees memory and communicators; collective unless something failed. A second call does nothing.
   void close();
 
  private:
-  // A cache line: scratch made of them is aligned for every instruction set.
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-
   template <typename Operation>
   void operate(Operation operation);
-  void run(const Ring& ring, std::byte* data, const Element& element);
-  bool arrived(MPI_Request* request, std::size_t num_bytes) const;
-  void wait_for(MPI_Request* request) const;
+  void compare(const char* name, Type type, Op op, std::size_t count, int root);
+  const SharedArray* shared_array_of(const std::byte* data, std::size_t num_bytes) const;
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 0;
-  std::size_t segment_bytes_;
-  bool crowded_ = false;
+  const Kernels& kernels_;
+  Topology topology_;
+  MpiBootstrap bootstrap_;
+  NodeOptions node_options_;
+  std::unique_ptr<Hierarchy> hierarchy_;  // none: closed
+  bool debug_;
   bool failed_ = false;
+  unsigned generation_;  // of the process: a fork makes a new one
   std::mutex mutex_;
-  std::vector<Line> scratch_;
+  std::size_t num_shared_ = 0;
+  std::vector<std::weak_ptr<SharedArray>> arrays_;
 };
 
 }  // namespace dlscale

@@ -1,0 +1,53 @@
+// Timing operations in turn, in lockstep, all ranks by the same decisions.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arena.hpp"
+#include "lockstep.hpp"
+#include "operation.hpp"
+#include "options.hpp"
+#include "spool.hpp"
+
+namespace bench {
+
+// An operation and the memory that it is timed on.
+struct Contestant {
+  std::string name;
+  std::unique_ptr<Operation> operation;
+  Arena* arena;
+};
+
+class Measurement {
+ public:
+  Measurement(const Options& options, MPI_Comm comm, Lockstep& lockstep, Spool& spool);
+
+  // Warms every contestant up, then times blocks of calls of each in turn, round after round, so that what
+  // drifts meets all of them. Collective.
+  void size(const std::string& mode, std::size_t message_bytes, std::vector<Contestant>& contestants);
+
+ private:
+  struct Plan {
+    int calls_per_round = 0;
+    int num_warmup = 0;
+  };
+
+  Plan warm_up(Contestant& contestant, const Cell& cell);
+  void time_block(Contestant& contestant, const Cell& cell, int round, const Plan& plan);
+  void start_line();
+  bool verify(Contestant& contestant, const Cell& cell);
+  double agreed(double value) const;
+
+  const Options& options_;
+  MPI_Comm comm_;
+  Lockstep& lockstep_;
+  Spool& spool_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace bench

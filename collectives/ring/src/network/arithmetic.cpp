@@ -1,0 +1,20 @@
+#include "arithmetic.hpp"
+
+namespace dlscale::network {
+
+Arithmetic arithmetic(Type type, Op op, double scale) {
+  // One object that std::function holds without allocating memory.
+  struct Folding {
+    double scale;
+    Type type;
+    Op op;
+    void operator()(void* into, const void* const* sources, std::size_t num_sources, std::size_t count,
+                    bool complete) const {
+      fold(kernels(), type, op, {into, nullptr, sources, num_sources, count, complete ? scale : 1, false});
+    }
+  };
+  const bool rounds = type == Type::bfloat16 || type == Type::float16;
+  return {width(type), Folding{scale, type, op}, rounds};
+}
+
+}  // namespace dlscale::network

@@ -1,0 +1,209 @@
+#include "exchange.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace dlscale::network {
+namespace {
+
+constexpr std::size_t kMostMessagesKept = 1 << 16;  // of schedules, about 50 bytes each
+const Schedule kNothing;
+
+// Folds the flag of a barrier: all that counts is that it came.
+const Arithmetic kArrival = {1, [](void*, const void* const*, std::size_t, std::size_t, bool) {}};
+
+}  // namespace
+
+Exchange::Exchange(Transport& transport, Tuning tuning)
+    : transport_(transport), group_(transport.group()), tuning_(std::move(tuning)), schedule_(&kNothing) {
+  tuning_.check();
+}
+
+Exchange::~Exchange() {
+  if (!done()) give_up();
+}
+
+void Exchange::tune(Tuning tuning) {
+  tuning.check();
+  tuning_ = std::move(tuning);
+}
+
+void Exchange::start_allreduce(std::byte* data, std::size_t count, const Arithmetic& arithmetic) {
+  start(Operation::allreduce, data, count, arithmetic.width, &arithmetic);
+}
+
+void Exchange::start_reduce_scatter(std::byte* data, std::size_t count, const Arithmetic& arithmetic) {
+  start(Operation::reduce_scatter, data, count, arithmetic.width, &arithmetic);
+}
+
+void Exchange::start_allgather(std::byte* data, std::size_t count, std::size_t width) {
+  start(Operation::allgather, data, count, width, nullptr);
+}
+
+void Exchange::start_broadcast(std::byte* data, std::size_t num_bytes, std::size_t root) {
+  if (root >= group_.size) {
+    throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
+                                std::to_string(group_.size - 1));
+  }
+  start(Operation::broadcast, data, num_bytes, 1, nullptr, root);
+}
+
+void Exchange::start_barrier() { start(Operation::barrier, &flag_, 1, 1, &kArrival); }
+
+void Exchange::start(Operation operation, std::byte* data, std::size_t count, std::size_t width,
+                     const Arithmetic* arithmetic, std::size_t root) {
+  if (failed_) throw std::runtime_error("an earlier operation between nodes failed; end the run");
+  if (!done()) throw std::logic_error("the operation before this one is not done yet");
+  const bool in_rank_order = arithmetic != nullptr && arithmetic->in_rank_order;
+  schedule_ = &kNothing;
+  num_received_ = num_posted_ = num_sent_ = num_started_ = 0;
+  num_slots_folded_ = num_slots_filled_ = num_slots_posted_ = 0;
+  const Schedule& schedule = schedule_of(tuning_.plan(operation, count, width, in_rank_order, root));
+  data_ = data;
+  width_ = width;
+  arithmetic_ = arithmetic;
+  if (group_.size == 1 && arithmetic != nullptr && count > 0) {
+    const void* mine = data;
+    arithmetic->fold(data, &mine, 1, count, true);
+  }
+  reserve(schedule);
+  schedule_ = &schedule;
+  try {
+    post_receives();
+    start_sends();
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+const Schedule& Exchange::schedule_of(const Plan& plan) {
+  const auto known = schedules_.find(plan);
+  if (known != schedules_.end()) return known->second;
+  Schedule written = schedule(plan, group_);
+  const std::size_t num_messages = written.sends.size() + written.receives.size();
+  if (num_messages_kept_ + num_messages > kMostMessagesKept) {
+    schedules_.clear();
+    num_messages_kept_ = 0;
+  }
+  num_messages_kept_ += num_messages;
+  return schedules_.emplace(plan, std::move(written)).first->second;
+}
+
+// Memory and requests for this operation; what earlier ones needed is kept.
+void Exchange::reserve(const Schedule& schedule) {
+  window_ = tuning_.window;
+  num_slots_ = std::max(window_, 2 * schedule.largest_fold);
+  const std::size_t slot_bytes = schedule.longest_in_scratch * width_;
+  slot_lines_ = (slot_bytes + sizeof(Line) - 1) / sizeof(Line);
+  if (scratch_.size() < num_slots_ * slot_lines_) scratch_.resize(num_slots_ * slot_lines_);
+  if (num_requests_ < num_slots_ + window_) {
+    num_requests_ = num_slots_ + window_;
+    transport_.reserve(num_requests_);
+  }
+}
+
+bool Exchange::done() const {
+  return num_received_ == schedule_->receives.size() && num_sent_ == schedule_->sends.size();
+}
+
+bool Exchange::progress() {
+  if (failed_) throw std::runtime_error("an earlier operation between nodes failed; end the run");
+  if (done()) return false;
+  try {
+    return advance();
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+// Receives come first throughout: what has no place to go waits in MPI's own memory, or is not sent at all.
+bool Exchange::advance() {
+  bool moved = complete_sends();
+  moved |= work_off_receive();
+  moved |= post_receives();
+  moved |= start_sends();
+  return moved;
+}
+
+bool Exchange::post_receives() {
+  const std::vector<Receive>& receives = schedule_->receives;
+  const std::size_t before = num_posted_;
+  for (; num_posted_ < std::min(receives.size(), num_received_ + num_slots_); ++num_posted_) {
+    const Receive& receive = receives[num_posted_];
+    std::byte* target = place(receive.range);
+    if (receive.arrival == Arrival::stored) {
+      if (num_sent_ < receive.num_sent_before || num_received_ < receive.num_received_before) break;
+    } else {
+      if (num_slots_posted_ == num_slots_folded_ + num_slots_) break;
+      target = slot(num_slots_posted_++);
+    }
+    transport_.receive(receive_request(num_posted_), receive.peer, target, bytes(receive.range));
+  }
+  return num_posted_ != before;
+}
+
+bool Exchange::start_sends() {
+  const std::vector<Send>& sends = schedule_->sends;
+  const std::size_t before = num_started_;
+  for (; num_started_ < std::min(sends.size(), num_sent_ + window_); ++num_started_) {
+    const Send& send = sends[num_started_];
+    if (num_received_ < send.num_received_before) break;
+    transport_.send(send_request(num_started_), send.peer, place(send.range), bytes(send.range));
+  }
+  return num_started_ != before;
+}
+
+bool Exchange::complete_sends() {
+  const std::size_t before = num_sent_;
+  while (num_sent_ < num_started_ && transport_.test(send_request(num_sent_))) ++num_sent_;
+  return num_sent_ != before;
+}
+
+bool Exchange::work_off_receive() {
+  if (num_received_ == num_posted_) return false;
+  const Receive& receive = schedule_->receives[num_received_];
+  if (receive.arrival == Arrival::folded && num_sent_ < receive.num_sent_before) return false;
+  const std::optional<std::size_t> num_bytes = transport_.test(receive_request(num_received_));
+  if (!num_bytes) return false;
+  // A shorter message than expected is no error to MPI, but its sum would be wrong.
+  if (*num_bytes != bytes(receive.range)) {
+    throw std::runtime_error("rank " + std::to_string(receive.peer) + " sent " + std::to_string(*num_bytes) +
+                             " bytes where " + std::to_string(bytes(receive.range)) +
+                             " were expected; give buffers equal in dtype and length on all ranks");
+  }
+  if (receive.arrival != Arrival::stored) {
+    kept_.emplace_back(receive.peer, slot(num_slots_filled_++));
+    if (receive.arrival == Arrival::folded) fold(receive);
+  }
+  ++num_received_;
+  return true;
+}
+
+void Exchange::fold(const Receive& receive) {
+  kept_.emplace_back(static_cast<int>(group_.rank), place(receive.range));
+  std::sort(kept_.begin(), kept_.end());
+  sources_.clear();
+  for (const auto& [rank, values] : kept_) sources_.push_back(values);
+  kept_.clear();
+  arithmetic_->fold(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
+                    receive.completes);
+  num_slots_folded_ = num_slots_filled_;
+}
+
+int Exchange::waiting_for() const {
+  if (num_received_ < num_posted_) return schedule_->receives[num_received_].peer;
+  if (num_sent_ < num_started_) return schedule_->sends[num_sent_].peer;
+  return -1;
+}
+
+void Exchange::give_up() noexcept {
+  transport_.give_up();
+  failed_ = true;
+  schedule_ = &kNothing;
+  num_received_ = num_posted_ = num_sent_ = num_started_ = 0;
+}
+
+}  // namespace dlscale::network

@@ -1,0 +1,55 @@
+#include "mpi_transport.hpp"
+
+#include "../mpi_calls.hpp"
+
+namespace dlscale::network {
+namespace {
+
+Group group_of(MPI_Comm comm) {
+  int rank = 0, size = 0;
+  check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return {static_cast<std::size_t>(rank), static_cast<std::size_t>(size)};
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(MPI_Comm comm, int tag) : comm_(comm), tag_(tag), group_(group_of(comm)) {}
+
+MpiTransport::~MpiTransport() { give_up(); }
+
+void MpiTransport::reserve(std::size_t num_requests) { requests_.resize(num_requests, MPI_REQUEST_NULL); }
+
+void MpiTransport::send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) {
+  check(MPI_Isend(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
+        "MPI_Isend");
+}
+
+void MpiTransport::receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) {
+  check(MPI_Irecv(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
+        "MPI_Irecv");
+}
+
+std::optional<std::size_t> MpiTransport::test(std::size_t request) {
+  int done = 0;
+  MPI_Status status;
+  check(MPI_Test(&requests_[request], &done, &status), "MPI_Test");
+  if (!done) return std::nullopt;
+  int num_bytes = 0;  // of a send: of no meaning, and nobody asks
+  check(MPI_Get_count(&status, MPI_BYTE, &num_bytes), "MPI_Get_count");
+  return static_cast<std::size_t>(num_bytes);
+}
+
+// Receives that were never matched are cancelled; the rest is left to MPI.
+void MpiTransport::give_up() noexcept {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  for (MPI_Request& request : requests_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+}
+
+}  // namespace dlscale::network

@@ -1,0 +1,33 @@
+// Messages over MPI, point to point.
+#pragma once
+
+#include <mpi.h>
+
+#include <vector>
+
+#include "transport.hpp"
+
+namespace dlscale::network {
+
+class MpiTransport : public Transport {
+ public:
+  // `comm` stays the caller's, returns its errors (MPI_ERRORS_RETURN) and outlives the transport. Several
+  // transports may share it if their tags differ.
+  explicit MpiTransport(MPI_Comm comm, int tag = 1);
+  ~MpiTransport() override;
+
+  Group group() const override { return group_; }
+  void reserve(std::size_t num_requests) override;
+  void send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) override;
+  void receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) override;
+  std::optional<std::size_t> test(std::size_t request) override;
+  void give_up() noexcept override;
+
+ private:
+  MPI_Comm comm_;
+  int tag_;
+  Group group_;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace dlscale::network

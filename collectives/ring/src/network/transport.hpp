@@ -1,0 +1,40 @@
+// Messages between ranks, without a word of how they get there: MPI in a program, a mailbox in the tests that
+// run ranks as threads of one process.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "schedule.hpp"
+
+namespace dlscale::network {
+
+// Nothing here blocks, and one thread at a time calls it. Requests are numbered by the caller, 0 .. the
+// number last given to `reserve` - 1; a number is free again once `test` said that its message is complete.
+//
+// Messages from one rank to another arrive in the order in which they were sent.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  virtual Group group() const = 0;
+
+  // No request is under way.
+  virtual void reserve(std::size_t num_requests) = 0;
+
+  // `data` stays untouched, or unread, until `test` says that the message is complete.
+  virtual void send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) = 0;
+  virtual void receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) = 0;
+
+  // The bytes that were sent or came, once they have; fewer may come than were asked for. Every call moves
+  // all messages of the rank on, not only this one. Throws std::runtime_error if the message failed.
+  virtual std::optional<std::size_t> test(std::size_t request) = 0;
+
+  // Cancels what is under way. Nobody can send to this rank through this transport any more.
+  virtual void give_up() noexcept = 0;
+};
+
+}  // namespace dlscale::network

@@ -1,0 +1,47 @@
+// Memory that the ranks of a node share.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bootstrap.hpp"
+
+namespace dlscale {
+
+// How a rank's part is handed to the others. Both are private to the user and leave nothing behind.
+enum class Sharing {
+  automatic,    // memory_file, and where the others may not open it, shm_file
+  memory_file,  // without a name (memfd), opened through /proc; not limited by the size of /dev/shm
+  shm_file,     // a file in /dev/shm, mode 0600, unlinked as soon as all have mapped it
+};
+
+// One part per rank, mapped by all; each rank's part is allocated by itself, so on its own memory node.
+class SharedMemory {
+ public:
+  // Zeroed parts of `num_bytes` each; collective. Throws std::runtime_error on all ranks if there is too
+  // little memory: never a SIGBUS later.
+  SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Rank q's part, page-aligned.
+  std::byte* part(int q) const { return parts_[static_cast<std::size_t>(q)]; }
+  std::size_t num_bytes() const { return num_bytes_; }
+  const char* kind() const { return kind_; }
+
+ private:
+  void share_by_memory_file(Bootstrap& bootstrap, std::string* complaint);
+  void share_by_shm_file(Bootstrap& bootstrap, std::string* complaint);
+  void share_in_process(Bootstrap& bootstrap);
+  void unmap();
+
+  std::size_t num_bytes_;
+  std::vector<std::byte*> parts_;
+  int rank_;
+  bool in_process_;
+  const char* kind_ = "none";
+};
+
+}  // namespace dlscale

@@ -1,0 +1,125 @@
+#include "node.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dlscale {
+namespace {
+
+// Measured on two cores with a common last-level cache and on two without (docs/ring.md).
+std::vector<Manner> usual_manners() {
+  return {
+      {512 * 1024, false, false},  // near, in the cache
+      {256 * 1024, true, false},   // near, out of it
+      {1024 * 1024, false, true},  // far: no dirty line has to cross
+  };
+}
+
+std::vector<Manner> manners_of(const NodeOptions& options) {
+  return options.manners.empty() ? usual_manners() : options.manners;
+}
+
+std::size_t largest_chunk(const NodeOptions& options) {
+  std::size_t largest = 0;
+  for (const Manner& manner : manners_of(options)) largest = std::max(largest, manner.chunk_bytes);
+  return (largest + kLine - 1) / kLine * kLine;
+}
+
+}  // namespace
+
+Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, const NodeOptions& options,
+           const Kernels& kernels)
+    : rank_(bootstrap.rank()),
+      size_(bootstrap.size()),
+      kernels_(kernels),
+      memory_(bootstrap, (options.one_shot_bytes + kLine - 1) / kLine * kLine,
+              std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
+      watch_(bootstrap),
+      waiting_(watch_, &memory_.board(0).failure, std::move(global_ranks), crowded, options.timeout_seconds),
+      small_(memory_, waiting_, kernels_, rank_, size_),
+      push_(memory_, waiting_, kernels_, rank_, size_),
+      staged_(memory_, waiting_, kernels_, rank_, size_),
+      pace_(memory_, rank_, size_, manners_of(options)),
+      steady_manner_(manners_of(options).front()) {}
+
+Staged::Job Node::job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const {
+  Staged::Job job{};
+  job.input = input;
+  job.output = output;
+  job.type = type;
+  job.op = op;
+  job.scale = scale;
+  return job;
+}
+
+// Elements of one owner in one chunk: whole lines, at least one.
+std::size_t Node::slice_of(const Manner& manner, Type type, std::size_t num_owners) const {
+  const std::size_t lines = std::max<std::size_t>(manner.chunk_bytes / num_owners / kLine, 1);
+  return lines * kLine / width(type);
+}
+
+void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale) {
+  const std::size_t num_bytes = count * width(type);
+  if (num_bytes <= InlineLine::kPayloadBytes) return small_.allreduce_inline(data, count, type, op, scale);
+  if (num_bytes <= memory_.one_shot_bytes()) return small_.allreduce_one_shot(data, count, type, op, scale);
+  Staged::Job work = job(data, data, type, op, scale);
+  work.manner = pace_.next(num_bytes);
+  const double start = monotonic_seconds();
+  const std::size_t owners = static_cast<std::size_t>(size_);
+  staged_.allreduce(
+      work, Slices::interleaved(count, owners, slice_of(work.manner, type, owners), kLine / width(type)));
+  pace_.done(monotonic_seconds() - start);
+}
+
+void Node::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
+                     double scale) {
+  if (count * width(type) <= InlineLine::kPayloadBytes) {
+    return small_.allreduce_inline(data, count, type, op, scale);
+  }
+  push_.arrive(array.name_of(data), count);
+  const std::size_t line = kLine / width(type);
+  const std::size_t lines = (count + line - 1) / line;
+  const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
+  push_.allreduce_slice(buffers(array, data),
+                        {std::min(count, own.begin * line), std::min(count, own.end * line)}, type, op,
+                        scale);
+  push_.leave();
+}
+
+std::vector<std::byte*> Node::buffers(const SharedArray& array, const std::byte* data) const {
+  std::vector<std::byte*> all;
+  for (int q = 0; q < size_; ++q) all.push_back(array.of_rank(q, data));
+  return all;
+}
+
+void Node::reduce_scatter(const std::byte* input, std::byte* output, std::size_t output_begin, Type type,
+                          Op op, double scale, const std::vector<Range>& blocks) {
+  Staged::Job work = job(input, output, type, op, scale);
+  work.output_begin = output_begin;
+  work.manner = steady_manner_;
+  staged_.reduce_scatter(work, Slices::blocks(blocks, slice_of(work.manner, type, blocks.size())));
+}
+
+void Node::allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
+                     const std::vector<Range>& blocks) {
+  Staged::Job work = job(input, output, type, Op::sum, 1.0);
+  work.input_begin = input_begin;
+  work.manner = steady_manner_;
+  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.manner, type, blocks.size())));
+}
+
+// Bytes travel as the narrowest type there is; an odd one at the end goes by itself.
+void Node::broadcast(std::byte* data, std::size_t num_bytes, int root) {
+  Staged::Job work = job(data, data, Type::float16, Op::sum, 1.0);
+  work.manner = steady_manner_;
+  std::vector<Range> blocks(static_cast<std::size_t>(size_));
+  blocks[static_cast<std::size_t>(root)] = {0, num_bytes / 2};
+  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.manner, Type::float16, 1)));
+  if (num_bytes % 2) {
+    std::vector<std::byte> all(static_cast<std::size_t>(size_));
+    small_.allgather_inline(data + num_bytes - 1, all.data(), 1);
+    data[num_bytes - 1] = all[static_cast<std::size_t>(root)];
+  }
+}
+
+}  // namespace dlscale

@@ -1,0 +1,109 @@
+// The ranks of one node over shared memory. Free of MPI: ranks may be processes, or threads of a test.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "../reduction/kernels.hpp"
+#include "board.hpp"
+#include "pace.hpp"
+#include "push.hpp"
+#include "small.hpp"
+#include "staged.hpp"
+#include "waiting.hpp"
+
+namespace dlscale {
+
+struct NodeOptions {
+  double timeout_seconds = 300;
+  Sharing sharing = Sharing::automatic;
+  // Below: one-shot, folded by every rank; above: slices, folded by their owners.
+  std::size_t one_shot_bytes = 32 * 1024;
+  std::vector<Manner> manners;  // empty: the usual ones, of which the fastest is found while running
+};
+
+// Every rank's buffer of one size, mapped by all ranks of the node.
+class SharedArray {
+ public:
+  // Collective. `number`: which array of its engine it is, the same on all ranks.
+  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing, std::size_t number)
+      : memory_(bootstrap, num_bytes, sharing), rank_(bootstrap.rank()), number_(number) {}
+
+  std::byte* own() const { return memory_.part(rank_); }
+  std::size_t num_bytes() const { return memory_.num_bytes(); }
+  bool holds(const std::byte* data, std::size_t num_bytes) const {
+    return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
+  }
+  // What this rank keeps at `data`, by a name that means the same on all ranks.
+  std::size_t name_of(const std::byte* data) const {
+    return (number_ << 44) + static_cast<std::size_t>(data - own());
+  }
+  // Where rank q keeps what this rank keeps at `data`.
+  std::byte* of_rank(int q, const std::byte* data) const { return memory_.part(q) + (data - own()); }
+
+ private:
+  SharedMemory memory_;
+  int rank_;
+  std::size_t number_;
+};
+
+// Every operation is collective and blocking; all ranks call the same ones in the same order.
+class Node {
+ public:
+  // Collective. `global_ranks[q]` names local rank q in messages.
+  Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, const NodeOptions& options,
+       const Kernels& kernels);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const char* memory_kind() const { return memory_.kind(); }
+  Waiting& waiting() { return waiting_; }
+  const Kernels& kernels() const { return kernels_; }
+
+  // data[0, count) becomes the fold over ranks in rank order, times `scale`; the same bits on all ranks.
+  void allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale);
+  void allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
+                 double scale);
+
+  // Local rank o ends with blocks[o] of the fold over ranks, at output + (begin - output_begin) elements;
+  // input and output may be the same.
+  void reduce_scatter(const std::byte* input, std::byte* output, std::size_t output_begin, Type type, Op op,
+                      double scale, const std::vector<Range>& blocks);
+  // Every rank's output gets blocks[o] of local rank o's input, each at its own place. The input begins with
+  // element `input_begin`.
+  void allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
+                 const std::vector<Range>& blocks);
+  void broadcast(std::byte* data, std::size_t num_bytes, int root);
+  void barrier() { small_.barrier(); }
+  void allgather_inline(const std::byte* mine, std::byte* all, std::size_t num_bytes) {
+    small_.allgather_inline(mine, all, num_bytes);
+  }
+
+  // The parts of an allreduce on a shared array, for use between nodes: arrive, reduce blocks, ... push them,
+  // leave.
+  Push& push() { return push_; }
+  std::vector<std::byte*> buffers(const SharedArray& array, const std::byte* data) const;
+
+  // For measurements: what the same loads and stores cost if nobody waited. Results are wrong.
+  void set_free_running(bool free_running) { waiting_.set_free_running(free_running); }
+
+ private:
+  Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
+  std::size_t slice_of(const Manner& manner, Type type, std::size_t num_owners) const;
+
+  int rank_;
+  int size_;
+  const Kernels& kernels_;
+  NodeMemory memory_;
+  Watch watch_;
+  Waiting waiting_;
+  Small small_;
+  Push push_;
+  Staged staged_;
+  Pace pace_;
+  Manner steady_manner_;
+};
+
+}  // namespace dlscale

@@ -1,0 +1,47 @@
+// Small messages: every rank offers all of its elements at once and folds everybody's, in rank order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../geometry.hpp"
+#include "../reduction/kernels.hpp"
+#include "board.hpp"
+
+namespace dlscale {
+
+// Two ways, by size: up to `InlineLine::kPayloadBytes` in the cache line of the counter itself, and up to
+// `NodeMemory::one_shot_bytes` through a slot, in pieces, so that folding begins before all is offered.
+//
+// Each keeps two places by turns. Who begins operation n + 2 has seen every rank begin n + 1, and so end n:
+// the place of n is free again.
+class Small {
+ public:
+  Small(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size);
+
+  // In place; every rank folds all elements itself, with the same bits.
+  void allreduce_inline(std::byte* data, std::size_t count, Type type, Op op, double scale);
+  void allreduce_one_shot(std::byte* data, std::size_t count, Type type, Op op, double scale);
+
+  // all[q] becomes rank q's `num_bytes` bytes, at most `InlineLine::kPayloadBytes`.
+  void allgather_inline(const std::byte* mine, std::byte* all, std::size_t num_bytes);
+
+  void barrier() { allgather_inline(nullptr, nullptr, 0); }
+
+ private:
+  void write_line(const std::byte* data, std::size_t num_bytes, std::uint32_t tag);
+  const InlineLine& read_line(int q, std::uint32_t tag);
+
+  NodeMemory& memory_;
+  Waiting& waiting_;
+  const Kernels& kernels_;
+  int rank_;
+  int size_;
+  std::vector<const void*> sources_;
+  std::uint64_t num_lines_ = 0;
+  std::uint64_t num_one_shots_ = 0;
+  std::uint64_t num_pieces_ = 0;
+};
+
+}  // namespace dlscale

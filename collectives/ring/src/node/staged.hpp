@@ -1,0 +1,81 @@
+// Large messages in ordinary memory: slices pass through shared staging areas, three chunks in flight.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../reduction/kernels.hpp"
+#include "board.hpp"
+#include "slices.hpp"
+
+namespace dlscale {
+
+// How the bytes move; all ways give the same bits. Which is fastest depends on how far apart the caches are.
+struct Manner {
+  std::size_t chunk_bytes;  // all owners' slices together
+  bool ahead;               // fetch the next lines into the cache while copying
+  bool streaming;           // offers and results bypass the caches
+};
+
+// Each chunk goes through three stages:
+//   offer  copy the others' slices to where their owners can read them;
+//   fold   sum the own slice over all ranks, in rank order, into the own output and a result area;
+//   fetch  copy the others' finished slices from their result areas.
+// While chunk c is offered, c - 1 is folded and c - 2 fetched, so whoever waits has usually waited already.
+// Every element is summed once, in rank order: the bits depend neither on the chunk size nor on the manner.
+class Staged {
+ public:
+  struct Job {
+    const std::byte* input;
+    std::byte* output;
+    std::size_t input_begin = 0;  // the element that the input begins with, and the output
+    std::size_t output_begin = 0;
+
+    const std::byte* in(Range range) const { return input + (range.begin - input_begin) * width(type); }
+    std::byte* out(Range range) const { return output + (range.begin - output_begin) * width(type); }
+
+    Type type;
+    Op op;
+    double scale = 1.0;
+    Manner manner;
+  };
+
+  Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
+      : memory_(memory),
+        waiting_(waiting),
+        kernels_(kernels),
+        rank_(rank),
+        size_(size),
+        sources_(static_cast<std::size_t>(size)) {}
+
+  void allreduce(const Job& job, const Slices& slices);
+  // Only the own slices of the output are written.
+  void reduce_scatter(const Job& job, const Slices& slices);
+  // The own slices of the input are handed to all; own slices of the output are written where it is another
+  // place than the input.
+  void allgather(const Job& job, const Slices& slices);
+
+ private:
+  void offer(const Job& job, const Slices& slices, std::size_t chunk);
+  void fold_own(const Job& job, const Slices& slices, std::size_t chunk, bool publish);
+  void publish_own(const Job& job, const Slices& slices, std::size_t chunk);
+  void fetch(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come);
+  void begin(const Job& job, const Slices& slices, std::size_t kind);
+  void wait_for_offer(std::size_t chunk, int q);
+  void wait_until_folded(std::uint64_t num_chunks);
+  Board& board(int q) const { return memory_.board(q); }
+
+  NodeMemory& memory_;
+  Waiting& waiting_;
+  const Kernels& kernels_;
+  int rank_;
+  int size_;
+  std::vector<const void*> sources_;
+  std::uint64_t num_operations_ = 0;
+  std::uint32_t tag_ = 0;                // of the operation under way
+  std::uint64_t num_chunks_ = 0;         // of all operations so far: numbers never repeat
+  std::uint64_t num_folded_by_all_ = 0;  // known so far
+};
+
+}  // namespace dlscale

@@ -1,0 +1,56 @@
+// The inner loops: folding the same elements of several ranks, and copying.
+//
+// Compiled once per instruction set (kernels_*.cpp) and chosen at run time, because a library built on a
+// login node runs on other CPUs. All instruction sets give the same bits.
+#pragma once
+
+#include <cstddef>
+
+#include "types.hpp"
+
+namespace dlscale {
+
+// out[i] = (sources[0][i] op sources[1][i] op ...) in this order, times `scale` where that is not 1.
+//
+// bfloat16 and float16 are added in float32 and rounded once, to nearest even. Integer sums wrap. A NaN among
+// the elements makes min and max NaN. `out` may be one of the sources; otherwise nothing overlaps.
+struct Fold {
+  void* out;
+  void* second;  // gets the same bits as `out`; may be null
+  const void* const* sources;
+  std::size_t num_sources;  // at least 1
+  std::size_t count;
+  double scale;
+  bool stream_second;  // `second` bypasses the caches; 64-byte aligned then
+};
+
+// What will be read soon: fetched into the cache while something else is copied.
+struct Ahead {
+  const void* data = nullptr;
+  std::size_t num_bytes = 0;
+};
+
+struct Kernels {
+  const char* instruction_set;
+  void (*fold[kNumTypes][3])(const Fold&);  // by type, and sum, min, max
+  void (*copy)(void* to, const void* from, std::size_t num_bytes, Ahead ahead);
+  // Bypasses the caches: for what another core reads much later, or across a slow link between caches. `to`
+  // is 64-byte aligned. The stores are complete, for other cores too, when this returns.
+  void (*copy_streaming)(void* to, const void* from, std::size_t num_bytes, Ahead ahead);
+  // Wire format of compressed exchanges: float32 to bfloat16 and back, `count` elements.
+  void (*to_bfloat16)(void* to, const void* from, std::size_t count);
+  void (*from_bfloat16)(void* to, const void* from, std::size_t count);
+};
+
+// The best that this CPU runs; `name` ("avx512", "avx2", "portable") forces one and throws
+// std::invalid_argument if this CPU or this build has it not.
+const Kernels& kernels();
+const Kernels& kernels(const char* name);
+
+// Average is a sum that is scaled when it is complete.
+inline void fold(const Kernels& k, Type type, Op op, const Fold& arguments) {
+  const std::size_t index = op == Op::min ? 1 : op == Op::max ? 2 : 0;
+  k.fold[static_cast<std::size_t>(type)][index](arguments);
+}
+
+}  // namespace dlscale

@@ -1,0 +1,47 @@
+// Which ranks share a node, and which stand at the same place of their nodes.
+#pragma once
+
+#include <mpi.h>
+
+#include <vector>
+
+namespace dlscale {
+
+//   node  the ranks that can share memory; local_rank 0 .. node_size - 1 in order of rank. Nodes are numbered
+//   in
+//         the order of their first ranks;
+//   lane  the ranks with the same local_rank, one of every node, in order of node. There are as many lanes as
+//         the smallest node has ranks; further ranks of larger nodes are on none.
+class Topology {
+ public:
+  // Collective. Duplicates `comm`. `ranks_per_node` cuts nodes into smaller ones, to try several nodes on
+  // one; 0 leaves them as they are.
+  Topology(MPI_Comm comm, int ranks_per_node);
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
+
+  // Frees the communicators; collective. Otherwise they stay.
+  void free();
+
+  MPI_Comm all = MPI_COMM_NULL;
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Comm lane = MPI_COMM_NULL;  // null for a rank on none
+
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int node_size = 1;
+  int node_index = 0;
+  int num_nodes = 1;
+  int num_lanes = 1;
+  bool equal_nodes = true;
+  bool crowded = false;  // the machine's ranks outnumber the CPUs that they may run on
+
+  std::vector<std::vector<int>> ranks_of_node;
+  const std::vector<int>& ranks_here() const { return ranks_of_node[static_cast<std::size_t>(node_index)]; }
+  // Where a rank stands: its node and its local rank.
+  std::vector<int> node_of_rank;
+  std::vector<int> local_rank_of;
+};
+
+}  // namespace dlscale

@@ -1,0 +1,206 @@
+"""Several hosts on one machine: network namespaces joined by a bridge whose links carry 1 Gbit/s.
+
+    with Hosts(4) as hosts:
+        hosts.mpiexec(["./program"], ranks_per_host=1, limit_seconds=60)
+
+    python tests/network/hosts.py [--hosts 4] [--ranks-per-host 1] PROGRAM [ARGUMENT ...]
+
+Needs root and iproute2. Nothing of it is seen outside: the bridge lies in a namespace too, and no namespace has a
+name. Each lives as long as a process that waits for its standard input to close, hence no longer than this one,
+however this one ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+SUBNET = "10.231.0"
+# tbf lets a burst through at full speed: small beside every message that is timed, large beside a packet.
+SHAPE = ["tbf", "rate", "1gbit", "burst", "256kb", "latency", "50ms"]
+
+# Without these UCX sees that the hosts are one, and takes shared memory: the links carry nothing then.
+OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "all"}
+
+
+def missing() -> str | None:
+    """Why there can be no hosts here; None if there can."""
+    if os.geteuid() != 0:
+        return "needs root, to make network namespaces"
+    for program in ("ip", "tc", "unshare", "nsenter"):
+        if not shutil.which(program):
+            return f"no {program}: apt-get install iproute2 util-linux"
+    with subprocess.Popen(["unshare", "--net", "true"], stderr=subprocess.PIPE, text=True) as trial:
+        _, said = trial.communicate()
+    return said.strip() if trial.returncode else None
+
+
+class Hosts:
+    """Hosts h1, h2, ... with a network of their own, from entering to leaving the context.
+
+    Every rank that `mpiexec` starts sees the host name of its host, the link and the loopback, no more.
+    """
+
+    def __init__(self, num_hosts: int) -> None:
+        self.addresses = [f"{SUBNET}.{i}" for i in range(1, num_hosts + 1)]
+        self._holders: list[subprocess.Popen[bytes]] = []  # the switch, then the hosts
+
+    def __enter__(self) -> Hosts:
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def inside(self, host: int, command: Sequence[str]) -> list[str]:
+        """`command` on host 1, 2, ...; host 0 is the switch."""
+        pid = self._holders[host].pid
+        return ["nsenter", f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts", *command]
+
+    def mpiexec(
+        self,
+        command: Sequence[str],
+        *,
+        ranks_per_host: int = 1,
+        limit_seconds: float = 120,
+        environment: dict[str, str] | None = None,
+        mpiexec: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `command` as MPICH ranks on all hosts, host by host, with messages over TCP.
+
+        Output is captured, both streams in one. Raises TimeoutExpired, and ends the ranks, after `limit_seconds`.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            launcher = Path(folder) / "launcher"
+            launcher.write_text(self._launcher())
+            launcher.chmod(0o700)
+            full = self.inside(1, [mpiexec or str(Path(sys.prefix) / "bin" / "mpiexec")])
+            full += ["-launcher", "ssh", "-launcher-exec", str(launcher), "-iface", "eth0"]
+            full += ["-hosts", ",".join(self.addresses), "-ppn", str(ranks_per_host)]
+            full += ["-n", str(ranks_per_host * len(self.addresses)), *command]
+            process = subprocess.Popen(
+                full,
+                env={**os.environ, **OVER_TCP, **(environment or {})},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                said, _ = process.communicate(timeout=limit_seconds)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.communicate()
+                    self._end_ranks()
+            return subprocess.CompletedProcess(full, process.returncode, said)
+
+    def _build(self) -> None:
+        for _ in range(len(self.addresses) + 1):
+            holder = subprocess.Popen(
+                ["unshare", "--net", "--uts", "sh", "-c", "echo; exec cat"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            self._holders.append(holder)
+            assert holder.stdout is not None
+            if not holder.stdout.readline():  # it is in its namespace from this line on
+                raise RuntimeError("unshare made no network namespace")
+        self._ip(0, "link", "add", "bridge", "type", "bridge")
+        self._ip(0, "link", "set", "bridge", "up")
+        for host, address in enumerate(self.addresses, start=1):
+            self._connect(host, address)
+
+    def _connect(self, host: int, address: str) -> None:
+        pid = str(self._holders[host].pid)
+        self._run(host, "hostname", f"h{host}")
+        self._ip(0, "link", "add", f"h{host}", "type", "veth", "peer", "name", "eth0", "netns", pid)
+        self._ip(0, "link", "set", f"h{host}", "master", "bridge", "up")
+        self._ip(host, "link", "set", "lo", "up")
+        self._ip(host, "address", "add", f"{address}/24", "dev", "eth0")
+        self._ip(host, "link", "set", "eth0", "up")
+        for where, device in ((0, f"h{host}"), (host, "eth0")):
+            self._run(where, "tc", "qdisc", "add", "dev", device, "root", *SHAPE)
+        # Others (bbr) pace by timers that a busy machine misses, and only reno is allowed in every namespace.
+        self._run(host, "sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control")
+
+    def _ip(self, host: int, *arguments: str) -> None:
+        self._run(host, "ip", *arguments)
+
+    def _run(self, host: int, *command: str) -> None:
+        done = subprocess.run(self.inside(host, command), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+
+    def _launcher(self) -> str:
+        """What hydra calls in place of ssh: [options] address command ..."""
+        lines = ["#!/bin/sh", 'while [ "${1#-}" != "$1" ]; do shift; done', "address=$1", "shift"]
+        lines.append("case $address in")
+        for host, address in enumerate(self.addresses, start=1):
+            lines.append(f'  {address}) exec {" ".join(self.inside(host, ["sh", "-c"]))} "$*" ;;')
+        return "\n".join([*lines, "esac", ""])
+
+    def _end_ranks(self) -> None:
+        """End what still runs on the hosts; the holders stay."""
+        spaces = {os.stat(f"/proc/{holder.pid}/ns/net").st_ino for holder in self._holders[1:]}
+        holders = {holder.pid for holder in self._holders}
+        for pid in (int(name) for name in os.listdir("/proc") if re.fullmatch(r"\d+", name)):
+            try:
+                if pid not in holders and os.stat(f"/proc/{pid}/ns/net").st_ino in spaces:
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:  # ended meanwhile, or not ours
+                continue
+
+    def _remove(self) -> None:
+        if len(self._holders) == len(self.addresses) + 1:
+            self._end_ranks()
+        for holder in self._holders:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            holder.stdin.close()
+            holder.wait()
+            holder.stdout.close()
+        self._holders = []
+
+
+def main() -> int:
+    """Run a program on the hosts; its output and exit status are passed on."""
+    parser = argparse.ArgumentParser(
+        description="Run a program as MPICH ranks on several hosts of one machine"
+    )
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--limit-seconds", type=float, default=120)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    reason = missing()
+    if reason:
+        sys.stderr.write(f"no hosts can be made here: {reason}\n")
+        return 1
+    with Hosts(arguments.hosts) as hosts:
+        done = hosts.mpiexec(
+            arguments.command,
+            ranks_per_host=arguments.ranks_per_host,
+            limit_seconds=arguments.limit_seconds,
+        )
+    sys.stdout.write(done.stdout)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
