@@ -31,7 +31,7 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 _DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
-ONE_SHOT_BYTES = 32 * 1024
+ONE_SHOT_BYTES = 0  # by the number of ranks
 BLOCK_BYTES = 8 * 1024 * 1024
 
 

@@ -220,9 +220,9 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
       .def("allreduce", &allreduce, "buffer"_a.noconvert(), "op"_a = "sum", "bfloat16"_a = false)
-      .def("reduce_scatter", &reduce_scatter, "input"_a.noconvert(), "output"_a.noconvert(), "op"_a = "sum",
+      .def("reduce_scatter", &reduce_scatter, "buffer"_a.noconvert(), "output"_a.noconvert(), "op"_a = "sum",
            "bfloat16"_a = false)
-      .def("allgather", &allgather, "input"_a.noconvert(), "output"_a.noconvert(), "bfloat16"_a = false)
+      .def("allgather", &allgather, "piece"_a.noconvert(), "output"_a.noconvert(), "bfloat16"_a = false)
       .def("broadcast", &broadcast, "buffer"_a.noconvert(), "root"_a, WithoutLock())
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)

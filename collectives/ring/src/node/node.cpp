@@ -19,6 +19,14 @@ std::vector<Manner> manners_of(const NodeOptions& options) {
   return options.manners.empty() ? usual_manners() : options.manners;
 }
 
+// One-shot reads all ranks' elements on every rank, so it pays less the more ranks there are.
+std::size_t one_shot_bytes_of(const NodeOptions& options, int size) {
+  const std::size_t automatic =
+      std::clamp<std::size_t>(128 * 1024 / static_cast<std::size_t>(size), 4 * 1024, 64 * 1024);
+  const std::size_t bytes = options.one_shot_bytes ? options.one_shot_bytes : automatic;
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
 std::size_t largest_chunk(const NodeOptions& options) {
   std::size_t largest = 0;
   for (const Manner& manner : manners_of(options)) largest = std::max(largest, manner.chunk_bytes);
@@ -32,7 +40,7 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, co
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
       kernels_(kernels),
-      memory_(bootstrap, (options.one_shot_bytes + kLine - 1) / kLine * kLine,
+      memory_(bootstrap, one_shot_bytes_of(options, bootstrap.size()),
               std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
       watch_(bootstrap),
       waiting_(watch_, &memory_.board(0).failure, std::move(global_ranks), crowded, options.timeout_seconds),

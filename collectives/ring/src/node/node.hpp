@@ -19,8 +19,8 @@ namespace dlscale {
 struct NodeOptions {
   double timeout_seconds = 300;
   Sharing sharing = Sharing::automatic;
-  // Below: one-shot, folded by every rank; above: slices, folded by their owners.
-  std::size_t one_shot_bytes = 32 * 1024;
+  // Below: one-shot, folded by every rank; above: slices, folded by their owners. 0: by the number of ranks.
+  std::size_t one_shot_bytes = 0;
   std::vector<Manner> manners;  // empty: the usual ones, of which the fastest is found while running
 };
 
