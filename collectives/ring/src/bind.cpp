@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bfloat16_wire.hpp"
 #include "c_face.hpp"
 #include "engine.hpp"
 #include "network/bind_network.hpp"
@@ -123,6 +125,34 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> share(Engine& engine, std::siz
   return {data, {num_bytes}, owner};
 }
 
+using Wire = dlscale::Bfloat16Wire;
+using Bucket = std::optional<std::uint64_t>;
+
+void allreduce_over(Wire& wire, const Buffer& buffer, const std::string& op, bool bfloat16,
+                    const Bucket& bucket) {
+  const Type type = type_of(buffer.dtype(), bfloat16);
+  const Op chosen = op_called(op);
+  const nb::gil_scoped_release without_lock;
+  wire.allreduce(bytes_of(buffer), buffer.size(), type, chosen, bucket);
+}
+
+// A view of what is kept of a bucket, a row per place; valid as long as the bucket keeps its length.
+nb::ndarray<nb::numpy, float, nb::ndim<2>> residual(Wire& wire, std::uint64_t bucket, std::size_t count) {
+  auto& known = wire.residuals();
+  const auto found = known.find(bucket);
+  if (found == known.end() || found->second.count() != count) {
+    known.erase(bucket);
+    known.emplace(bucket, dlscale::Residual(count));
+  }
+  return {known.at(bucket).place(0), {dlscale::Residual::kNumPlaces, count}, nb::find(wire)};
+}
+
+std::vector<std::pair<std::uint64_t, std::size_t>> buckets(Wire& wire) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> all;
+  for (const auto& [bucket, kept] : wire.residuals()) all.emplace_back(bucket, kept.count());
+  return all;
+}
+
 std::string library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
@@ -134,9 +164,16 @@ using Segments = std::vector<std::pair<std::size_t, std::size_t>>;
 
 dlscale::network::Tuning tuning_of(std::size_t one_shot_bytes, std::size_t recursive_doubling_bytes,
                                    std::size_t halving_doubling_bytes, std::size_t direct_bytes,
-                                   std::size_t tree_bytes, const Segments& segments, std::size_t window) {
-  dlscale::network::Tuning tuning{
-      one_shot_bytes, recursive_doubling_bytes, halving_doubling_bytes, direct_bytes, tree_bytes, {}, window};
+                                   std::size_t tree_bytes, const Segments& segments,
+                                   std::size_t direct_segment_bytes, std::size_t window) {
+  dlscale::network::Tuning tuning{one_shot_bytes,
+                                  recursive_doubling_bytes,
+                                  halving_doubling_bytes,
+                                  direct_bytes,
+                                  tree_bytes,
+                                  {},
+                                  direct_segment_bytes,
+                                  window};
   for (const auto& [up_to_bytes, segment_bytes] : segments) {
     tuning.segments.push_back({up_to_bytes, segment_bytes});
   }
@@ -164,17 +201,18 @@ NB_MODULE(_engine, m) {
           "__init__",
           [](dlscale::network::Tuning* self, std::size_t one_shot, std::size_t recursive_doubling,
              std::size_t halving_doubling, std::size_t direct, std::size_t tree, const Segments& segments,
-             std::size_t window) {
-            new (self) dlscale::network::Tuning(
-                tuning_of(one_shot, recursive_doubling, halving_doubling, direct, tree, segments, window));
+             std::size_t direct_segment, std::size_t window) {
+            new (self) dlscale::network::Tuning(tuning_of(one_shot, recursive_doubling, halving_doubling,
+                                                          direct, tree, segments, direct_segment, window));
           },
           "one_shot_bytes"_a, "recursive_doubling_bytes"_a, "halving_doubling_bytes"_a, "direct_bytes"_a,
-          "tree_bytes"_a, "segments"_a, "window"_a)
+          "tree_bytes"_a, "segments"_a, "direct_segment_bytes"_a, "window"_a)
       .def_ro("one_shot_bytes", &dlscale::network::Tuning::one_shot_bytes)
       .def_ro("recursive_doubling_bytes", &dlscale::network::Tuning::recursive_doubling_bytes)
       .def_ro("halving_doubling_bytes", &dlscale::network::Tuning::halving_doubling_bytes)
       .def_ro("direct_bytes", &dlscale::network::Tuning::direct_bytes)
       .def_ro("tree_bytes", &dlscale::network::Tuning::tree_bytes)
+      .def_ro("direct_segment_bytes", &dlscale::network::Tuning::direct_segment_bytes)
       .def_ro("window", &dlscale::network::Tuning::window)
       .def_prop_ro("segments", [](const dlscale::network::Tuning& tuning) {
         Segments segments;
@@ -233,4 +271,12 @@ NB_MODULE(_engine, m) {
   nb::class_<dlscale::CFace>(m, "CFace")
       .def(nb::init<Engine&>(), "engine"_a, nb::keep_alive<1, 2>())
       .def_prop_ro("address", &dlscale::CFace::address);
+
+  nb::class_<Wire>(m, "Bfloat16Wire")
+      .def(nb::init<Engine&, bool>(), "engine"_a, "error_feedback"_a, nb::keep_alive<1, 2>())
+      .def_prop_ro("address", &Wire::address)
+      .def("allreduce", &allreduce_over, "buffer"_a.noconvert(), "op"_a, "bfloat16"_a, "bucket"_a.none())
+      .def("buckets", &buckets)
+      .def("residual", &residual, "bucket"_a, "count"_a)
+      .def("forget", [](Wire& wire) { wire.residuals().clear(); });
 }

@@ -61,9 +61,9 @@ void Engine::operate(Operation operation) {
     operation();
   } catch (const std::invalid_argument&) {
     throw;  // refused before anything was sent, by all ranks
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
     failed_ = true;
-    hierarchy_->node().waiting().note_own_failure(topology_.local_rank);
+    hierarchy_->tell_others(error.what());
     throw;
   }
 }
@@ -80,6 +80,18 @@ void Engine::allreduce(std::byte* data, std::size_t count, Type type, Op op) {
     } else {
       hierarchy_->allreduce(data, count, type, op);
     }
+  });
+}
+
+void Engine::allreduce_rounded(float* data, std::size_t count, Op op, Residual* residual) {
+  operate([&] {
+    if (op != Op::sum && op != Op::average) {
+      throw std::invalid_argument("only a sum or an average can travel as bfloat16");
+    }
+    compare("rounded allreduce", Type::float32, op, count, 0);
+    if (count == 0) return;
+    const auto* bytes = reinterpret_cast<const std::byte*>(data);
+    hierarchy_->allreduce_rounded(shared_array_of(bytes, count * sizeof(float)), data, count, op, residual);
   });
 }
 
@@ -138,6 +150,12 @@ SharedBuffer Engine::share(std::size_t num_bytes) {
     arrays_.push_back(buffer);
   });
   return buffer;
+}
+
+std::size_t Engine::name_of(const std::byte* data, std::size_t num_bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const SharedArray* array = shared_array_of(data, num_bytes);
+  return array ? array->name_of(data) : 0;
 }
 
 const SharedArray* Engine::shared_array_of(const std::byte* data, std::size_t num_bytes) const {

@@ -44,6 +44,9 @@ class Engine {
   // data[0, count) becomes the fold over all ranks; all ranks get the same bits. Inside a node elements are
   // folded in order of rank.
   void allreduce(std::byte* data, std::size_t count, Type type, Op op);
+  // The same for a sum or average of float32 that travels as bfloat16 (hierarchy_rounded.cpp): data become
+  // the rounded values. `residual`, of `count`, keeps what roundings take away; null: it is lost.
+  void allreduce_rounded(float* data, std::size_t count, Op op, Residual* residual);
   // `input`: one block of `count` elements per rank; `output`: this rank's block of the fold.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
   // `output`: one block of `count` elements per rank, each that rank's `input`.
@@ -54,6 +57,8 @@ class Engine {
   // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
   // all ranks, needs no staging: see Push.
   SharedBuffer share(std::size_t num_bytes);
+  // What a part of such memory is called, the same on all ranks and in every run; 0 if it is none.
+  std::size_t name_of(const std::byte* data, std::size_t num_bytes);
 
   // Other switch points between nodes from the next operation on; the same on all ranks.
   void tune(const network::Tuning& tuning);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -12,6 +13,9 @@ namespace {
 
 constexpr std::size_t kSmallBytes = 64 * 1024;  // one lane carries it all
 constexpr int kSpins = 2000;
+constexpr double kLookSeconds = 10e-3;
+constexpr double kGraceSeconds = 0.2;
+constexpr int kNoticeTag = 2;
 
 }  // namespace
 
@@ -20,7 +24,8 @@ Hierarchy::Hierarchy(const Topology& topology, const NodeOptions& options, const
     : topology_(topology),
       bootstrap_(topology.node),
       node_(bootstrap_, topology.ranks_here(), topology.crowded, options, kernels),
-      block_bytes_(block_bytes) {
+      block_bytes_(block_bytes),
+      notices_(topology.all, kNoticeTag) {
   if (topology.lane == MPI_COMM_NULL) return;
   transport_ = std::make_unique<network::MpiTransport>(topology.lane);
   exchange_ = std::make_unique<network::Exchange>(*transport_, tuning);
@@ -30,8 +35,7 @@ void Hierarchy::tune(const network::Tuning& tuning) {
   if (exchange_) exchange_->tune(tuning);
 }
 
-// ---- between nodes
-// -----------------------------------------------------------------------------------------
+// ---- between nodes ----
 
 // Ranks on no lane have nothing to start and nothing to wait for.
 void Hierarchy::over_network(const std::function<void(network::Exchange&)>& start) {
@@ -43,34 +47,62 @@ void Hierarchy::over_network(const std::function<void(network::Exchange&)>& star
 void Hierarchy::finish_network() {
   if (!exchange_) return;
   Waiting& waiting = node_.waiting();
+  ++num_exchanges_;
   int num_idle = 0;
-  double idle_since = 0;
+  double idle_since = 0, next_look = 0;
+  bool told = false;
+  waiting.set_waiting_for_other_nodes(true);
   while (!exchange_->done()) {
     if (exchange_->progress()) {
       num_idle = 0;
       continue;
     }
     if (!waiting.crowded() && ++num_idle < kSpins) continue;
-    if (num_idle <= kSpins) idle_since = monotonic_seconds();
-    num_idle = kSpins + 1;
-    sched_yield();
-    waiting.check_others();
-    if (monotonic_seconds() > idle_since + waiting.timeout_seconds()) {
-      const int missed = std::max(exchange_->waiting_for(), 0);
-      const int rank = topology_.ranks_of_node[static_cast<std::size_t>(missed)]
-                                              [static_cast<std::size_t>(topology_.local_rank)];
-      char seconds[32];
-      std::snprintf(seconds, sizeof(seconds), "%g", waiting.timeout_seconds());
-      throw RankFailure("rank " + std::to_string(rank) + ", on another node, has sent nothing for " +
-                        seconds +
-                        " s: it is late, or dead, or its node cannot be reached; raise timeout_seconds if it "
-                        "may take so long");
+    const double now = monotonic_seconds();
+    if (num_idle <= kSpins) {
+      num_idle = kSpins + 1;
+      idle_since = now;
+      next_look = now + kLookSeconds;
+      told = false;
     }
+    sched_yield();
+    if (now < next_look) continue;
+    next_look = now + kLookSeconds;
+    waiting.check_others();
+    const std::string& failure = notices_.look();
+    if (!failure.empty()) throw RankFailure(failure);
+    const double idle = now - idle_since;
+    if (!told && idle > waiting.timeout_seconds() / 2) {
+      notices_.tell_waiting(num_exchanges_, missed_rank());
+      told = true;
+    }
+    // A little later than inside a node, which knows better why its rank is silent and tells the others.
+    if (idle > 1.1 * waiting.timeout_seconds() + kGraceSeconds) raise_silent(waiting.timeout_seconds());
   }
+  waiting.set_waiting_for_other_nodes(false);
 }
 
-// ---- allreduce
-// ---------------------------------------------------------------------------------------------
+int Hierarchy::missed_rank() const {
+  const auto node = static_cast<std::size_t>(std::max(exchange_->waiting_for(), 0));
+  return topology_.ranks_of_node[node][static_cast<std::size_t>(topology_.local_rank)];
+}
+
+void Hierarchy::raise_silent(double seconds) const {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", seconds);
+  throw RankFailure(
+      "rank " + std::to_string(notices_.end_of_chain(num_exchanges_, missed_rank())) +
+      ", on another node, was silent for " + text +
+      " s: it is late, or dead with all of its node; does every rank call the same operations? A "
+      "longer wait: timeout_seconds");
+}
+
+void Hierarchy::tell_others(const std::string& reason) {
+  node_.waiting().note_own_failure();
+  if (topology_.num_nodes > 1) notices_.tell_failure(reason);
+}
+
+// ---- allreduce ----
 
 // The block cut into a range per lane, in whole cache lines.
 std::vector<Range> Hierarchy::lanes_of(Range block, Type type) const {
@@ -86,16 +118,15 @@ std::vector<Range> Hierarchy::lanes_of(Range block, Type type) const {
 }
 
 // Block k is reduced in the node while k - 1 is exchanged; then k - 1 is spread while k is exchanged.
-void Hierarchy::in_blocks(std::size_t count, Type type, Op op,
+void Hierarchy::in_blocks(std::size_t count, Type type,
                           const std::function<void(const std::vector<Range>&)>& reduce,
-                          const std::function<void(const std::vector<Range>&)>& spread, std::byte* data) {
-  const std::size_t element = width(type);
-  const std::size_t block = std::max<std::size_t>(block_bytes_ / element, 1);
+                          const std::function<void(Range)>& start,
+                          const std::function<void(const std::vector<Range>&)>& spread) {
+  const std::size_t block = std::max<std::size_t>(block_bytes_ / width(type), 1);
   const std::size_t num_blocks = (count + block - 1) / block;
   const auto lanes = [&](std::size_t k) {
     return lanes_of({k * block, std::min(count, (k + 1) * block)}, type);
   };
-  arithmetic_ = network::arithmetic(type, op, scale_of(op));
   node_.waiting().set_progress([this] {
     if (exchange_) exchange_->progress();
   });
@@ -103,10 +134,7 @@ void Hierarchy::in_blocks(std::size_t count, Type type, Op op,
     for (std::size_t k = 0; k < num_blocks + 1; ++k) {
       if (k < num_blocks) reduce(lanes(k));
       finish_network();
-      if (k < num_blocks && exchange_) {
-        const Range own = lanes(k)[static_cast<std::size_t>(topology_.local_rank)];
-        exchange_->start_allreduce(data + own.begin * element, own.size(), arithmetic_);
-      }
+      if (k < num_blocks && exchange_) start(lanes(k)[static_cast<std::size_t>(topology_.local_rank)]);
       if (k >= 1) spread(lanes(k - 1));
     }
   } catch (...) {
@@ -130,9 +158,10 @@ void Hierarchy::allreduce(std::byte* data, std::size_t count, Type type, Op op) 
     return node_.broadcast(data, count * width(type), 0);
   }
   in_blocks(
-      count, type, op,
+      count, type,
       [&](const std::vector<Range>& lanes) { node_.reduce_scatter(data, data, 0, type, op, 1.0, lanes); },
-      [&](const std::vector<Range>& lanes) { node_.allgather(data, 0, data, type, lanes); }, data);
+      [&](Range own) { exchange_->start_allreduce(data + own.begin * width(type), own.size(), arithmetic_); },
+      [&](const std::vector<Range>& lanes) { node_.allgather(data, 0, data, type, lanes); });
 }
 
 void Hierarchy::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op) {
@@ -141,16 +170,19 @@ void Hierarchy::allreduce(const SharedArray& array, std::byte* data, std::size_t
   Push& push = node_.push();
   const std::vector<std::byte*> buffers = node_.buffers(array, data);
   const std::size_t own = static_cast<std::size_t>(topology_.local_rank);
+  arithmetic_ = network::arithmetic(type, op, scale_of(op));
   push.arrive(array.name_of(data), count);
   in_blocks(
-      count, type, op,
+      count, type,
       [&](const std::vector<Range>& lanes) { push.reduce_slice(buffers, lanes[own], type, op, 1.0); },
-      [&](const std::vector<Range>& lanes) { push.push_slice(buffers, lanes[own], type); }, data);
+      [&](Range lane) {
+        exchange_->start_allreduce(data + lane.begin * width(type), lane.size(), arithmetic_);
+      },
+      [&](const std::vector<Range>& lanes) { push.push_slice(buffers, lanes[own], type); });
   push.leave();
 }
 
-// ---- the other operations
-// ------------------------------------------------------------------------------------
+// ---- the other operations ----
 
 std::byte* Hierarchy::scratch(std::size_t num_bytes) {
   if (scratch_.size() < num_bytes) scratch_.resize(num_bytes);

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "mpi_bootstrap.hpp"
 #include "network/exchange.hpp"
 #include "network/mpi_transport.hpp"
 #include "node/node.hpp"
+#include "notices.hpp"
+#include "residual.hpp"
 #include "topology.hpp"
 
 namespace dlscale {
@@ -26,6 +30,9 @@ class Hierarchy {
 
   void allreduce(std::byte* data, std::size_t count, Type type, Op op);
   void allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op);
+  // A sum or average of float32 that travels as bfloat16. `array`, which holds data, and `residual` may be
+  // null.
+  void allreduce_rounded(const SharedArray* array, float* data, std::size_t count, Op op, Residual* residual);
   // input: `size` blocks of `count`; output: this rank's block of the fold over ranks.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
   // output: `size` blocks of `count`, rank r's input at block r.
@@ -36,14 +43,19 @@ class Hierarchy {
   Node& node() { return node_; }
   void tune(const network::Tuning& tuning);
 
+  // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
+  void tell_others(const std::string& reason);
+
  private:
   double scale_of(Op op) const { return op == Op::average ? 1.0 / topology_.size : 1.0; }
   std::vector<Range> lanes_of(Range block, Type type) const;
   void over_network(const std::function<void(network::Exchange&)>& start);
   void finish_network();
-  void in_blocks(std::size_t count, Type type, Op op,
-                 const std::function<void(const std::vector<Range>&)>& reduce,
-                 const std::function<void(const std::vector<Range>&)>& spread, std::byte* data);
+  int missed_rank() const;
+  [[noreturn]] void raise_silent(double seconds) const;
+  void in_blocks(std::size_t count, Type type, const std::function<void(const std::vector<Range>&)>& reduce,
+                 const std::function<void(Range)>& start,
+                 const std::function<void(const std::vector<Range>&)>& spread);
   std::byte* scratch(std::size_t num_bytes);
 
   const Topology& topology_;
@@ -52,6 +64,8 @@ class Hierarchy {
   std::size_t block_bytes_;
   std::unique_ptr<network::MpiTransport> transport_;  // none: one node alone, or a rank on no lane
   std::unique_ptr<network::Exchange> exchange_;
+  Notices notices_;
+  std::uint64_t num_exchanges_ = 0;
   network::Arithmetic arithmetic_{};
   std::vector<std::byte> scratch_;
 };

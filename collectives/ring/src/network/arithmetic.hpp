@@ -14,11 +14,13 @@ struct Arithmetic {
   using Fold = std::function<void(void* into, const void* const* sources, std::size_t num_sources,
                                   std::size_t count, bool complete)>;
 
-  std::size_t width;  // bytes of an element
-  Fold fold;
+  std::size_t width = 1;  // bytes of an element
+  Fold fold;              // empty where nothing is folded
   // Every element is folded once, from the values of all ranks in order of rank: for types in which every sum
   // is rounded, or for results that depend on nothing but the ranks' values.
   bool in_rank_order = false;
+  // Moreover by one rank, always the same for equal counts: for folds that remember something per element.
+  bool by_one_rank = false;
 };
 
 // `scale` is applied once to every complete element, in the precision in which it was added.

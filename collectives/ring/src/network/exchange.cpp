@@ -11,7 +11,7 @@ constexpr std::size_t kMostMessagesKept = 1 << 16;  // of schedules, about 50 by
 const Schedule kNothing;
 
 // Folds the flag of a barrier: all that counts is that it came.
-const Arithmetic kArrival = {1, [](void*, const void* const*, std::size_t, std::size_t, bool) {}};
+void arrive(void*, const void* const*, std::size_t, std::size_t, bool) {}
 
 }  // namespace
 
@@ -29,16 +29,16 @@ void Exchange::tune(Tuning tuning) {
   tuning_ = std::move(tuning);
 }
 
-void Exchange::start_allreduce(std::byte* data, std::size_t count, const Arithmetic& arithmetic) {
-  start(Operation::allreduce, data, count, arithmetic.width, &arithmetic);
+void Exchange::start_allreduce(std::byte* data, std::size_t count, Arithmetic arithmetic) {
+  start(Operation::allreduce, data, count, std::move(arithmetic));
 }
 
-void Exchange::start_reduce_scatter(std::byte* data, std::size_t count, const Arithmetic& arithmetic) {
-  start(Operation::reduce_scatter, data, count, arithmetic.width, &arithmetic);
+void Exchange::start_reduce_scatter(std::byte* data, std::size_t count, Arithmetic arithmetic) {
+  start(Operation::reduce_scatter, data, count, std::move(arithmetic));
 }
 
 void Exchange::start_allgather(std::byte* data, std::size_t count, std::size_t width) {
-  start(Operation::allgather, data, count, width, nullptr);
+  start(Operation::allgather, data, count, {width, nullptr});
 }
 
 void Exchange::start_broadcast(std::byte* data, std::size_t num_bytes, std::size_t root) {
@@ -46,27 +46,27 @@ void Exchange::start_broadcast(std::byte* data, std::size_t num_bytes, std::size
     throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
                                 std::to_string(group_.size - 1));
   }
-  start(Operation::broadcast, data, num_bytes, 1, nullptr, root);
+  start(Operation::broadcast, data, num_bytes, {}, root);
 }
 
-void Exchange::start_barrier() { start(Operation::barrier, &flag_, 1, 1, &kArrival); }
+void Exchange::start_barrier() { start(Operation::barrier, &flag_, 1, {1, arrive}); }
 
-void Exchange::start(Operation operation, std::byte* data, std::size_t count, std::size_t width,
-                     const Arithmetic* arithmetic, std::size_t root) {
+void Exchange::start(Operation operation, std::byte* data, std::size_t count, Arithmetic arithmetic,
+                     std::size_t root) {
   if (failed_) throw std::runtime_error("an earlier operation between nodes failed; end the run");
   if (!done()) throw std::logic_error("the operation before this one is not done yet");
-  const bool in_rank_order = arithmetic != nullptr && arithmetic->in_rank_order;
   schedule_ = &kNothing;
   num_received_ = num_posted_ = num_sent_ = num_started_ = 0;
   num_slots_folded_ = num_slots_filled_ = num_slots_posted_ = 0;
-  const Schedule& schedule = schedule_of(tuning_.plan(operation, count, width, in_rank_order, root));
   data_ = data;
-  width_ = width;
-  arithmetic_ = arithmetic;
-  if (group_.size == 1 && arithmetic != nullptr && count > 0) {
+  arithmetic_ = std::move(arithmetic);
+  if (group_.size == 1 && arithmetic_.fold && count > 0) {
     const void* mine = data;
-    arithmetic->fold(data, &mine, 1, count, true);
+    arithmetic_.fold(data, &mine, 1, count, true);
   }
+  Plan plan = tuning_.plan(operation, count, arithmetic_.width, arithmetic_.in_rank_order, root);
+  if (arithmetic_.by_one_rank && plan.algorithm == Algorithm::one_shot) plan.algorithm = Algorithm::direct;
+  const Schedule& schedule = schedule_of(plan);
   reserve(schedule);
   schedule_ = &schedule;
   try {
@@ -95,7 +95,7 @@ const Schedule& Exchange::schedule_of(const Plan& plan) {
 void Exchange::reserve(const Schedule& schedule) {
   window_ = tuning_.window;
   num_slots_ = std::max(window_, 2 * schedule.largest_fold);
-  const std::size_t slot_bytes = schedule.longest_in_scratch * width_;
+  const std::size_t slot_bytes = schedule.longest_in_scratch * arithmetic_.width;
   slot_lines_ = (slot_bytes + sizeof(Line) - 1) / sizeof(Line);
   if (scratch_.size() < num_slots_ * slot_lines_) scratch_.resize(num_slots_ * slot_lines_);
   if (num_requests_ < num_slots_ + window_) {
@@ -169,6 +169,10 @@ bool Exchange::work_off_receive() {
   const std::optional<std::size_t> num_bytes = transport_.test(receive_request(num_received_));
   if (!num_bytes) return false;
   // A shorter message than expected is no error to MPI, but its sum would be wrong.
+  if (*num_bytes == 0) {
+    throw std::runtime_error("rank " + std::to_string(receive.peer) +
+                             " gave this operation up; its own error says why");
+  }
   if (*num_bytes != bytes(receive.range)) {
     throw std::runtime_error("rank " + std::to_string(receive.peer) + " sent " + std::to_string(*num_bytes) +
                              " bytes where " + std::to_string(bytes(receive.range)) +
@@ -188,8 +192,8 @@ void Exchange::fold(const Receive& receive) {
   sources_.clear();
   for (const auto& [rank, values] : kept_) sources_.push_back(values);
   kept_.clear();
-  arithmetic_->fold(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
-                    receive.completes);
+  arithmetic_.fold(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
+                   receive.completes);
   num_slots_folded_ = num_slots_filled_;
 }
 
@@ -199,8 +203,16 @@ int Exchange::waiting_for() const {
   return -1;
 }
 
+// No message of a schedule is empty, so an empty one says that the rest will not come. Whoever gets it gives
+// up too, and so on, until all know.
 void Exchange::give_up() noexcept {
   transport_.give_up();
+  for (std::size_t i = num_started_; i < schedule_->sends.size(); ++i) {
+    const int peer = schedule_->sends[i].peer;
+    bool warned = false;
+    for (std::size_t j = num_started_; j < i && !warned; ++j) warned = schedule_->sends[j].peer == peer;
+    if (!warned) transport_.warn(peer);
+  }
   failed_ = true;
   schedule_ = &kNothing;
   num_received_ = num_posted_ = num_sent_ = num_started_ = 0;

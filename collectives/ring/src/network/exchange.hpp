@@ -34,10 +34,10 @@ class Exchange {
   void tune(Tuning tuning);
 
   // data[0, count) becomes the fold over all ranks, with the same bits on all.
-  void start_allreduce(std::byte* data, std::size_t count, const Arithmetic& arithmetic);
+  void start_allreduce(std::byte* data, std::size_t count, Arithmetic arithmetic);
   // Chunk r of P, part({0, count}, r, P), becomes the fold over all ranks on rank r; the rest of data is
   // scratch.
-  void start_reduce_scatter(std::byte* data, std::size_t count, const Arithmetic& arithmetic);
+  void start_reduce_scatter(std::byte* data, std::size_t count, Arithmetic arithmetic);
   // Chunk r of P becomes that of rank r on all ranks. `width`: bytes of an element.
   void start_allgather(std::byte* data, std::size_t count, std::size_t width);
   // data[0, num_bytes) becomes that of `root` on all ranks.
@@ -52,7 +52,7 @@ class Exchange {
   // The rank whose message is missed most; of use when nothing has moved for long. -1 when done.
   int waiting_for() const;
 
-  // Gives the operation up, for instance because a rank is dead. Nothing can be started any more.
+  // Gives the operation up, for instance because a rank is dead, as after an exception.
   void give_up() noexcept;
 
  private:
@@ -61,8 +61,8 @@ class Exchange {
     std::byte bytes[64];
   };
 
-  void start(Operation operation, std::byte* data, std::size_t count, std::size_t width,
-             const Arithmetic* arithmetic, std::size_t root = 0);
+  void start(Operation operation, std::byte* data, std::size_t count, Arithmetic arithmetic,
+             std::size_t root = 0);
   const Schedule& schedule_of(const Plan& plan);
   void reserve(const Schedule& schedule);
   bool advance();
@@ -72,8 +72,8 @@ class Exchange {
   bool work_off_receive();
   void fold(const Receive& receive);
 
-  std::size_t bytes(Range range) const { return range.size() * width_; }
-  std::byte* place(Range range) const { return data_ + range.begin * width_; }
+  std::size_t bytes(Range range) const { return range.size() * arithmetic_.width; }
+  std::byte* place(Range range) const { return data_ + range.begin * arithmetic_.width; }
   std::byte* slot(std::size_t i) { return scratch_[i % num_slots_ * slot_lines_].bytes; }
   std::size_t receive_request(std::size_t i) const { return i % num_slots_; }
   std::size_t send_request(std::size_t i) const { return num_slots_ + i % window_; }
@@ -89,9 +89,8 @@ class Exchange {
 
   // The operation under way.
   const Schedule* schedule_;
-  const Arithmetic* arithmetic_ = nullptr;
+  Arithmetic arithmetic_;
   std::byte* data_ = nullptr;
-  std::size_t width_ = 1;
   std::byte flag_{};  // of a barrier
 
   // Each stream has worked off a first part, and has a second part under way.

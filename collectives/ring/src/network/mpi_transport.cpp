@@ -12,6 +12,12 @@ Group group_of(MPI_Comm comm) {
   return {static_cast<std::size_t>(rank), static_cast<std::size_t>(size)};
 }
 
+bool finalized() {
+  int yes = 0;
+  MPI_Finalized(&yes);
+  return yes != 0;
+}
+
 }  // namespace
 
 MpiTransport::MpiTransport(MPI_Comm comm, int tag) : comm_(comm), tag_(tag), group_(group_of(comm)) {}
@@ -40,11 +46,15 @@ std::optional<std::size_t> MpiTransport::test(std::size_t request) {
   return static_cast<std::size_t>(num_bytes);
 }
 
+void MpiTransport::warn(int peer) noexcept {
+  if (finalized()) return;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag_, comm_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
+}
+
 // Receives that were never matched are cancelled; the rest is left to MPI.
 void MpiTransport::give_up() noexcept {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized) return;
+  if (finalized()) return;
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
     MPI_Cancel(&request);

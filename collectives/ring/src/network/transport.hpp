@@ -33,6 +33,9 @@ class Transport {
   // all messages of the rank on, not only this one. Throws std::runtime_error if the message failed.
   virtual std::optional<std::size_t> test(std::size_t request) = 0;
 
+  // Sends an empty message that nobody waits for: a word to the other side that nothing else will come.
+  virtual void warn(int peer) noexcept = 0;
+
   // Cancels what is under way. Nobody can send to this rank through this transport any more.
   virtual void give_up() noexcept = 0;
 };

@@ -11,13 +11,19 @@ namespace {
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
 
+void check_segment(std::size_t num_bytes) {
+  if (num_bytes > 0 && num_bytes <= kMaxMessageBytes) return;
+  throw std::invalid_argument("a segment of " + std::to_string(num_bytes) + " bytes; give 1 .. " +
+                              std::to_string(kMaxMessageBytes));
+}
+
 }  // namespace
 
 Plan Tuning::plan(Operation operation, std::size_t count, std::size_t width, bool in_rank_order,
                   std::size_t root) const {
   const std::size_t num_bytes = count * width;
-  const std::size_t max_segment = std::max<std::size_t>(segment_bytes(num_bytes) / width, 1);
-  return {operation, algorithm(operation, num_bytes, in_rank_order), count, max_segment, root};
+  const Algorithm chosen = algorithm(operation, num_bytes, in_rank_order);
+  return {operation, chosen, count, std::max<std::size_t>(segment_bytes(chosen, num_bytes) / width, 1), root};
 }
 
 Algorithm Tuning::algorithm(Operation operation, std::size_t num_bytes, bool in_rank_order) const {
@@ -39,7 +45,8 @@ Algorithm Tuning::algorithm(Operation operation, std::size_t num_bytes, bool in_
   return Algorithm::ring;
 }
 
-std::size_t Tuning::segment_bytes(std::size_t num_bytes) const {
+std::size_t Tuning::segment_bytes(Algorithm algorithm, std::size_t num_bytes) const {
+  if (algorithm == Algorithm::direct || algorithm == Algorithm::one_shot) return direct_segment_bytes;
   const auto found = std::find_if(segments.begin(), segments.end(),
                                   [&](const Segment& segment) { return num_bytes <= segment.up_to_bytes; });
   return (found == segments.end() ? segments.back() : *found).segment_bytes;
@@ -48,11 +55,8 @@ std::size_t Tuning::segment_bytes(std::size_t num_bytes) const {
 void Tuning::check() const {
   if (window == 0) throw std::invalid_argument("window is 0; give at least 1 message");
   if (segments.empty()) throw std::invalid_argument("no segment size is given");
-  for (const Segment& segment : segments) {
-    if (segment.segment_bytes > 0 && segment.segment_bytes <= kMaxMessageBytes) continue;
-    throw std::invalid_argument("segment_bytes is " + std::to_string(segment.segment_bytes) + "; give 1 .. " +
-                                std::to_string(kMaxMessageBytes));
-  }
+  for (const Segment& segment : segments) check_segment(segment.segment_bytes);
+  check_segment(direct_segment_bytes);
 }
 
 Tuning default_tuning(std::size_t num_ranks) {
@@ -63,7 +67,8 @@ Tuning default_tuning(std::size_t num_ranks) {
   tuning.halving_doubling_bytes = 512 * kKiB;
   tuning.direct_bytes = 64 * kKiB;
   tuning.tree_bytes = 64 * kKiB;
-  tuning.segments = {{std::numeric_limits<std::size_t>::max(), 256 * kKiB}};
+  tuning.segments = {{4096 * kKiB, 64 * kKiB}, {std::numeric_limits<std::size_t>::max(), 256 * kKiB}};
+  tuning.direct_segment_bytes = 64 * kKiB;
   tuning.window = 4;
   return tuning;
 }

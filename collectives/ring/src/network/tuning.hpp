@@ -25,6 +25,8 @@ struct Tuning {
     std::size_t segment_bytes;
   };
   std::vector<Segment> segments;
+  // Likewise where a fold waits for a message from every rank.
+  std::size_t direct_segment_bytes;
 
   std::size_t window;  // messages under way in each direction, at least 1
 
@@ -37,7 +39,7 @@ struct Tuning {
 
  private:
   Algorithm algorithm(Operation operation, std::size_t num_bytes, bool in_rank_order) const;
-  std::size_t segment_bytes(std::size_t num_bytes) const;
+  std::size_t segment_bytes(Algorithm algorithm, std::size_t num_bytes) const;
 };
 
 // Good values for so many ranks; measured on 1 Gbit/s links, see tests/benchmark/four_hosts.py.

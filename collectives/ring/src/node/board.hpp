@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "memory.hpp"
 #include "waiting.hpp"
@@ -35,6 +36,7 @@ struct Board {
   struct alignas(128) {
     std::atomic<std::uint64_t> nanoseconds[4];  // of the last large operations
   } durations;
+  WaitsFor waits_for;
   FailureNote failure;  // rank 0's counts
 };
 
@@ -54,6 +56,11 @@ class NodeMemory {
   const char* kind() const { return memory_.kind(); }
 
   Board& board(int q) const { return *reinterpret_cast<Board*>(memory_.part(q)); }
+  std::vector<WaitsFor*> waits_for(int size) const {
+    std::vector<WaitsFor*> all;
+    for (int q = 0; q < size; ++q) all.push_back(&board(q).waits_for);
+    return all;
+  }
   std::byte* one_shot(int q, std::uint64_t turn) const {
     return memory_.part(q) + kBoardBytes + turn % 2 * one_shot_bytes_;
   }

@@ -43,7 +43,8 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, co
       memory_(bootstrap, one_shot_bytes_of(options, bootstrap.size()),
               std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
       watch_(bootstrap),
-      waiting_(watch_, &memory_.board(0).failure, std::move(global_ranks), crowded, options.timeout_seconds),
+      waiting_(watch_, &memory_.board(0).failure, memory_.waits_for(size_), rank_, std::move(global_ranks),
+               crowded, options.timeout_seconds),
       small_(memory_, waiting_, kernels_, rank_, size_),
       push_(memory_, waiting_, kernels_, rank_, size_),
       staged_(memory_, waiting_, kernels_, rank_, size_),
@@ -114,6 +115,23 @@ void Node::allgather(const std::byte* input, std::size_t input_begin, std::byte*
   work.input_begin = input_begin;
   work.manner = steady_manner_;
   staged_.allgather(work, Slices::blocks(blocks, slice_of(work.manner, type, blocks.size())));
+}
+
+void Node::allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding) {
+  if (size_ == 1) return;
+  auto* bytes = reinterpret_cast<std::byte*>(data);
+  Staged::Job work = job(bytes, bytes, Type::float32, Op::sum, scale);
+  work.rounding = &rounding;
+  work.manner = steady_manner_;
+  const std::size_t line = kLine / width(Type::bfloat16);
+  const std::size_t num_lines = (count + line - 1) / line;
+  std::vector<Range> blocks;
+  for (std::size_t q = 0; q < static_cast<std::size_t>(size_); ++q) {
+    const Range lines = part({0, num_lines}, q, static_cast<std::size_t>(size_));
+    blocks.push_back({std::min(count, lines.begin * line), std::min(count, lines.end * line)});
+  }
+  const std::size_t slice = slice_of(work.manner, Type::bfloat16, blocks.size());
+  staged_.allreduce(work, Slices::blocks(std::move(blocks), slice));
 }
 
 // Bytes travel as the narrowest type there is; an odd one at the end goes by itself.

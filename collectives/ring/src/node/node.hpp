@@ -76,6 +76,11 @@ class Node {
   void allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
                  const std::vector<Range>& blocks);
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
+
+  // A sum of float32 that ranks hand each other as bfloat16: each rank's values are rounded before they are
+  // added, and the sum once more. Rank q of P owns the q-th of P parts, in whole lines, whatever the manner,
+  // so that residuals stay where they belong. One rank alone rounds nothing.
+  void allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding);
   void barrier() { small_.barrier(); }
   void allgather_inline(const std::byte* mine, std::byte* all, std::size_t num_bytes) {
     small_.allgather_inline(mine, all, num_bytes);

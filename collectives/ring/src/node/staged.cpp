@@ -49,7 +49,9 @@ void Staged::allgather(const Job& job, const Slices& slices) {
 
 // An operation that an earlier rank still works on is one turn back: its tag is not overwritten.
 void Staged::begin(const Job& job, const Slices& slices, std::size_t kind) {
-  tag_ = tag_of(slices.count(), job.type, job.op, kind);
+  // A type of its own, since rounded and plain offers differ in length.
+  const Type type = job.rounding ? static_cast<Type>(kNumTypes) : job.type;
+  tag_ = tag_of(slices.count(), type, job.op, kind);
   board(rank_).copied.tags[num_operations_++ % 4].store(tag_, std::memory_order_relaxed);
 }
 
@@ -66,12 +68,39 @@ void Staged::wait_until_folded(std::uint64_t num_chunks) {
   num_folded_by_all_ = num_chunks;
 }
 
+// What this rank hands over goes out,
+void Staged::put(const Job& job, std::byte* to, Range range, Ahead ahead) {
+  if (job.rounding) {
+    float* residual = job.rounding->offers ? job.rounding->offers + range.begin : nullptr;
+    const auto* from = reinterpret_cast<const float*>(job.in(range));
+    return kernels_.round_keeping(to, from, residual, range.size(), job.manner.streaming);
+  }
+  const auto copy = job.manner.streaming ? kernels_.copy_streaming : kernels_.copy;
+  copy(to, job.in(range), range.size() * width(job.type), ahead);
+}
+
+// and what another one handed over comes in.
+void Staged::take(const Job& job, Range range, const std::byte* from, Ahead ahead) {
+  if (job.rounding) return kernels_.from_bfloat16(job.out(range), from, range.size());
+  kernels_.copy(job.out(range), from, range.size() * width(job.type), ahead);
+}
+
+void Staged::fold_sources(const Job& job, Range own, std::byte* result) {
+  if (!job.rounding) {
+    return fold(kernels_, job.type, job.op,
+                {job.out(own), result, sources_.data(), sources_.size(), own.size(), job.scale,
+                 job.manner.streaming});
+  }
+  const auto residual = [&](float* all) { return all ? all + own.begin : nullptr; };
+  kernels_.fold_rounded({reinterpret_cast<float*>(job.out(own)), result, sources_.data(),
+                         static_cast<std::size_t>(rank_), residual(job.rounding->offers),
+                         residual(job.rounding->results), sources_.size(), own.size(), job.scale});
+}
+
 void Staged::offer(const Job& job, const Slices& slices, std::size_t chunk) {
   const std::uint64_t number = num_chunks_ + chunk;
   if (number >= NodeMemory::kNumSlots) wait_until_folded(number - NodeMemory::kNumSlots + 1);
-  const std::size_t element = width(job.type);
-  const std::size_t slice_bytes = slices.slice() * element;
-  const auto copy = job.manner.streaming ? kernels_.copy_streaming : kernels_.copy;
+  const std::size_t slice_bytes = slices.slice() * job.width_between();
   const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   const std::size_t num_owners = slices.num_owners();
   std::size_t turn = 0;
@@ -82,49 +111,41 @@ void Staged::offer(const Job& job, const Slices& slices, std::size_t chunk) {
     Ahead ahead;
     if (job.manner.ahead && num_owners > 1) {  // the own slice is folded next: a part of it with every copy
       const Range piece = part(own, turn++, num_owners - 1);
-      ahead = {job.in(piece), piece.size() * element};
+      ahead = {job.in(piece), piece.size() * width(job.type)};
     }
-    copy(memory_.offered(rank_, number) + owner * slice_bytes, job.in(range), range.size() * element, ahead);
+    put(job, memory_.offered(rank_, number) + owner * slice_bytes, range, ahead);
   }
   waiting_.announce(&board(rank_).copied, number + 1);
 }
 
 void Staged::fold_own(const Job& job, const Slices& slices, std::size_t chunk, bool publish) {
   const std::uint64_t number = num_chunks_ + chunk;
-  const std::size_t element = width(job.type);
   const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   if (own.size()) {
     for (int i = 1; i < size_; ++i) wait_for_offer(chunk, (rank_ + i) % size_);
-    const std::size_t offset = static_cast<std::size_t>(rank_) * slices.slice() * element;
+    const std::size_t offset = static_cast<std::size_t>(rank_) * slices.slice() * job.width_between();
     for (int q = 0; q < size_; ++q) {
       sources_[static_cast<std::size_t>(q)] = q == rank_ ? job.in(own) : memory_.offered(q, number) + offset;
     }
-    fold(kernels_, job.type, job.op,
-         {job.out(own), publish ? memory_.result(rank_, number) : nullptr, sources_.data(), sources_.size(),
-          own.size(), job.scale, job.manner.streaming});
+    fold_sources(job, own, publish ? memory_.result(rank_, number) : nullptr);
   }
   waiting_.announce(&board(rank_).reduced, number + 1);
 }
 
 void Staged::publish_own(const Job& job, const Slices& slices, std::size_t chunk) {
   const std::uint64_t number = num_chunks_ + chunk;
-  const std::size_t element = width(job.type);
   const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   if (own.size()) {
     // Their results of three chunks ago are fetched.
     for (int i = 1; i < size_; ++i) wait_for_offer(chunk, (rank_ + i) % size_);
-    const std::byte* from = job.in(own);
-    const auto copy = job.manner.streaming ? kernels_.copy_streaming : kernels_.copy;
-    copy(memory_.result(rank_, number), from, own.size() * element, {});
-    std::byte* to = job.out(own);
-    if (to != from) kernels_.copy(to, from, own.size() * element, {});
+    put(job, memory_.result(rank_, number), own, {});
+    if (job.out(own) != job.in(own)) take(job, own, job.in(own), {});
   }
   waiting_.announce(&board(rank_).reduced, number + 1);
 }
 
 void Staged::fetch(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come) {
   const std::uint64_t number = num_chunks_ + chunk;
-  const std::size_t element = width(job.type);
   const std::size_t num_owners = slices.num_owners();
   bool waited_for_all = num_owners == static_cast<std::size_t>(size_);
   for (std::size_t i = 1; i <= num_owners; ++i) {
@@ -139,10 +160,9 @@ void Staged::fetch(const Job& job, const Slices& slices, std::size_t chunk, bool
     Ahead ahead;
     if (job.manner.ahead && more_to_come) {  // what will be offered next of this owner's
       const Range next = slices.at(std::min(chunk + NodeMemory::kNumSlots, slices.num_chunks() - 1), owner);
-      ahead = {job.in(next), next.size() * element};
+      ahead = {job.in(next), next.size() * width(job.type)};
     }
-    kernels_.copy(job.out(range), memory_.result(static_cast<int>(owner), number), range.size() * element,
-                  ahead);
+    take(job, range, memory_.result(static_cast<int>(owner), number), ahead);
   }
   if (waited_for_all) num_folded_by_all_ = std::max(num_folded_by_all_, number + 1);
 }

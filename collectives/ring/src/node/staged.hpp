@@ -18,6 +18,13 @@ struct Manner {
   bool streaming;           // offers and results bypass the caches
 };
 
+// What ranks hand each other is rounded to bfloat16 (see RoundedFold) although the buffers are float32. The
+// residuals of all elements; where they are null, nothing is kept.
+struct Rounding {
+  float* offers = nullptr;   // of what this rank hands over to be added
+  float* results = nullptr;  // of the sums that it owns
+};
+
 // Each chunk goes through three stages:
 //   offer  copy the others' slices to where their owners can read them;
 //   fold   sum the own slice over all ranks, in rank order, into the own output and a result area;
@@ -31,7 +38,10 @@ class Staged {
     std::byte* output;
     std::size_t input_begin = 0;  // the element that the input begins with, and the output
     std::size_t output_begin = 0;
+    const Rounding* rounding = nullptr;  // of an allreduce; none: what is handed over is of the same type
 
+    // Bytes of an element on its way to another rank.
+    std::size_t width_between() const { return rounding ? width(Type::bfloat16) : width(type); }
     const std::byte* in(Range range) const { return input + (range.begin - input_begin) * width(type); }
     std::byte* out(Range range) const { return output + (range.begin - output_begin) * width(type); }
 
@@ -57,6 +67,9 @@ class Staged {
   void allgather(const Job& job, const Slices& slices);
 
  private:
+  void put(const Job& job, std::byte* to, Range range, Ahead ahead);
+  void take(const Job& job, Range range, const std::byte* from, Ahead ahead);
+  void fold_sources(const Job& job, Range own, std::byte* result);
   void offer(const Job& job, const Slices& slices, std::size_t chunk);
   void fold_own(const Job& job, const Slices& slices, std::size_t chunk, bool publish);
   void publish_own(const Job& job, const Slices& slices, std::size_t chunk);

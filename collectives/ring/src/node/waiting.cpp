@@ -19,6 +19,7 @@ constexpr int kCrowdedYields = 8;
 constexpr double kShortSleep = 1e-3;
 constexpr double kLongSleep = 20e-3;
 constexpr double kCheckSeconds = 10e-3;
+constexpr double kPatienceWithOthers = 1.2;
 
 enum Cause : std::uint32_t { kDead = 1, kStopped, kLate, kFailed };
 
@@ -58,10 +59,12 @@ double monotonic_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-Waiting::Waiting(const Watch& watch, FailureNote* note, std::vector<int> global_ranks, bool crowded,
-                 double timeout_seconds)
+Waiting::Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> waits_for, int rank,
+                 std::vector<int> global_ranks, bool crowded, double timeout_seconds)
     : watch_(watch),
       note_(note),
+      waits_for_(std::move(waits_for)),
+      rank_(rank),
       global_ranks_(std::move(global_ranks)),
       crowded_(crowded),
       timeout_seconds_(timeout_seconds) {}
@@ -96,10 +99,11 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     if (progress_) progress_();
     sched_yield();
   }
+  own_waits_for().store(static_cast<std::uint32_t>(owner + 1), std::memory_order_relaxed);
   for (double seconds = kShortSleep;; seconds = std::min(2 * seconds, kLongSleep)) {
     if (progress_) {
       progress_();
-      if (there()) return;
+      if (there()) break;
       sched_yield();
     } else {
       num_sleepers->fetch_add(1, std::memory_order_seq_cst);
@@ -107,7 +111,7 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
       if (seen < number) sleep_on(value, seen, seconds);
       num_sleepers->fetch_sub(1, std::memory_order_seq_cst);
     }
-    if (there()) return;
+    if (there()) break;
     raise_noted();
     const double now = monotonic_seconds();
     if (now < next_check_) continue;
@@ -115,8 +119,23 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     const Life life = watch_.life_of(owner);
     // It may have announced with its last breath.
     if (life == Life::dead && !there()) raise(owner, kDead);
-    if (now > start + timeout_seconds_) raise(owner, life == Life::stopped ? kStopped : kLate);
+    raise_if_late(owner, now - start);
   }
+  own_waits_for().store(0, std::memory_order_relaxed);
+}
+
+// Whoever waits himself is not to blame, but who he waits for. That other nodes are silent is found out by
+// who waits for them, a little later.
+void Waiting::raise_if_late(int owner, double seconds) const {
+  if (seconds < timeout_seconds_) return;
+  int end = owner;
+  for (std::size_t i = 0; i < waits_for_.size(); ++i) {  // no longer than all ranks, should it be a circle
+    const std::uint32_t next = waits_for_[static_cast<std::size_t>(end)]->who.load(std::memory_order_relaxed);
+    if (next == WaitsFor::kOtherNodes && seconds < kPatienceWithOthers * timeout_seconds_ + 1) return;
+    if (next == 0 || next == WaitsFor::kOtherNodes) break;
+    end = static_cast<int>(next) - 1;
+  }
+  raise(end, watch_.life_of(end) == Life::stopped ? kStopped : kLate);
 }
 
 void Waiting::check_others() {
@@ -129,9 +148,9 @@ void Waiting::check_others() {
   }
 }
 
-void Waiting::note_own_failure(int own_local_rank) {
+void Waiting::note_own_failure() {
   std::uint32_t none = 0;
-  note_->code.compare_exchange_strong(none, static_cast<std::uint32_t>(own_local_rank + 1) | (kFailed << 24));
+  note_->code.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_ + 1) | (kFailed << 24));
 }
 
 void Waiting::raise_difference(int owner) const {

@@ -37,6 +37,12 @@ struct alignas(128) FailureNote {
   std::atomic<std::uint32_t> code;
 };
 
+// Whom a rank has been waiting for, for longer than a moment: nobody (0), a local rank (+ 1), or other nodes.
+struct alignas(128) WaitsFor {
+  static constexpr std::uint32_t kOtherNodes = 0xffffff;
+  std::atomic<std::uint32_t> who;
+};
+
 // A rank that others wait for is dead, stopped or late.
 struct RankFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -50,8 +56,9 @@ struct RankFailure : std::runtime_error {
 // looks by itself after a millisecond.
 class Waiting {
  public:
-  Waiting(const Watch& watch, FailureNote* note, std::vector<int> global_ranks, bool crowded,
-          double timeout_seconds);
+  // `waits_for[q]` is kept by local rank q, this one is `rank`.
+  Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> waits_for, int rank,
+          std::vector<int> global_ranks, bool crowded, double timeout_seconds);
 
   void announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint32_t>* num_sleepers,
                 std::uint64_t number) const;
@@ -82,7 +89,12 @@ class Waiting {
   void check_others();
 
   // Notes a failure of this rank, for the others to see. The first one stays.
-  void note_own_failure(int own_local_rank);
+  void note_own_failure();
+
+  // Says to the node that this rank waits for other nodes, or no longer.
+  void set_waiting_for_other_nodes(bool waiting) {
+    own_waits_for().store(waiting ? WaitsFor::kOtherNodes : 0, std::memory_order_relaxed);
+  }
 
   bool crowded() const { return crowded_; }
   double timeout_seconds() const { return timeout_seconds_; }
@@ -94,12 +106,16 @@ class Waiting {
   void wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
                  std::uint64_t number, int owner);
   [[noreturn]] void raise_difference(int owner) const;
+  std::atomic<std::uint32_t>& own_waits_for() { return waits_for_[static_cast<std::size_t>(rank_)]->who; }
+  void raise_if_late(int owner, double seconds) const;
   void raise_noted() const;
   [[noreturn]] void raise(int owner, std::uint32_t cause) const;
   std::string describe(std::uint32_t code) const;
 
   const Watch& watch_;
   FailureNote* note_;
+  std::vector<WaitsFor*> waits_for_;
+  int rank_;
   std::vector<int> global_ranks_;
   bool crowded_;
   bool free_running_ = false;
