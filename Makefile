@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 
 # What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
-VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET PRECISION \
+VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DATA SKIP_BAD BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
@@ -20,7 +20,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
 CXX_FILES := $(shell find collectives -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution report test test-all check lint types format benchmark benchmark-networks clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all check lint types format benchmark benchmark-networks clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -36,6 +36,12 @@ strong-scaling: $(NEEDED)  ## Constant work in total, split over the ranks
 
 time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
+
+collectives-setup: .venv  ## Install the ring's peers, each in an environment of its own (needs the network)
+	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
+
+collectives: .venv  ## Allreduce over message sizes: the ring beside its peers (SIZES=4KiB:256MiB:x4 RANKS=2)
+	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
 report: .venv  ## The table of the latest study
 	@$(BIN)/dlscale report $(RESULTS_OPTION)

@@ -38,7 +38,7 @@ class Family:
         compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
         return ", ".join(
             [
-                f"{self.batch} samples {whose}",
+                f"{self.batch} sample{'s' * (self.batch > 1)} {whose}",
                 self.precision,
                 *(compiler if variant == "compiled" else variant for variant in self._variants),
                 f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank",

@@ -58,9 +58,10 @@ def tidy(records: Iterable[Record]) -> pd.DataFrame:
 
     Columns: `study`, `system`, all fields of the cell (options as text), `cell_id`, `case_id`, `block`,
     `evidence`, `fingerprint`, `attempt`, `num_attempts`, `oversubscribed`, `good`, and of the launch
-    `steady`, `num_windows`, and NaN where not good: `start_skew` [fraction of a window], `seconds_per_step`,
-    `samples_per_second`, `peak_rss_bytes` (the largest rank's), `num_skipped` (samples, over all ranks) and
-    `num_skipping` (ranks that skipped any).
+    `exchange` ("overlapped" with the computation or "in line" after it, as the backend said; "mixed" if ranks
+    differ, empty if unknown), `steady`, `num_windows`, and NaN where not good: `start_skew` [fraction of a
+    window], `seconds_per_step`, `samples_per_second`, `peak_rss_bytes` (the largest rank's), `num_skipped`
+    (samples, over all ranks) and `num_skipping` (ranks that skipped any).
 
     Raises UsageError if good launches of one system, environment and framework differ in fingerprint.
     """
@@ -81,7 +82,7 @@ _COLUMNS = [
     *("study", "system"),
     *Cell.model_fields,
     *("cell_id", "case_id", "block", "evidence", "fingerprint", "attempt", "num_attempts", "oversubscribed"),
-    *("good", "steady", "num_windows"),
+    *("good", "exchange", "steady", "num_windows"),
     *_NUMBERS,
 ]
 
@@ -104,6 +105,7 @@ def _row(attempts: Sequence[Record]) -> dict[str, object]:
         "num_attempts": len(attempts),
         "oversubscribed": record.oversubscribed,
         "good": bool(good),
+        "exchange": _exchange(record),
         "steady": bool(good) and record.steady is not False,
         "num_windows": len(steady_windows(record)),
         **dict.fromkeys(_NUMBERS, np.nan),
@@ -118,6 +120,13 @@ def _row(attempts: Sequence[Record]) -> dict[str, object]:
         skipped = [count for count in record.skipped_samples if count]
         row["num_skipped"], row["num_skipping"] = sum(skipped), len(skipped)
     return row
+
+
+def _exchange(record: Record) -> str:
+    overlap = record.backend_settings.get("overlap")
+    if isinstance(overlap, str):  # ranks that differ: "False | True"
+        return "mixed"
+    return "" if overlap is None else "overlapped" if overlap else "in line"
 
 
 def options_text(cell: Cell) -> str:

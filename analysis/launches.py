@@ -51,6 +51,12 @@ class Launches:
         return dict(zip(blocks, cases[column].tolist(), strict=True))
 
     @property
+    def exchange(self) -> str:
+        """How gradients were exchanged: "overlapped", "in line", "mixed" if launches differ; empty if unknown."""
+        found = sorted(set(self.good["exchange"]) - {""})
+        return found[0] if len(found) == 1 else "mixed" if found else ""
+
+    @property
     def peak_rss_bytes(self) -> int | None:
         """The most memory of any rank in any launch that gave a number; None if none is known."""
         peak = self.good["peak_rss_bytes"].max()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlscale.analysis.backends import Comparison, Contender
+from dlscale.analysis.family import Family
 from dlscale.analysis.frame import options_text
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.statistics import Interval
+from dlscale.benchmarks.record import Cell
 
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 
 
 def to_json(table: ScalingTable) -> dict[str, Any]:
-    """`{"schema": 1, "rows": [...]}`, ready for `json.dumps`."""
-    return {"schema": SCHEMA, "rows": to_rows(table)}
+    """`{"schema": 1, "rows": [...], "backends": [...]}`, ready for `json.dumps`."""
+    backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
+    return {"schema": SCHEMA, "rows": to_rows(table), "backends": backends}
 
 
 def to_rows(table: ScalingTable) -> list[dict[str, Any]]:
@@ -29,7 +33,54 @@ def to_row(row: Row) -> dict[str, Any]:
     """
     cell = row.cell
     return {
-        "system": row.family.system,
+        **_setting(row.family, cell),
+        "control": cell.control,
+        "evidence": row.evidence,
+        "fingerprint": row.fingerprint,
+        **_interval("samples_per_second", row.throughput),
+        **_interval("efficiency_none", row.efficiency_none),
+        **_interval("efficiency_backend", row.efficiency_backend),
+        **_interval("input_stall", row.input_stall),
+        **_interval("input_loss", row.input_loss),
+        "peak_rss_bytes": row.peak_rss_bytes,
+        "comparable": row.pair and row.pair.comparable,
+        "num_launches": row.num_launches,
+        "num_planned": row.num_planned,
+        "notes": list(row.notes),
+    }
+
+
+def to_backend_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """One flat row per backend, set beside the fastest other one on as many ranks.
+
+    `exposed_communication`, `difference` and `communication` are shares of the computation, whose seconds per
+    step are those of backend `none`; a negative difference is faster than `peer`. `communication` is that of
+    the slower of the two, which decides whether a difference is resolvable.
+    """
+    return [_backend_row(comparison, one) for one in comparison.contenders]
+
+
+def _backend_row(comparison: Comparison, one: Contender) -> dict[str, Any]:
+    return {
+        **_setting(comparison.family, one.cell),
+        "evidence": comparison.evidence,
+        "exchange": one.exchange or None,
+        **_interval("seconds_per_step", one.seconds_per_step),
+        **_interval("computation_seconds_per_step", comparison.computation),
+        **_interval("exposed_communication", one.exposed),
+        "peer": one.peer and one.peer.backend,
+        "peer_options": one.peer and options_text(one.peer),
+        **_interval("difference", one.difference),
+        "communication": one.communication,
+        "verdict": one.verdict,
+        "reason": one.reason or None,
+    }
+
+
+def _setting(family: Family, cell: Cell) -> dict[str, Any]:
+    """What was run, on what."""
+    return {
+        "system": family.system,
         "workload": cell.workload,
         "preset": cell.preset,
         "framework": cell.framework,
@@ -48,19 +99,6 @@ def to_row(row: Row) -> dict[str, Any]:
         "compiled": cell.compiled,
         "memory_format": cell.memory_format,
         "data": cell.data,
-        "control": cell.control,
-        "evidence": row.evidence,
-        "fingerprint": row.fingerprint,
-        **_interval("samples_per_second", row.throughput),
-        **_interval("efficiency_none", row.efficiency_none),
-        **_interval("efficiency_backend", row.efficiency_backend),
-        **_interval("input_stall", row.input_stall),
-        **_interval("input_loss", row.input_loss),
-        "peak_rss_bytes": row.peak_rss_bytes,
-        "comparable": row.pair and row.pair.comparable,
-        "num_launches": row.num_launches,
-        "num_planned": row.num_planned,
-        "notes": list(row.notes),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dlscale.analysis.backends import Comparison, compare_backends
 from dlscale.analysis.family import Family, family_of
 from dlscale.analysis.frame import tidy, why_unusable
 from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
@@ -44,9 +45,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingTable:
-    """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number."""
+    """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
+
+    `comparisons` set the backends beside each other, ordered by family and ranks.
+    """
 
     rows: tuple[Row, ...]
+    comparisons: tuple[Comparison, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
 
@@ -65,6 +70,10 @@ class ScalingTable:
             if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
         ]
         return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
+
+    def comparisons_of(self, family: Family) -> tuple[Comparison, ...]:
+        """The family's backends beside each other, one comparison per number of ranks."""
+        return tuple(one for one in self.comparisons if one.family == family)
 
 
 def scaling_table(
@@ -87,6 +96,7 @@ def scaling_table(
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
+        comparisons=compare_backends(measured),
         failures=tuple(
             sorted(
                 (record for record in records if why_unusable(record) is not None),

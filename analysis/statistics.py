@@ -50,6 +50,28 @@ class Interval:
             n=self.n,
         )
 
+    def times(self, factor: float) -> Interval:
+        """In other units."""
+        return Interval(
+            center=self.center * factor,
+            low=None if self.low is None else self.low * factor,
+            high=None if self.high is None else self.high * factor,
+            level=self.level,
+            method=self.method,
+            n=self.n,
+        )
+
+    def excess(self) -> Interval:
+        """Of what this ratio has beyond 1."""
+        return Interval(
+            center=self.center - 1,
+            low=None if self.low is None else self.low - 1,
+            high=None if self.high is None else self.high - 1,
+            level=self.level,
+            method=self.method,
+            n=self.n,
+        )
+
 
 def median_coverage(num_values: int, rank: int) -> float:
     """Probability that the median lies between the `rank`-th smallest and the `rank`-th largest of n values.
@@ -101,9 +123,7 @@ def block_ratio(
 
     Without a common block it is the difference of the mean logs with Welch's interval, labelled "unpaired".
     """
-    for value in (*numerator.values(), *denominator.values()):
-        if not 0 < value < math.inf:
-            raise ValueError(f"a ratio needs positive finite values, got {value}")
+    _check_positive(numerator, denominator)
     if not numerator or not denominator:
         raise ValueError(f"no ratio of {len(numerator)} values over {len(denominator)}")
     common = [block for block in numerator if block in denominator]
@@ -131,6 +151,41 @@ def block_ratio(
         method=label,
         n=n,
     )
+
+
+def block_difference(
+    first: Mapping[Hashable, float],
+    second: Mapping[Hashable, float],
+    base: Mapping[Hashable, float],
+    *,
+    level: float = LEVEL,
+) -> Interval:
+    """(first - second) / base over the blocks that all three have, given as block -> positive value.
+
+    The centre is the difference of two ratios to `base`, each that of geometric means, as `block_ratio` has
+    them. The interval is the t interval of its terms by block, to first order: log(first / base) and
+    log(second / base), weighted by the two ratios. So what drifts from block to block cancels, noise of
+    `base` counts by the small difference only, and one wild launch weighs less than in a mean of quotients.
+    It covers like `block_ratio`'s (tests/analysis/test_coverage.py). Raises ValueError without a common block.
+    """
+    _check_positive(first, second, base)
+    common = [block for block in first if block in second and block in base]
+    if not common:
+        raise ValueError(f"no common block of {len(first)}, {len(second)} and {len(base)} values")
+    logs = np.log([[one[block] / base[block] for block in common] for one in (first, second)])
+    over, under = np.exp(logs.mean(axis=1))
+    n, center = len(common), float(over - under)
+    if n < MIN_BLOCKS:
+        return Interval(center=center, low=None, high=None, level=level, method=INSUFFICIENT, n=n)
+    spread = math.sqrt(_mean_variance(over * logs[0] - under * logs[1]))
+    half = float(stdtrit(n - 1.0, (1 + level) / 2)) * spread
+    return Interval(center=center, low=center - half, high=center + half, level=level, method="paired t", n=n)
+
+
+def _check_positive(*groups: Mapping[Hashable, float]) -> None:
+    for value in (value for group in groups for value in group.values()):
+        if not 0 < value < math.inf:
+            raise ValueError(f"a ratio needs positive finite values, got {value}")
 
 
 def _mean_variance(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
+from dlscale.analysis import backends_table
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
+from dlscale.analysis.grid import Grid
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.statistics import LEVEL
 from dlscale.analysis.words import backend_name, gibibytes, input_cost, number, percent, rate, summary
@@ -36,10 +34,14 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
     parts: list[RenderableType] = []
     for family in table.families:
         parts += _render_family(table.of(family), family)
+        for comparison in table.comparisons_of(family):
+            parts += [*backends_table.render_comparison(comparison), ""]
     if table.rows:
         parts += [f"[dim]{escape(_legend(table.rows))}[/dim]", ""]
     else:
         parts.append("No records: nothing has been measured yet.")
+    if table.comparisons:
+        parts += [f"[dim]{escape(backends_table.LEGEND)}[/dim]", ""]
     parts += _problems(table, bad_files)
     return Group(*parts)
 
@@ -56,7 +58,7 @@ def _render_family(rows: Sequence[Row], family: Family) -> Iterator[RenderableTy
     yield escape(family.constants)
     if pair := rows[0].pair:
         yield escape(pair.verdict) if pair.comparable else f"[bold]{escape(pair.verdict)}[/bold]"
-    yield _Grid(sections)
+    yield Grid(COLUMNS, sections)
     for note, mark in notes.items():
         yield f"{mark:>2}  {escape(note)}"
     if notes:
@@ -77,32 +79,6 @@ def _labelled(rows: Iterable[Row]) -> Iterator[tuple[str, Row]]:
         label = CONTROL_NAMES[row.cell.control] or backend_name(row.cell)
         yield "" if label == previous else label, row
         previous = label
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Sections of rows of cells under COLUMNS; where it would be too wide, intervals go below their numbers."""
-
-    sections: Sequence[Sequence[tuple[str, ...]]]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        wide = self._table(narrow=False)
-        unlimited = options.update(max_width=sys.maxsize)
-        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
-        yield wide if fits else Group("", self._table(narrow=True), "")
-
-    def _table(self, *, narrow: bool) -> Table:
-        table = Table(
-            box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
-        )
-        for name in COLUMNS:
-            right = name not in ("backend", "notes")
-            table.add_column(escape(name), justify="right" if right else "left", overflow="fold")
-        for section in self.sections:
-            for cells in section:
-                table.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
-            table.add_section()
-        return table
 
 
 def _cells(row: Row, notes: dict[str, int]) -> Iterator[str]:

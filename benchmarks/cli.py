@@ -15,6 +15,7 @@ VERBS = {
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
     "figures": ("report", "Draw a study's figures from its records."),
+    "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
     "check": ("check", "Check that frameworks train the same program, and that a network learns."),
     "data": ("data", "Make input data, or convert it."),
     "system": ("system", "List and show the machines that dlscale knows."),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+
+import numpy as np
 
 from dlscale.benchmarks.data_name import data_name
 from dlscale.benchmarks.definition import one_of
@@ -31,7 +34,8 @@ def expand(study: Study, *, environment: str, num_cores: int, data: str | None) 
 
     Cores and threads per rank are constants of the study: the machine's cores over the largest number of
     ranks. A backend that does not train in one of the frameworks is left out there, with a warning. Raises
-    UsageError for unknown names, for a global batch that the ranks do not divide and for unfit data.
+    UsageError for unknown names, for a global batch that the ranks do not divide, for a local batch that the
+    network cannot train on and for unfit data.
     """
     ranks = sorted(set(study.ranks or default_ranks(num_cores)))
     cores_per_rank = max(1, num_cores // ranks[-1])
@@ -116,7 +120,8 @@ class _CellMaker:
         facts = load_workload(one_of("workload", workload, WORKLOADS))
         self._study, self._framework, self._environment = study, framework, environment
         self._facts, self._preset = facts, facts.preset(study.preset)
-        _, num_samples = self._batches(max_ranks)
+        local_batch, num_samples = self._batches(max_ranks)
+        self._check_small(local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
         check_memory_format(framework, study.memory_format)
@@ -154,16 +159,30 @@ class _CellMaker:
         return cell, self._source.path
 
     def _batches(self, num_ranks: int) -> tuple[int, int]:
-        preset = self._preset
+        """Samples per step of one rank and of all."""
+        preset, asked = self._preset, self._study.batch
         if self._study.scaling_mode == "weak":
-            return preset.local_batch, preset.local_batch * num_ranks
-        if preset.global_batch % num_ranks:
-            divisors = [str(n) for n in range(1, preset.global_batch + 1) if preset.global_batch % n == 0]
+            local_batch = asked or preset.local_batch
+            return local_batch, local_batch * num_ranks
+        global_batch = asked or preset.global_batch
+        if global_batch % num_ranks:
+            divisors = ", ".join(map(str, _divisors(global_batch)))
             raise UsageError(
-                f"strong scaling of {self._facts.name} ({preset.name}): global batch {preset.global_batch} is "
-                f"not a multiple of {num_ranks} ranks; choose RANKS from: {', '.join(divisors)}"
+                f"strong scaling of {self._facts.name} ({preset.name}): global batch {global_batch} is not a "
+                f"multiple of {num_ranks} ranks; choose RANKS from: {divisors}; or another BATCH"
             )
-        return preset.global_batch // num_ranks, preset.global_batch
+        return global_batch // num_ranks, global_batch
+
+    def _check_small(self, local_batch: int) -> None:
+        """Some networks cannot train on a single sample; their own refusal must not wait for the launch."""
+        if local_batch < self._preset.local_batch:
+            rng = np.random.default_rng(0)
+            self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def _blocks(

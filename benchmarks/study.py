@@ -29,6 +29,9 @@ class Study(Frozen):
     backends: list[str]
     backend_options: dict[str, dict[str, Setting]] = {}
     preset: str | None = None  # None: each workload's default
+    batch: PositiveInt | None = (
+        None  # samples: per rank if weak, over all ranks if strong; None: the preset's
+    )
     precision: Literal["fp32", "bf16"]
     compiled: bool = False  # by torch.compile, or XLA in TensorFlow
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"

@@ -123,6 +123,11 @@ class Backend(Protocol):
         """Steps by which it applies gradients late, as it was connected: 0 where steps are synchronous."""
         ...
 
+    @property
+    def wire(self) -> str:
+        """What float32 gradients travel as: float32, or bfloat16 where they are rounded on the way."""
+        ...
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
 

@@ -80,6 +80,11 @@ class GlooBackend:
         """None: a step applies its own gradients."""
         return 0
 
+    @property
+    def wire(self) -> str:
+        """Gradients are not rounded on their way."""
+        return "float32"
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""
         from dlscale.collectives.fronts._torch import TorchTrainer

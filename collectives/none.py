@@ -37,6 +37,11 @@ class NoneBackend:
         """None: a step applies its own gradients."""
         return 0
 
+    @property
+    def wire(self) -> str:
+        """Gradients are not rounded on their way."""
+        return "float32"
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""
         replica = factory(shard=shard, seed=seed, gate=gate)

@@ -36,6 +36,11 @@ class CollectiveBackend:
         """Steps by which gradients are applied late."""
         return self._training.delay
 
+    @property
+    def wire(self) -> str:
+        """What float32 gradients travel as, which the collective says in its settings where it rounds them."""
+        return str(self._gradients[0].settings().get("wire", "float32"))
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose gradient buckets go through the collectives, with the weights of rank 0.
 

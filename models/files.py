@@ -7,11 +7,15 @@ from pathlib import Path
 
 from dlscale.models.errors import UsageError
 
+ANOTHER_FOLDER = "free space or choose another folder with --results, then run the same command again"
 
-def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
+
+def write_atomically(
+    path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER
+) -> None:
     """`path` holds `content`, durably: temporary file beside it, fsync, rename. Private to the user by default.
 
-    Raises UsageError if the disk is full or the folder cannot be written.
+    Raises UsageError, which ends with `remedy`, if the disk is full or the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -29,8 +33,7 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o600) -> 
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UsageError(
-            f"cannot write {path}: {error.strerror}; what was written before is kept: "
-            "free space or choose another folder with --results, then run the same command again"
+            f"cannot write {path}: {error.strerror}; what was written before is kept: {remedy}"
         ) from None
 
 

@@ -4,10 +4,13 @@ What is missing is skipped, with the reason in the summary. What DLSCALE_REQUIRE
 not be skipped: there its absence is a failure.
 """
 
+import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,44 @@ def _missing(name: str) -> str | None:
     if name == "mpiexec":
         found = (Path(sys.prefix) / "bin" / "mpiexec").exists() or shutil.which("mpiexec")
         return None if found else "no mpiexec in this environment or on PATH"
+    if name == "hydra":
+        found = (Path(sys.prefix) / "bin" / "mpiexec.hydra").exists() or shutil.which("mpiexec.hydra")
+        return (
+            None if found else "this environment's mpiexec is not MPICH's, which starts ranks on other hosts"
+        )
+    if name == "namespaces":
+        return _no_hosts()
+    if name == "compiler":
+        return None if shutil.which(os.environ.get("CXX", "g++")) else "no C++ compiler"
+    if name == "sanitizers":
+        return _no_sanitizers()
     return None if importlib.util.find_spec(name) else f"package {name} is not installed"
+
+
+def _no_hosts() -> str | None:
+    """Why no network namespaces can be made; tests/network/hosts.py makes hosts of them."""
+    command = [sys.executable, str(Path(__file__).parent / "network/hosts.py"), "--missing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else done.stderr.strip()
+
+
+@functools.cache
+def _no_sanitizers() -> str | None:
+    """Why g++ (or CXX) makes no programs with -fsanitize=...; it compiles and runs one with each."""
+    compiler = os.environ.get("CXX", "g++")
+    if not shutil.which(compiler):
+        return f"no C++ compiler {compiler}"
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program"
+        for sanitizer in ("thread", "address,undefined"):
+            command = [compiler, f"-fsanitize={sanitizer}", "-x", "c++", "-", "-o", str(program)]
+            for step in (command, [str(program)]):
+                done = subprocess.run(
+                    step, input="int main() {}", capture_output=True, text=True, check=False
+                )
+                if done.returncode:
+                    return f"{compiler} -fsanitize={sanitizer}: {done.stderr.strip()[-200:]}"
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

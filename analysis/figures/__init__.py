@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dlscale.analysis.figures import efficiency, throughput
 from dlscale.analysis.figures.page import warning
-from dlscale.analysis.figures.save import save
+from dlscale.analysis.figures.save import save, save_rows
 from dlscale.analysis.figures.style import drawing
+from dlscale.analysis.rows import to_backend_rows
 from dlscale.analysis.scaling import ScalingTable
 from dlscale.models.files import make_folder
 
@@ -23,6 +24,7 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
     and an unusual memory format after the precision; families that differ in something else, such as cores
     per rank, get a short digest of it in front of the figure's name.
     Cells without a rate give no throughput figure, and without a base case there is none of the efficiency.
+    Where backends were compared, `-backends.csv` has the numbers.
     """
     make_folder(folder)
     stems = Counter(family.file_stem for family in table.families)
@@ -41,4 +43,6 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
                 written += save(
                     figure, folder / f"{stem}-{name}", title=title, rows=rows, provenance=table.provenance
                 )
+        if lines := [line for one in table.comparisons_of(family) for line in to_backend_rows(one)]:
+            written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
     return written

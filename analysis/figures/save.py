@@ -27,8 +27,13 @@ def save(
     return [
         _write(stem, ".png", _png(figure, title, provenance)),
         _write(stem, ".pdf", _pdf(figure, title, provenance)),
-        _write(stem, ".csv", _csv(rows, provenance)),
+        save_rows(stem, ({**row, "notes": "; ".join(row["notes"])} for row in map(to_row, rows)), provenance),
     ]
+
+
+def save_rows(stem: Path, rows: Iterable[dict[str, Any]], provenance: Provenance) -> Path:
+    """`<stem>.csv` with the rows as in `--json` and the hash of the records in every line."""
+    return _write(stem, ".csv", _csv(rows, provenance))
 
 
 def _write(stem: Path, suffix: str, content: bytes) -> Path:
@@ -53,14 +58,9 @@ def _pdf(figure: Figure, title: str, provenance: Provenance) -> bytes:
     return buffer.getvalue()
 
 
-def _csv(rows: Iterable[Row], provenance: Provenance) -> bytes:
-    lines: list[dict[str, Any]] = []
-    for row in rows:
-        line = to_row(row)
-        line["notes"] = "; ".join(line["notes"])
-        line["study"] = ", ".join(provenance.studies)
-        line["data_hash"] = provenance.data_hash
-        lines.append(line)
+def _csv(rows: Iterable[dict[str, Any]], provenance: Provenance) -> bytes:
+    where = {"study": ", ".join(provenance.studies), "data_hash": provenance.data_hash}
+    lines = [row | where for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
     writer.writeheader()

@@ -38,6 +38,11 @@ OPTIONS = (
     click.option("--nodes", type=int, help="Nodes; more than one needs a system with a scheduler."),
     click.option("--ranks-per-node", type=int, help="For systems with several nodes."),
     click.option("--preset", help="paper, small or tiny; default: the workload's."),
+    click.option(
+        "--batch",
+        type=int,
+        help="Samples per step: of each rank in weak scaling, of all together in strong; default: the preset's.",
+    ),
     click.option("--precision", help="fp32 or bf16."),
     click.option("--compiled", **YES, help="torch.compile, and XLA in TensorFlow."),
     click.option("--memory-format", help="channels_last (default) or channels_first (torch only)."),
@@ -125,7 +130,7 @@ def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campa
         study,
         **{
             name: options[name]
-            for name in ("workloads", "frameworks", "backends", "ranks", "preset", "precision")
+            for name in ("workloads", "frameworks", "backends", "ranks", "preset", "batch", "precision")
         },
         **{name: options[name] for name in ("compiled", "memory_format", "skip_bad")},
         **{name: options[name] for name in ("budget", "launches", "seed")},

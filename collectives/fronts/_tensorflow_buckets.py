@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.fronts._tensorflow import Setting, TensorFlowTrainer
 from dlscale.collectives.fronts._tensorflow_late import LateTrainer
-from dlscale.collectives.fronts._tensorflow_native import NativeExchange, is_built
-from dlscale.collectives.fronts.spare_cores import has_spare_core
-from dlscale.collectives.fronts.teams import threads_may_communicate
-from dlscale.collectives.training import AUTOMATIC, Training
+from dlscale.collectives.fronts._tensorflow_library import is_built
+from dlscale.collectives.fronts._tensorflow_native import NativeExchange
+from dlscale.collectives.fronts._tensorflow_threads import with_threads
+from dlscale.collectives.training import Training
 from dlscale.models.errors import UsageError
 
 
@@ -37,22 +36,6 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     if training.pipelined:
         return LateTrainer(replica, exchange, training)
     return TensorFlowTrainer(replica, exchange)
-
-
-def with_threads(collective: Collective, teams: int) -> bool:
-    """Whether threads communicate, the same on all ranks; collective. Raises UsageError if they may not, but must."""
-    if teams == AUTOMATIC:
-        # TensorFlow's 0 stands for as many threads as there are CPUs.
-        num_threads = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
-        spare = np.array([has_spare_core(collective, num_threads=num_threads)], dtype=np.int64)
-        collective.allreduce(spare, "min")
-        return threads_may_communicate() and bool(spare[0])
-    if teams and not threads_may_communicate():
-        raise UsageError(
-            f"teams={teams} was asked for, but this MPI does not grant MPI_THREAD_MULTIPLE; "
-            "initialise it so (mpi4py does unless told otherwise), or give teams=0"
-        )
-    return teams > 0
 
 
 class NumpyExchange:

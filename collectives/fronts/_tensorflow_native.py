@@ -7,66 +7,64 @@ off while backpropagation goes on, and a second operation waits for them.
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import weakref
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import tensorflow as tf
 
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.fronts._tensorflow import Setting
+from dlscale.collectives.fronts._tensorflow_library import library
 from dlscale.collectives.fronts.c_table import NATIVE_DTYPES, CallbackTable
 from dlscale.models.errors import UsageError
 
-# Small enough to stay in the cache from copy-in to copy-out, large enough for a collective to be near its best.
+# Small enough to stay in the caches from copy-in to copy-out, large enough for a collective to be near its best
+# (docs/decisions/0009): inside a node, between nodes, and where it is not said which.
+NODE_STAGING_BYTES = 512 << 10
+NETWORK_STAGING_BYTES = 25 << 20
 STAGING_BYTES = 4 << 20
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 
-_NEVER = 1 << 62
-
 
 class NativeExchange:
     """Averages gradients over `collectives`, one per team, by threads or in line (`Exchange`).
 
     Collective: all ranks make it, and build graphs with it, alike. An error of a collective raises
-    tf.errors.InternalError with its text, and stays in `failure` as it was where it came from Python.
+    tf.errors.InternalError, whose text holds its own; what is in `failure` says no more than that.
     """
 
     def __init__(self, collectives: Sequence[Collective], *, threads: bool) -> None:
-        self._operations, library = _load()
+        self._library = library()
+        self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
-        self._num_bytes = 0
+        self._num_bytes = self._num_copies = 0
+        self._staging_bytes = _staging_bytes(collectives[0])
         # All of these must stay in place as long as the exchange is open.
-        self._tables = [None if hasattr(c, "c_table") else CallbackTable(c) for c in collectives]
+        self._tables = [None if hasattr(c, "c_interface") else CallbackTable(c) for c in collectives]
+        self._stagings = [c.empty(self._staging_bytes // 4) for c in collectives]
         self._dtypes = CallbackTable.dtypes if any(self._tables) else NATIVE_DTYPES
-        self._stagings = [c.empty(STAGING_BYTES // 4) for c in collectives]
-        addresses = [
-            table.address if table else c.c_table()  # type: ignore[attr-defined]
-            for table, c in zip(self._tables, collectives, strict=True)
-        ]
-        kind = ctypes.c_void_p * len(collectives)
-        self._handle = library.dlscale_open(
-            kind(*addresses),
-            kind(*(staging.ctypes.data for staging in self._stagings)),
-            len(collectives),
-            STAGING_BYTES,
-            _NEVER,
-            int(threads),
+        self._handle = self._library.open(
+            [
+                table.address if table else c.c_interface  # type: ignore[attr-defined]
+                for table, c in zip(self._tables, collectives, strict=True)
+            ],
+            [staging.ctypes.data for staging in self._stagings],
+            staging_bytes=self._staging_bytes,
+            threads=threads,
         )
-        self._synchronize = library.dlscale_synchronize
         # Also at the end of the interpreter, before MPI is finalised: no thread may be inside MPI then.
-        self._finalizer = weakref.finalize(self, library.dlscale_close, self._handle)
+        self._finalizer = weakref.finalize(self, self._library.close, self._handle)
 
     @property
     def failure(self) -> BaseException | None:
-        """What went wrong in a collective written in Python; TensorFlow carries only its text."""
-        return next((table.failure for table in self._tables if table and table.failure), None)
+        """What went wrong in a collective, as it was raised there, or as a RuntimeError with its text."""
+        raised = next((table.failure for table in self._tables if table and table.failure), None)
+        text = self._library.error(self._handle)
+        return raised or (RuntimeError(text) if text else None)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def average(self, gradients: Sequence[Any]) -> list[Any]:
@@ -75,14 +73,15 @@ class NativeExchange:
         if not dense or self._collectives[0].size == 1:
             return dense
         if not self._threads:
+            self._num_copies = 2  # into the staging and out of it
             return list(self._operations.dlscale_average(dense, handle=self._handle))
-        sent = self._send(dense, keep=False)
+        sent = self._send(dense)
         return self._in_order(dense, self._operations.dlscale_wait(sent, handle=self._handle))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def send(self, gradients: Sequence[Any]) -> None:
         """Begin to average; `collect` fetches the means, in this step's graph or in that of a later one."""
-        self._send(self._checked(gradients), keep=True)
+        self._send(self._checked(gradients))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def collect(self, like: Sequence[Any]) -> list[Any]:
@@ -96,7 +95,7 @@ class NativeExchange:
 
     def synchronize(self) -> None:
         """Return when nothing is under way; what went wrong is raised by the step that waits for it."""
-        self._synchronize(self._handle)
+        self._library.synchronize(self._handle)
 
     def settings(self) -> dict[str, Setting]:
         """Bytes per step, who exchanges them when, copies of all gradients, and the collective's own decisions."""
@@ -105,8 +104,8 @@ class NativeExchange:
             "overlap": self._threads,
             "teams": len(self._collectives) if self._threads else 0,
             "exchange": "operation",
-            "staging_copies": 0 if self._collectives[0].size == 1 else 2,  # into the staging and out of it
-            "staging_bytes": STAGING_BYTES,
+            "staging_copies": self._num_copies,
+            "staging_bytes": self._staging_bytes,
             **self._collectives[0].settings(),
         }
 
@@ -125,7 +124,8 @@ class NativeExchange:
         self._num_bytes = sum(_num_bytes(gradient) for gradient in dense)
         return dense
 
-    def _send(self, gradients: Sequence[Any], *, keep: bool) -> list[Any]:
+    def _send(self, gradients: Sequence[Any]) -> list[Any]:
+        self._num_copies = 2
         buckets = self._buckets(gradients)
         sent: list[Any] = []
         for number, bucket in enumerate(buckets):
@@ -134,7 +134,6 @@ class NativeExchange:
                 handle=self._handle,
                 bucket=number,
                 num_buckets=len(buckets),
-                keep=int(keep),
             )
         return sent
 
@@ -157,37 +156,11 @@ class NativeExchange:
         return [found for _, found in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
 
 
-def is_built() -> bool:
-    """Whether this installation has the operations; without a C++ compiler it has not."""
-    return importlib.util.find_spec("dlscale.collectives.fronts._tensorflow_ops") is not None
-
-
-@cache
-def _load() -> tuple[Any, ctypes.CDLL]:
-    """The operations as TensorFlow's Python functions, and the library's C functions. Raises UsageError."""
-    found = importlib.util.find_spec("dlscale.collectives.fronts._tensorflow_ops")
-    if found is None or found.origin is None:
-        raise UsageError(
-            "TensorFlow's exchange of gradients was not built: the installation found no C++ compiler; "
-            "reinstall dlscale where there is one: pip install --no-deps --force-reinstall ."
-        )
-    operations = tf.load_op_library(found.origin)
-    library = ctypes.CDLL(found.origin)
-    library.dlscale_load_error.restype = ctypes.c_char_p
-    if error := library.dlscale_load_error().decode():
-        raise UsageError(f"TensorFlow {tf.__version__} cannot load dlscale's operations: {error}")
-    library.dlscale_open.restype = ctypes.c_int64
-    library.dlscale_open.argtypes = [
-        ctypes.POINTER(ctypes.c_void_p),
-        ctypes.POINTER(ctypes.c_void_p),
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_size_t,
-        ctypes.c_int,
-    ]
-    library.dlscale_synchronize.argtypes = [ctypes.c_int64]
-    library.dlscale_close.argtypes = [ctypes.c_int64]
-    return operations, library
+def _staging_bytes(collective: Collective) -> int:
+    num_nodes = collective.settings().get("num_nodes")
+    if num_nodes is None:
+        return STAGING_BYTES
+    return NODE_STAGING_BYTES if num_nodes == 1 else NETWORK_STAGING_BYTES
 
 
 def _num_bytes(tensor: Any) -> int:

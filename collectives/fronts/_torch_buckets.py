@@ -160,7 +160,7 @@ class BucketExchange:
             "bucket_bytes": sizes,
             "overlap": self._teams.num_threads > 0,
             "teams": self._teams.num_threads,
-            "gradient_copies": 1,
+            "staging_copies": 1,  # into the bucket
             **self._training.settings(),
             **self._teams.collective(0).settings(),
         }

@@ -16,13 +16,14 @@ class DdpExchange:
     Gradients are views into the buckets, which saves a copy. Buffers stay local while training, as over every backend.
     """
 
-    def __init__(self, objective: Any, *, bucket_cap_mb: int) -> None:
+    def __init__(self, objective: Any, *, bucket_cap_mb: int, process_group: Any = None) -> None:
         own = {id(parameter) for parameter in objective.parameters}
         others = [name for name, p in objective.loss.named_parameters() if id(p) not in own]
         ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
         ignore(objective.loss, others)  # type: ignore[no-untyped-call]
         self.loss: nn.Module = DistributedDataParallel(
             objective.loss,
+            process_group=process_group,
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,

@@ -47,23 +47,33 @@ class RingGroup(dist.ProcessGroup):
 
     def __init__(self, ring: Ring, *, threads: bool | None) -> None:
         super().__init__(ring.rank, ring.size)  # type: ignore[call-arg]  # as a subclass is made
-        self.ring = ring
-        self._teams = Teams([ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads()))
+        self._teams: Teams[Ring] | None = Teams(
+            [ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads())
+        )
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         """The name that it is registered under."""
         return NAME
 
+    def _set_group_name(self, name: Any) -> None:
+        self._name = name  # torch would keep it in a C++ backend, which there is none of
+
+    @property
+    def group_name(self) -> Any:
+        """The name by which torch knows the group."""
+        return self._name
+
     def settings(self) -> dict[str, str | int | float | bool]:
         """For a record: whether operations go on in a thread, and the ring's own."""
-        return {"overlap": self._teams.num_threads > 0, **self.ring.settings()}
+        teams = self._open()
+        return {"overlap": teams.num_threads > 0, **teams.collective(0).settings()}
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
         """Sum, average, min or max over ranks, in place."""
         op = _operation(opts)
         for tensor in tensors:
             array_of(tensor)
-        return self._each(lambda tensor: allreduce(self.ring, tensor, op), tensors, results=tensors)
+        return self._each(lambda ring, tensor: allreduce(ring, tensor, op), tensors, results=tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> RingWork:
         """As `allreduce`, of several tensors."""
@@ -72,7 +82,7 @@ class RingGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
         """The root's tensors, in place."""
         root = opts.rootRank if opts else 0
-        return self._each(lambda tensor: self._broadcast(tensor, root), tensors, results=tensors)
+        return self._each(lambda ring, tensor: _broadcast(ring, tensor, root), tensors, results=tensors)
 
     def allgather(  # type: ignore[override]
         self,
@@ -83,7 +93,7 @@ class RingGroup(dist.ProcessGroup):
         """Every rank's tensor, into a list of tensors."""
         ((outputs,), (given,)) = output_tensors, input_tensors
         _check_pieces(outputs, given, size=self.size())
-        return self._each(self._allgather, [(outputs, given)], results=[outputs])
+        return self._each(_allgather, [(outputs, given)], results=[outputs])
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> RingWork:  # noqa: A002
         """Every rank's tensor, one after the other in one tensor."""
@@ -95,7 +105,7 @@ class RingGroup(dist.ProcessGroup):
             (_pieces(whole, piece, size=self.size()), piece)
             for whole, piece in zip(outputs, inputs, strict=True)
         ]
-        return self._each(self._allgather, pairs, results=outputs)
+        return self._each(_allgather, pairs, results=outputs)
 
     def reduce_scatter(  # type: ignore[override]
         self, output_tensors: Tensors, input_tensors: list[Tensors], opts: Any = None
@@ -119,7 +129,7 @@ class RingGroup(dist.ProcessGroup):
         for piece, whole in pairs:
             _pieces(whole, piece, size=self.size())
         return self._each(
-            lambda pair: reduce_scatter(self.ring, pair[1], pair[0], op), pairs, results=outputs
+            lambda ring, pair: reduce_scatter(ring, pair[1], pair[0], op), pairs, results=outputs
         )
 
     # The names that these operations had before torch 2.13.
@@ -130,39 +140,50 @@ class RingGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> RingWork:  # noqa: ARG002
         """Wait for all ranks."""
-        return self._each(lambda ring: ring.barrier(), [self.ring], results=[])
+        return self._each(lambda ring, _: ring.barrier(), [None], results=[])
 
     def shutdown(self) -> None:
-        """Finish what is under way and free the ring; collective."""
-        self._teams.close()
-        self.ring.close()
+        """Finish what is under way and free the ring; collective. Torch may keep the group itself for ever."""
+        if self._teams:
+            self._teams.close()
+            self._teams.collective(0).close()
+            self._teams = None
 
-    def _each(self, operation: Callable[[Any], None], items: Sequence[Any], *, results: Any) -> RingWork:
-        def operate(_: object) -> None:
+    def _open(self) -> Teams[Ring]:
+        if self._teams is None:
+            raise RuntimeError("this process group is closed")
+        return self._teams
+
+    def _each(
+        self, operation: Callable[[Ring, Any], None], items: Sequence[Any], *, results: Any
+    ) -> RingWork:
+        def operate(ring: Ring) -> None:
             for item in items:
-                operation(item)
+                operation(ring, item)
 
-        return RingWork(self._teams.submit(0, operate), results)
+        return RingWork(self._open().submit(0, operate), results)
 
-    def _broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        words = words_of(tensor)
-        self.ring.broadcast(words, root)
-        fill(tensor, words)
 
-    def _allgather(self, pair: tuple[Tensors, torch.Tensor]) -> None:
-        outputs, given = pair
-        piece = words_of(given)
-        everything = np.empty(self.size() * piece.size, dtype=piece.dtype)
-        self.ring.allgather(piece, everything)
-        for output, words in zip(outputs, everything.reshape(self.size(), -1), strict=True):
-            fill(output, words)
+def _broadcast(ring: Ring, tensor: torch.Tensor, root: int) -> None:
+    words = words_of(tensor)
+    ring.broadcast(words, root)
+    fill(tensor, words)
+
+
+def _allgather(ring: Ring, pair: tuple[Tensors, torch.Tensor]) -> None:
+    outputs, given = pair
+    piece = words_of(given)
+    everything = np.empty(ring.size * piece.size, dtype=piece.dtype)
+    ring.allgather(piece, everything)
+    for output, words in zip(outputs, everything.reshape(ring.size, -1), strict=True):
+        fill(output, words)
 
 
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(*_arguments: Any, **_options: Any) -> Any:
         raise NotImplementedError(
             f"backend {NAME!r} has no {name}; it has all_reduce, broadcast, all_gather, reduce_scatter and barrier. "
-            "Form a gloo group with a store of its own for the rest"
+            "For the rest form a gloo group"
         )
 
     return refuse

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from dlscale.collectives.ring.engine import Ring
 
 
+# Numbers of buckets per hook: enough for any model, and the ring has enough for many hooks.
+_NUM_BUCKETS = 1 << 20
+
+
 class DdpHook:
     """What to give to `register_comm_hook`; built by `ring.torch_hook`.
 
@@ -26,18 +30,20 @@ class DdpHook:
     """
 
     def __init__(self, rings: "Sequence[Ring]", *, threads: bool | None) -> None:
-        self.__qualname__ = type(self).__qualname__  # DistributedDataParallel logs it
+        self.__name__ = self.__qualname__ = "ring"  # DistributedDataParallel logs both
         self._teams = Teams(
             rings, threads=want_threads(rings[0], threads, num_threads=torch.get_num_threads())
         )
+        self._first_bucket = rings[0].reserve_buckets(_NUM_BUCKETS)
 
     def __call__(self, _state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begin to average a bucket over ranks; collective."""
         tensor = bucket.buffer()
         array_of(tensor)  # what cannot be exchanged ends here, not in a thread
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        number = self._first_bucket + bucket.index()
         exchange = self._teams.submit(
-            bucket.index(), lambda collective: allreduce(collective, tensor, "average")
+            bucket.index(), lambda collective: allreduce(collective, tensor, "average", bucket=number)
         )
         if not self._teams.num_threads:
             done.set_result(tensor)

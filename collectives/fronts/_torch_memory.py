@@ -34,9 +34,9 @@ def array_of(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
-def allreduce(ring: Ring, tensor: torch.Tensor, op: str) -> None:
+def allreduce(ring: Ring, tensor: torch.Tensor, op: str, *, bucket: int | None = None) -> None:
     """The sum, average, min or max over ranks takes the place of the tensor's elements; collective."""
-    ring.allreduce(array_of(tensor), op, bfloat16=tensor.dtype == torch.bfloat16)
+    ring.allreduce(array_of(tensor), op, bfloat16=tensor.dtype == torch.bfloat16, bucket=bucket)
 
 
 def reduce_scatter(ring: Ring, whole: torch.Tensor, piece: torch.Tensor, op: str) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch.distributed as dist
 from mpi4py import MPI
-from torch.distributed import HashStore, register_rendezvous_handler  # type: ignore[attr-defined]
+from torch.distributed import register_rendezvous_handler  # type: ignore[attr-defined]
 
 from dlscale.collectives.fronts._torch_group import NAME, RingGroup
+from dlscale.collectives.fronts._torch_store import NoStore
+from dlscale.collectives.ring import Settings, join
 from dlscale.collectives.ring.engine import Ring
-from dlscale.collectives.ring.settings import Settings
 from dlscale.models.errors import UsageError
 
 SCHEME = "mpi"
@@ -35,9 +36,10 @@ def register(control: MPI.Intracomm, settings: Settings | None, *, threads: bool
             threads=threads,
         )
 
-    def rendezvous(_url: str, **_options: object) -> Iterator[tuple[Any, int, int]]:
-        # The store of one process is enough: what ranks have to tell each other goes through the ring.
-        yield HashStore(), control.Get_rank(), control.Get_size()
+    store = NoStore()  # kept here: torch's C++ holds the half of it that is not Python
+
+    def rendezvous(_url: str, **_options: object) -> Iterator[tuple[NoStore, int, int]]:
+        yield store, control.Get_rank(), control.Get_size()
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
     register_rendezvous_handler(SCHEME, rendezvous)  # type: ignore[no-untyped-call]
@@ -55,13 +57,13 @@ def _check_ranks(rank: int, size: int, members: Sequence[int], *, control: MPI.I
 def _ring(control: MPI.Intracomm, members: Sequence[int], settings: Settings | None, *, name: str) -> Ring:
     """The ring of all ranks, or of `members`, which alone take part in forming it."""
     if not members:
-        return Ring(control, settings)
+        return join(control, settings)
     everyone = control.Get_group()
     group = everyone.Incl(list(members))
     # Groups may be formed at the same time by ranks that share several: the tag keeps them apart.
     some = control.Create_group(group, tag=zlib.crc32(name.encode()) & 0x7FFF)
     try:
-        return Ring(some, settings)
+        return join(some, settings)
     finally:
         some.Free()
         group.Free()

@@ -14,22 +14,42 @@ from torch import nn
 
 
 class Update:
-    """An objective's optimizer, working on flat views of the parameters' memory."""
+    """An objective's optimizer, working on flat views of the parameters' memory.
+
+    The optimizer keeps the views, with its state of them, for a trainer that comes after this one.
+    """
 
     def __init__(self, objective: Any) -> None:
         self._optimizer = objective.optimizer
-        self._flat = [
-            (parameter, nn.Parameter(flat(parameter.detach()))) for parameter in objective.parameters
-        ]
-        by_identity = {id(parameter): view for parameter, view in self._flat}
+        by_address = {parameter.data_ptr(): parameter for parameter in objective.parameters}
+        self._flat: list[tuple[nn.Parameter, nn.Parameter]] = []
         for group in self._optimizer.param_groups:
-            group["params"] = [by_identity[id(parameter)] for parameter in group["params"]]
+            pairs = [self._pair(by_address[given.data_ptr()], given) for given in group["params"]]
+            group["params"] = [view for _, view in pairs]
+            self._flat += pairs
 
     def apply(self) -> None:
         """One step of the optimizer with the parameters' gradients."""
         for parameter, view in self._flat:
             view.grad = None if parameter.grad is None else flat(_laid_out_as(parameter, parameter.grad))
         self._optimizer.step()
+
+    def _pair(self, parameter: nn.Parameter, given: nn.Parameter) -> tuple[nn.Parameter, nn.Parameter]:
+        """The parameter and its flat view, which `given` may be already."""
+        if given is not parameter:
+            return parameter, given
+        view = nn.Parameter(flat(parameter.detach()))
+        state = self._optimizer.state.pop(parameter, {})
+        if state:
+            self._optimizer.state[view] = {
+                name: flat(_laid_out_as(parameter, value)) if _is_like(value, parameter) else value
+                for name, value in state.items()
+            }
+        return parameter, view
+
+
+def _is_like(value: Any, parameter: nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -41,9 +61,9 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     raise ValueError(f"a tensor with shape {tuple(tensor.shape)} and strides {tensor.stride()} has gaps")
 
 
-def _laid_out_as(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient in the parameter's memory layout, which is what torch accumulates into unless a hook changed it."""
-    pairs = zip(parameter.size(), parameter.stride(), gradient.stride(), strict=True)
+def _laid_out_as(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the parameter's memory layout, which torch's gradients have unless a hook changed it."""
+    pairs = zip(parameter.size(), parameter.stride(), tensor.stride(), strict=True)
     if all(length == 1 or ours == theirs for length, ours, theirs in pairs):
-        return gradient
-    return torch.empty_like(parameter).copy_(gradient)
+        return tensor
+    return torch.empty_like(parameter).copy_(tensor)

@@ -9,12 +9,16 @@
 src/         the engine and its binding, the extension module `_engine`
 engine.py    its Python face, `Ring`
 settings.py  what a user may set
+wire.py      gradients as bfloat16 on the wire, with error feedback
+plan.py      switch points for a machine, in a file
+tuner.py     finds them and writes the file
 vendor.py    refuses an MPI other than the one that the engine was compiled with
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlscale.collectives.matching import check_buffers_match
@@ -27,17 +31,47 @@ if TYPE_CHECKING:
     from dlscale.collectives.fronts._torch_hook import DdpHook
     from dlscale.collectives.ring.engine import Ring
 
-__all__ = ["Settings", "check_buffers_match", "connect", "join", "register_torch_backend", "torch_hook"]
+__all__ = [
+    "Settings",
+    "average_gradients",
+    "check_buffers_match",
+    "connect",
+    "join",
+    "keras_callbacks",
+    "keras_optimizer",
+    "register_torch_backend",
+    "torch_hook",
+    "tune",
+]
 
 
 def join(control: Any, settings: Settings | None = None) -> Ring:
     """The ring over all ranks of `control`, an mpi4py communicator; collective.
 
-    Raises UsageError if the engine was not built for this MPI.
+    With `wire="bfloat16"` in the settings it is a `Bfloat16Ring`. Raises UsageError if the engine was not built for
+    this MPI.
     """
     from dlscale.collectives.ring.engine import Ring
 
+    if settings and settings.wire == "bfloat16":
+        from dlscale.collectives.ring.wire import Bfloat16Ring
+
+        return Bfloat16Ring(control, settings)
     return Ring(control, settings)
+
+
+def tune(control: Any, path: str | Path, *, max_bytes: int = 2**26, seconds: float = 60.0) -> None:
+    """Try the ways of moving messages up to `max_bytes` for about `seconds`, and write the best to `path`; collective.
+
+        ring.tune(MPI.COMM_WORLD, "plan.json")
+        ranks = ring.join(MPI.COMM_WORLD, ring.Settings(plan="plan.json"))
+
+    A plan serves the ranks, nodes and MPI that it was made on; `join` refuses it elsewhere. Raises UsageError on all
+    ranks if it cannot be written.
+    """
+    from dlscale.collectives.ring.tuner import tune
+
+    tune(control, Path(path), max_bytes=max_bytes, seconds=seconds)
 
 
 def torch_hook(rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> DdpHook:
@@ -69,6 +103,50 @@ def register_torch_backend(
     from dlscale.collectives.fronts import _torch_register
 
     _torch_register.register(control or MPI.COMM_WORLD, settings, threads=threads)
+
+
+def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) -> list[Any]:
+    """The means over ranks of a TensorFlow tape's gradients, inside `tf.function` or eagerly; collective.
+
+        gradients = ring.average_gradients(tape.gradient(loss, variables), ranks)
+        optimizer.apply(gradients, variables)
+
+    None stays None. Sparse gradients come back dense. All ranks build the same graphs in the same order.
+    """
+    from dlscale.collectives.fronts._tensorflow_gradients import average, exchange_over
+
+    means: list[Any] = average(exchange_over(_several(rings)), gradients)
+    return means
+
+
+def keras_optimizer(optimizer: Any, rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> Any:
+    """The Keras 3 optimizer itself, which from now on averages gradients before it applies them; collective.
+
+        model.compile(optimizer=ring.keras_optimizer(keras.optimizers.Adam(1e-3), ranks), loss=...)
+        model.fit(..., callbacks=ring.keras_callbacks(ranks))
+
+    A LossScaleOptimizer is wrapped as a whole. A saved model holds the plain optimizer; after `load_model` give
+    `model.optimizer` to this function and compile again. `threads` as for `torch_hook`.
+    """
+    from dlscale.collectives.fronts._keras import averaging_optimizer
+
+    return averaging_optimizer(optimizer, _several(rings), threads=threads)
+
+
+def keras_callbacks(ranks: Ring) -> list[Any]:
+    """What `model.fit` needs beside the optimizer, to come first in its list of callbacks.
+
+    Training begins with the variables and the optimizer's slots of rank 0, and stops with a clear error where ranks
+    would wait for each other or train alone. At the end of each epoch metrics are averaged, and weights compared.
+    Checkpoints are one rank's business: `[*ring.keras_callbacks(ranks), *([checkpoint] if ranks.rank == 0 else [])]`.
+    """
+    from dlscale.collectives.fronts._keras_callbacks import AverageMetrics, StartEqual
+
+    return [StartEqual(ranks), AverageMetrics(ranks)]
+
+
+def _several(rings: Ring | Sequence[Ring]) -> Sequence[Ring]:
+    return rings if isinstance(rings, Sequence) else [rings]
 
 
 def connect(*, control: Any, options: dict[str, Any]) -> CollectiveBackend:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from numpy import uint8
+from numpy import float32, uint8
 from numpy.typing import NDArray
 
 MPI_VENDOR: str
@@ -33,6 +33,7 @@ class NetworkTuning:
         direct_bytes: int,
         tree_bytes: int,
         segments: list[tuple[int, int]],
+        direct_segment_bytes: int,
         window: int,
     ) -> None: ...
     @property
@@ -47,6 +48,8 @@ class NetworkTuning:
     def tree_bytes(self) -> int: ...
     @property
     def segments(self) -> list[tuple[int, int]]: ...
+    @property
+    def direct_segment_bytes(self) -> int: ...
     @property
     def window(self) -> int: ...
 
@@ -99,6 +102,8 @@ class Engine:
         """Zeroed bytes in memory that the node shares; collective."""
 
     def tune(self, network: NetworkTuning) -> None: ...
+    def tune_node(self, one_shot_bytes: int, manners: list[tuple[int, bool, bool]]) -> None: ...
+    def set_block_bytes(self, block_bytes: int) -> None: ...
     def set_free_running(self, free_running: bool) -> None: ...
     def close(self) -> None: ...
 
@@ -109,3 +114,21 @@ class CFace:
     @property
     def address(self) -> int:
         """Of its DlscaleCollective; valid as long as this object."""
+
+class Bfloat16Wire:
+    """An engine whose float32 sums and averages travel as bfloat16; see src/bfloat16_wire.hpp."""
+
+    def __init__(self, engine: Engine, error_feedback: bool) -> None: ...
+    @property
+    def address(self) -> int:
+        """Of its DlscaleCollective; valid as long as this object."""
+
+    def allreduce(self, buffer: NDArray[Any], op: str, bfloat16: bool, bucket: int | None) -> None: ...
+    def buckets(self) -> list[tuple[int, int]]:
+        """Each bucket of which something is kept, and its length."""
+
+    def residual(self, bucket: int, count: int) -> NDArray[float32]:
+        """A view of what is kept of a bucket, a row per place (src/residual.hpp); zeros if it is new."""
+
+    def forget(self) -> None:
+        """Nothing is kept of any bucket; views from `residual` are dead."""

@@ -29,9 +29,11 @@ require_same_mpi(compiled=_engine.MPI_VENDOR, loaded=MPI.get_vendor()[0])
 require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_version())
 
 
-_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
+RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
-ONE_SHOT_BYTES = 0  # by the number of ranks
+# Without a plan. Both leave it to the engine: by the number of ranks; the usual ones.
+ONE_SHOT_BYTES = 0
+NO_MANNERS: list[tuple[int, bool, bool]] = []
 BLOCK_BYTES = 8 * 1024 * 1024
 
 
@@ -49,17 +51,31 @@ class Ring:
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
+        self._plan: dict[str, str] = {}  # what a record calls it
+        one_shot_bytes, manners, block_bytes = ONE_SHOT_BYTES, NO_MANNERS, BLOCK_BYTES
+        network = _engine.default_tuning(control.Get_size())
+        if self._settings.plan:
+            # On demand: reading JSON with care costs an import of 0.1 s.
+            from dlscale.collectives.ring.plan import load_plan
+            from dlscale.collectives.ring.switches import engine_manners, engine_tuning
+
+            loaded = load_plan(self._settings.plan, control, ranks_per_node=self._settings.ranks_per_node)
+            node = loaded.plan.node
+            one_shot_bytes, block_bytes = node.one_shot_bytes, node.block_bytes
+            manners, network = engine_manners(node.manners), engine_tuning(loaded.plan.network)
+            self._plan = {"plan": loaded.name, "plan_digest": loaded.digest}
         self._engine = _engine.Engine(
             comm=control.py2f(),
-            network=_network_tuning(self._settings, num_ranks=control.Get_size()),
+            network=_with_segments(network, self._settings.segment_bytes),
             timeout_seconds=self._settings.timeout_seconds,
             shared_memory=self._settings.shared_memory,
-            one_shot_bytes=ONE_SHOT_BYTES,
-            manners=[],
-            block_bytes=BLOCK_BYTES,
+            one_shot_bytes=one_shot_bytes,
+            manners=manners,
+            block_bytes=block_bytes,
             ranks_per_node=self._settings.ranks_per_node,
             debug=self._settings.debug,
         )
+        self._num_reserved = 0
         self._c_face = _engine.CFace(self._engine)
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size
@@ -73,6 +89,7 @@ class Ring:
             "shared_memory": engine.memory_kind,
             "instruction_set": engine.instruction_set,
             "crowded": engine.crowded,
+            **self._plan,
         }
 
     @property
@@ -80,13 +97,20 @@ class Ring:
         """Address of a DlscaleCollective (src/c_interface.hpp), valid as long as this object."""
         return self._c_face.address
 
-    def allreduce(self, buffer: NDArray[Any], op: str = "sum", *, bfloat16: bool = False) -> None:
+    def allreduce(
+        self,
+        buffer: NDArray[Any],
+        op: str = "sum",
+        *,
+        bfloat16: bool = False,
+        bucket: int | None = None,  # noqa: ARG002  # of use where rounding keeps what it takes away
+    ) -> None:
         """Replace `buffer` by its sum, average, min or max over ranks, in place; all ranks get the same bits.
 
         Inside a node elements are added in order of rank, one by one; float16 and bfloat16 in float32, rounded
         once. A part of an array from `empty` is reduced without any copy.
         """
-        check_buffer(buffer, dtypes=_DTYPES)
+        check_buffer(buffer, dtypes=RING_DTYPES)
         check_operation(op, buffer)
         self._engine.allreduce(buffer, op, bfloat16)
 
@@ -94,16 +118,22 @@ class Ring:
         self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum", *, bfloat16: bool = False
     ) -> None:
         """Fill `output` with this rank's part of the fold: the rank-th of `size` equal parts of `buffer`."""
-        check_buffer(buffer, dtypes=_DTYPES, written=False)
-        check_buffer(output, dtypes=_DTYPES)
+        check_buffer(buffer, dtypes=RING_DTYPES, written=False)
+        check_buffer(output, dtypes=RING_DTYPES)
         check_operation(op, output)
         self._engine.reduce_scatter(buffer, output, op, bfloat16)
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any], *, bfloat16: bool = False) -> None:
         """Fill `output` with the pieces of all ranks, one after the other in order of rank."""
-        check_buffer(piece, dtypes=_DTYPES, written=False)
-        check_buffer(output, dtypes=_DTYPES)
+        check_buffer(piece, dtypes=RING_DTYPES, written=False)
+        check_buffer(output, dtypes=RING_DTYPES)
         self._engine.allgather(piece, output, bfloat16)
+
+    def reserve_buckets(self, count: int) -> int:
+        """The first of `count` numbers for `allreduce`'s buckets that nobody else was given."""
+        first = self._num_reserved
+        self._num_reserved += count
+        return first
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
         """An array of `count` zeros in memory that the ranks of a node share; collective.
@@ -120,7 +150,7 @@ class Ring:
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""
-        check_buffer(buffer, dtypes=_DTYPES)
+        check_buffer(buffer, dtypes=RING_DTYPES)
         check_root(root, size=self.size)
         self._engine.broadcast(buffer, root)
 
@@ -133,16 +163,17 @@ class Ring:
         self._engine.close()
 
 
-def _network_tuning(settings: Settings, *, num_ranks: int) -> _engine.NetworkTuning:
-    tuning = _engine.default_tuning(num_ranks)
-    if not settings.segment_bytes:
+def _with_segments(tuning: _engine.NetworkTuning, segment_bytes: int) -> _engine.NetworkTuning:
+    """The same with messages of one length, if that is not 0."""
+    if not segment_bytes:
         return tuning
     return _engine.NetworkTuning(
-        tuning.one_shot_bytes,
-        tuning.recursive_doubling_bytes,
-        tuning.halving_doubling_bytes,
-        tuning.direct_bytes,
-        tuning.tree_bytes,
-        [(2**63, settings.segment_bytes)],
-        tuning.window,
+        one_shot_bytes=tuning.one_shot_bytes,
+        recursive_doubling_bytes=tuning.recursive_doubling_bytes,
+        halving_doubling_bytes=tuning.halving_doubling_bytes,
+        direct_bytes=tuning.direct_bytes,
+        tree_bytes=tuning.tree_bytes,
+        segments=[(2**63, segment_bytes)],
+        direct_segment_bytes=segment_bytes,
+        window=tuning.window,
     )

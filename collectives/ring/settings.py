@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dlscale.models.errors import UsageError
 
 SHARED_MEMORY = ("auto", "memfd", "shm")
+WIRES = ("float32", "bfloat16")
 MAX_SEGMENT_BYTES = 2**30  # MPI counts are C ints
 
 
@@ -18,7 +19,9 @@ class Settings:
     noticed within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
     /dev/shm) or auto. `segment_bytes`: the largest message between nodes. `plan`: a file written by
     `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
-    several nodes on one machine. `debug`: compare the arguments of all ranks before every operation.
+    several nodes on one machine. `debug`: compare the arguments of all ranks before every operation. `wire`: what
+    float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` what that
+    takes away from a gradient is added to the next one (see wire.py).
     """
 
     timeout_seconds: float = 300.0
@@ -27,11 +30,15 @@ class Settings:
     plan: str = ""
     ranks_per_node: int = 0
     debug: bool = False
+    wire: str = "float32"
+    error_feedback: bool = True
 
     def __post_init__(self) -> None:
         if self.shared_memory not in SHARED_MEMORY:
             choices = ", ".join(SHARED_MEMORY)
             raise UsageError(f"option shared_memory is {self.shared_memory!r}; choose one of: {choices}")
+        if self.wire not in WIRES:
+            raise UsageError(f"option wire is {self.wire!r}; choose one of: {', '.join(WIRES)}")
         if not self.timeout_seconds > 0:
             raise UsageError(f"option timeout_seconds is {self.timeout_seconds}; give more than 0")
         if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:

@@ -43,6 +43,7 @@ def _make_record(
     oversubscribed: bool = False,
     peak_rss_bytes: Sequence[int] = (400 << 20,),
     skipped: Sequence[int] = (),
+    overlap: bool | str | None = None,
     study: str = "weak-scaling",
     system: str = "local",
     **cell: object,
@@ -51,7 +52,8 @@ def _make_record(
 
     `rank_delays` are added to a rank's seconds per window, `window_factors` multiply all of a window's.
     `start_skew` is the fraction of a window by which the last rank starts late. Of `peak_rss_bytes` the last
-    value is that of all further ranks; of `skipped`, samples left out by each rank, 0 is.
+    value is that of all further ranks; of `skipped`, samples left out by each rank, 0 is. `overlap` is what the
+    backend said of its exchange.
     """
     fields = {
         "workload": "hep_cnn",
@@ -111,7 +113,7 @@ def _make_record(
             )
             for rank in range(num_ranks)
         ],
-        backend_settings={},
+        backend_settings={} if overlap is None else {"overlap": overlap},
         environment_variables={},
         phases=Phases(
             start_up=per_rank, connect=per_rank, gates=per_rank, first_step=per_rank, warm_up=per_rank

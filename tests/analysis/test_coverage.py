@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from dlscale.analysis.statistics import block_ratio, median_interval
+from dlscale.analysis.backends import compare_backends
+from dlscale.analysis.launches import Launches
+from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
 TRUTH = 0.9
@@ -80,3 +83,79 @@ def test_the_median_interval_has_its_exact_coverage_for_any_distribution(num_lau
     intervals = [median_interval(list(draw)) for draw in draws]
     coverage = np.mean([(one.low or 0) <= 1 <= (one.high or 0) for one in intervals])
     assert coverage == pytest.approx(intervals[0].level, abs=0.012)
+
+
+@pytest.mark.parametrize("num_blocks", [3, 6, 10])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(("first", "second"), [(1.4, 1.4), (1.2, 1.7)])
+def test_the_interval_of_a_difference_holds_its_level(noise, num_blocks, first, second):
+    generator = np.random.default_rng(2021)
+    hits = 0
+    for _ in range(NUM_STUDIES):
+        drift = DRIFT * generator.standard_normal(num_blocks)
+        times = [
+            dict(enumerate(cost * np.exp(drift - NOISES[noise](generator, num_blocks))))
+            for cost in (first, second, 1.0)
+        ]
+        found = block_difference(*times)
+        hits += found.low <= first - second <= found.high
+    assert hits / NUM_STUDIES >= 0.94
+
+
+@pytest.fixture
+def verdicts(make_record):
+    """Verdicts in simulated studies of 6 blocks, one list per study; backends are named in order of cost."""
+
+    def find(*costs: float, num_studies: int = 300, noise: float = 0.01) -> list[list[str]]:
+        generator = np.random.default_rng(1908)
+        cells = [make_record(backend=name, num_ranks=2).case.cell for name in ("none", "a", "b", "c", "d")]
+        found = []
+        for _ in range(num_studies):
+            drift = DRIFT * generator.standard_normal(6)
+            measured = [
+                Launches.of(
+                    cell,
+                    system="local",
+                    cases=pd.DataFrame(
+                        {
+                            "study": "s",
+                            "block": range(6),
+                            "seconds_per_step": cost * np.exp(drift + noise * generator.standard_normal(6)),
+                            "good": True,
+                            "evidence": "measured",
+                            "exchange": "in line",
+                        }
+                    ),
+                )
+                for cell, cost in zip(cells, (1.0, *costs), strict=False)
+            ]
+            (comparison,) = compare_backends(measured)
+            found.append([one.verdict for one in comparison.contenders])
+        return found
+
+    return find
+
+
+@pytest.mark.parametrize("num_backends", [2, 3, 4])
+def test_of_equal_backends_hardly_one_is_called_faster_or_slower(verdicts, num_backends):
+    """In 5 % of studies at most, whatever the number of backends; 20 % of four, were pairs judged alone."""
+    found = verdicts(*[1.5] * num_backends)
+    wrong = sum(any(verdict in ("faster", "slower") for verdict in study) for study in found)
+    assert wrong / len(found) <= 0.075  # three standard errors above 5 % would be 0.088
+
+
+def test_a_backend_at_the_limit_hardly_passes_for_not_slower(verdicts):
+    """The third is slower than the best by the 2 % that would matter."""
+    found = verdicts(1.5, 1.6, 1.52)
+    passed = sum(study[2] in ("alike", "faster", "not slower") for study in found)
+    assert passed / len(found) <= 0.05
+
+
+def test_a_difference_well_beyond_the_noise_is_always_found(verdicts):
+    found = verdicts(1.4, 1.5, num_studies=100)
+    assert all(study == ["faster", "slower"] for study in found)
+    assert all(study == ["alike", "alike"] for study in verdicts(1.5, 1.5, num_studies=100, noise=0.002))
+
+
+def test_communication_below_the_limit_is_not_resolvable_however_large_the_difference(verdicts):
+    assert all(study == ["not resolvable"] * 2 for study in verdicts(1.05, 1.25, num_studies=100))

@@ -170,6 +170,7 @@ def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
     again = write_figures(scaling_table(make_study()[::-1]), tmp_path / "again")
     stem = "hep_cnn-tiny-torch-weak-fp32"
     names = [f"{stem}-{name}.{end}" for name in ("throughput", "efficiency") for end in ("png", "pdf", "csv")]
+    names.append(f"{stem}-backends.csv")
     assert [path.name for path in first] == names
     assert sorted(os.listdir(tmp_path / "first")) == sorted(names)
     for one, other in zip(first, again, strict=True):
@@ -188,6 +189,18 @@ def test_figures_carry_the_hash_of_their_data(table, tmp_path):
         rows = list(csv.DictReader(lines))
     assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
     assert [float(row["samples_per_second"]) for row in rows] == [row.throughput.center for row in table.rows]
+
+
+def test_the_comparison_of_backends_is_a_file_of_its_own(table, tmp_path):
+    path = write_figures(table, tmp_path)[-1]
+    with path.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["backend"] for row in rows] == ["gloo", "mpi", "ring"]
+    assert [float(row["difference"]) for row in rows] == [
+        one.difference.center for one in table.comparisons[0].contenders
+    ]
+    assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
+    assert {row["study"] for row in rows} == {"weak-scaling"}
 
 
 def test_weak_and_strong_never_share_a_file(make_record, tmp_path):

@@ -97,6 +97,14 @@ def test_skipped_samples_are_summed_and_their_ranks_counted(make_record):
     assert tidy([unknown])["num_skipped"].item() == 0
 
 
+@pytest.mark.parametrize(
+    ("overlap", "word"),
+    [(None, ""), (True, "overlapped"), (False, "in line"), ("False | True", "mixed")],
+)
+def test_how_gradients_were_exchanged_is_a_word(make_record, overlap, word):
+    assert tidy([make_record(overlap=overlap)])["exchange"].item() == word
+
+
 def test_the_latest_good_attempt_counts(make_record):
     attempts = [
         make_record(attempt=2, samples_per_second=90.0),

@@ -205,6 +205,7 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
 
 def test_rows_have_stable_keys_and_survive_json(make_study):
     content = json.loads(json.dumps(to_json(scaling_table(make_study()))))
+    assert list(content) == ["schema", "rows", "backends"]
     assert content["schema"] == 1
     assert list(content["rows"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
@@ -220,6 +221,24 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             for end in ("", "_low", "_high", "_level", "_method", "_n")
         ),
         *("peak_rss_bytes", "comparable", "num_launches", "num_planned", "notes"),
+    ]
+
+
+def test_rows_of_backends_have_stable_keys_too(make_study):
+    content = json.loads(json.dumps(to_json(scaling_table(make_study()))))
+    assert list(content["backends"][0]) == [
+        *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
+        *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format"),
+        *("data", "evidence", "exchange"),
+        *(
+            name + end
+            for name in ("seconds_per_step", "computation_seconds_per_step", "exposed_communication")
+            for end in ("", "_low", "_high", "_level", "_method", "_n")
+        ),
+        *("peer", "peer_options"),
+        *(f"difference{end}" for end in ("", "_low", "_high", "_level", "_method", "_n")),
+        *("communication", "verdict", "reason"),
     ]
 
 

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.statistics import INSUFFICIENT, block_ratio, median_coverage, median_interval
+from dlscale.analysis.statistics import (
+    INSUFFICIENT,
+    block_difference,
+    block_ratio,
+    median_coverage,
+    median_interval,
+)
 
 
 @pytest.mark.parametrize(("num_values", "coverage"), [(3, 0.75), (4, 0.875), (5, 0.9375), (6, 0.96875)])
@@ -88,3 +94,56 @@ def test_the_t_interval_is_the_one_of_the_textbook():
     ratio = block_ratio({i: math.exp(log) for i, log in enumerate(logs)}, dict.fromkeys(range(5), 1.0))
     half = 2.776445 * math.sqrt(0.025 / 5)
     assert np.log([ratio.low, ratio.center, ratio.high]) == pytest.approx([0.3 - half, 0.3, 0.3 + half])
+
+
+def logs_to_blocks(logs):
+    return {block: math.exp(log) for block, log in enumerate(logs)}
+
+
+def test_the_interval_of_a_difference_is_the_one_of_the_textbook():
+    first, second = [0.3, 0.4, 0.5, 0.2, 0.6], [0.1, 0.3, 0.2, 0.1, 0.3]
+    drift = [0.0, 0.5, -0.7, 0.2, 1.0]
+    found = block_difference(
+        logs_to_blocks(np.add(first, drift)), logs_to_blocks(np.add(second, drift)), logs_to_blocks(drift)
+    )
+    over, under = math.exp(0.4), math.exp(0.2)
+    assert found.center == pytest.approx(over - under)
+    terms = over * np.array(first) - under * np.array(second)
+    half = 2.776445 * terms.std(ddof=1) / math.sqrt(5)  # t(0.975, 4)
+    assert (found.low, found.high) == pytest.approx((over - under - half, over - under + half))
+    assert (found.method, found.level, found.n) == ("paired t", 0.95, 5)
+
+
+def test_a_difference_is_that_of_the_two_ratios_and_turns_round_with_them():
+    generator = np.random.default_rng(7)
+    first, second, base = (logs_to_blocks(0.1 * generator.standard_normal(6)) for _ in range(3))
+    one, other = block_difference(first, second, base), block_difference(second, first, base)
+    assert one.center == pytest.approx(block_ratio(first, base).center - block_ratio(second, base).center)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+
+
+def test_noise_of_the_base_counts_only_by_the_difference():
+    still = dict.fromkeys(range(6), 1.5)
+    wild = {block: 1.0 + 0.3 * block for block in range(6)}
+    assert block_difference(still, still, wild).high == pytest.approx(0.0)
+    assert block_difference(still, dict.fromkeys(range(6), 1.4), wild).high > 0.06
+
+
+def test_a_difference_needs_blocks_that_all_three_have():
+    found = block_difference(
+        {0: 2.0, 1: 2.0, 2: 2.0, 3: 9.0}, {0: 1.5, 1: 1.5, 2: 1.5, 4: 9.0}, {0: 1.0, 1: 1.0}
+    )
+    assert (found.center, found.low, found.high) == (pytest.approx(0.5), None, None)
+    assert (found.method, found.n) == (INSUFFICIENT, 2)
+    with pytest.raises(ValueError, match="no common block"):
+        block_difference({0: 1.0}, {0: 1.0}, {1: 1.0})
+    with pytest.raises(ValueError, match="positive finite"):
+        block_difference({0: 1.0}, {0: 0.0}, {0: 1.0})
+
+
+def test_other_units_and_what_is_beyond_1():
+    interval = median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (interval.times(10).low, interval.times(10).center, interval.times(10).high) == (10, 35, 60)
+    assert (interval.excess().low, interval.excess().center, interval.excess().high) == (0, 2.5, 5)
+    none = median_interval([2.0])
+    assert (none.times(10).low, none.excess().high) == (None, None)

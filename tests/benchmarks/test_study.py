@@ -1,6 +1,7 @@
 """What a study expands to, and what it refuses."""
 
 from collections import Counter
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,31 @@ def test_strong_scaling_keeps_the_work_in_total():
     assert {(c.num_ranks, c.local_batch) for c in found} == {(1, 8), (2, 4), (8, 1)}
 
 
+def test_a_batch_of_ones_own_is_per_rank_in_weak_and_in_total_in_strong_scaling():
+    weak = cells(plan(batch=1, ranks=[1, 2, 4], num_cores=4))
+    assert {c.local_batch for c in weak} == {1}
+    assert {c.num_ranks: c.global_batch for c in weak} == {1: 1, 2: 2, 4: 4}
+    strong = cells(plan("strong-scaling", batch=12, ranks=[1, 3, 4], num_cores=4))
+    assert {c.global_batch for c in strong} == {12}
+    assert {c.num_ranks: c.local_batch for c in strong} == {1: 12, 3: 4, 4: 3}
+
+
+def test_a_batch_of_ones_own_is_another_study_and_takes_its_own_time():
+    small, default, large = plan(batch=1), plan(), plan(batch=200)
+    assert len({small.digest, default.digest, large.digest}) == 3
+    assert large.seconds(large.launches) > 2 * default.seconds(default.launches)
+    # The preset's own batch, asked for by its number, is the same cells.
+    assert {c.id for c in cells(plan(batch=2))} == {c.id for c in cells(default)}
+
+
+def test_a_study_file_can_choose_the_batch(tmp_path: Path):
+    text = resources.files("dlscale.benchmarks").joinpath("studies", "weak-scaling.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('precision = "fp32"', 'precision = "fp32"\nbatch = 3'))
+    assert {c.local_batch for c in cells(plan(str(path)))} == {3}
+    assert {c.local_batch for c in cells(plan(str(path), batch=5))} == {5}
+
+
 def test_resources_per_rank_are_a_constant_of_the_study():
     found = [c for c in cells(plan(ranks=[1, 2], num_cores=8)) if c.control != "whole_machine"]
     assert {(c.cores_per_rank, c.threads_per_rank) for c in found} == {(4, 4)}
@@ -102,6 +128,8 @@ def test_other_questions_have_other_digests():
         ({"preset": "huge"}, ["'huge'", "paper, small, rpv, tiny"]),
         ({"precision": "fp8"}, ["'fp8'", "fp32"]),
         ({"budget": "soon"}, ["'soon'", "duration"]),
+        ({"batch": 0}, ["batch", "greater than 0"]),
+        ({"batch": 3000}, ["6000 events", "4000", "smaller batches"]),
         ({"rules": {"warmup_steps": 6000}}, ["6000", "max_steps"]),
         ({"preset": "paper"}, ["224", "dlscale data hep-cnn", "--data"]),
     ],
@@ -120,6 +148,19 @@ def test_a_batch_that_the_ranks_do_not_divide():
         UsageError, match=r"global batch 8 is not a multiple of 3 ranks; choose RANKS from: 1, 2, 4, 8"
     ):
         plan("strong-scaling", ranks=[1, 3])
+    with pytest.raises(
+        UsageError, match=r"global batch 9 is not a multiple of 2 ranks.*: 1, 3, 9; or another BATCH"
+    ):
+        plan("strong-scaling", ranks=[1, 2], batch=9)
+
+
+def test_a_batch_that_the_network_cannot_train_on():
+    with pytest.raises(UsageError, match=r"local batch of 1, but .* needs 2 images or more"):
+        plan(workloads=["inception_v3"], batch=1)
+    with pytest.raises(UsageError, match=r"local batch of 1, but .* needs 2 images or more"):
+        plan("strong-scaling", workloads=["inception_v3"], preset="tiny", ranks=[1, 4], num_cores=4)
+    for workload in ("cosmogan", "hep_cnn", "resnet50"):
+        assert {c.local_batch for c in cells(plan(workloads=[workload], batch=1))} == {1}
 
 
 def test_unknown_studies_and_those_to_come():
@@ -150,8 +191,6 @@ def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
 
 
 def test_a_study_of_ones_own(tmp_path: Path):
-    from importlib import resources
-
     text = resources.files("dlscale.benchmarks").joinpath("studies", "weak-scaling.toml").read_text()
     path = tmp_path / "mine.toml"
     path.write_text(

@@ -39,6 +39,6 @@ def test_a_buffer_that_fits_is_one_message_and_a_longer_one_is_cut_flat():
 def test_aligned_zeros_begin_at_a_cache_line(dtype, count):
     buffer = aligned_zeros(count, str(dtype))
     assert (buffer.shape, buffer.dtype) == ((count,), dtype)
-    assert buffer.ctypes.data % 64 == 0
+    assert count == 0 or buffer.ctypes.data % 64 == 0
     check_buffer(buffer)
     np.testing.assert_array_equal(buffer, 0)

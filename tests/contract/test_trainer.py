@@ -101,6 +101,7 @@ class Broken:
     def __init__(self, backend, harm):
         self._backend, self._harm = backend, harm
         self.capabilities, self.delay = backend.capabilities, backend.delay
+        self.wire = backend.wire
 
     def distribute(self, factory, *, shard, seed, gate=False):
         def harmed(**arguments):

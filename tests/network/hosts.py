@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,14 +28,16 @@ SUBNET = "10.231.0"
 SHAPE = ["tbf", "rate", "1gbit", "burst", "256kb", "latency", "50ms"]
 
 # Without these UCX sees that the hosts are one, and takes shared memory: the links carry nothing then.
-OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "all"}
+OVER_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "all"}
+
+WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]  # whatever ends the parent ends this too
 
 
 def missing() -> str | None:
     """Why there can be no hosts here; None if there can."""
     if os.geteuid() != 0:
         return "needs root, to make network namespaces"
-    for program in ("ip", "tc", "unshare", "nsenter"):
+    for program in ("ip", "tc", "unshare", "nsenter", "setpriv"):
         if not shutil.which(program):
             return f"no {program}: apt-get install iproute2 util-linux"
     with subprocess.Popen(["unshare", "--net", "true"], stderr=subprocess.PIPE, text=True) as trial:
@@ -47,7 +48,7 @@ def missing() -> str | None:
 class Hosts:
     """Hosts h1, h2, ... with a network of their own, from entering to leaving the context.
 
-    Every rank that `mpiexec` starts sees the host name of its host, the link and the loopback, no more.
+    Every rank that `mpiexec` starts sees the name, the link, the loopback and the processes of its host, no more.
     """
 
     def __init__(self, num_hosts: int) -> None:
@@ -89,7 +90,9 @@ class Hosts:
             launcher = Path(folder) / "launcher"
             launcher.write_text(self._launcher())
             launcher.chmod(0o700)
-            full = self.inside(1, [mpiexec or str(Path(sys.prefix) / "bin" / "mpiexec")])
+            # Started on the switch: hydra would start ranks on its own host in its own way.
+            full = [*WITH_PARENT, *self.inside(0, [])]
+            full += [mpiexec or str(Path(sys.prefix) / "bin" / "mpiexec")]
             full += ["-launcher", "ssh", "-launcher-exec", str(launcher), "-iface", "eth0"]
             full += ["-hosts", ",".join(self.addresses), "-ppn", str(ranks_per_host)]
             full += ["-n", str(ranks_per_host * len(self.addresses)), *command]
@@ -107,7 +110,6 @@ class Hosts:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.communicate()
-                    self._end_ranks()
             return subprocess.CompletedProcess(full, process.returncode, said)
 
     def _build(self) -> None:
@@ -121,8 +123,9 @@ class Hosts:
             assert holder.stdout is not None
             if not holder.stdout.readline():  # it is in its namespace from this line on
                 raise RuntimeError("unshare made no network namespace")
-        self._ip(0, "link", "add", "bridge", "type", "bridge")
-        self._ip(0, "link", "set", "bridge", "up")
+        self._ip(0, "link", "add", "eth0", "type", "bridge")
+        self._ip(0, "address", "add", f"{SUBNET}.254/24", "dev", "eth0")
+        self._ip(0, "link", "set", "eth0", "up")
         for host, address in enumerate(self.addresses, start=1):
             self._connect(host, address)
 
@@ -130,7 +133,7 @@ class Hosts:
         pid = str(self._holders[host].pid)
         self._run(host, "hostname", f"h{host}")
         self._ip(0, "link", "add", f"h{host}", "type", "veth", "peer", "name", "eth0", "netns", pid)
-        self._ip(0, "link", "set", f"h{host}", "master", "bridge", "up")
+        self._ip(0, "link", "set", f"h{host}", "master", "eth0", "up")
         self._ip(host, "link", "set", "lo", "up")
         self._ip(host, "address", "add", f"{address}/24", "dev", "eth0")
         self._ip(host, "link", "set", "eth0", "up")
@@ -152,23 +155,15 @@ class Hosts:
         lines = ["#!/bin/sh", 'while [ "${1#-}" != "$1" ]; do shift; done', "address=$1", "shift"]
         lines.append("case $address in")
         for host, address in enumerate(self.addresses, start=1):
-            lines.append(f'  {address}) exec {" ".join(self.inside(host, ["sh", "-c"]))} "$*" ;;')
+            # A process namespace ends with its first process, that one with unshare, and unshare with mpiexec.
+            fall = [
+                *WITH_PARENT,
+                *self.inside(host, ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]),
+            ]
+            lines.append(f'  {address}) exec {" ".join(fall)} sh -c "$*" ;;')
         return "\n".join([*lines, "esac", ""])
 
-    def _end_ranks(self) -> None:
-        """End what still runs on the hosts; the holders stay."""
-        spaces = {os.stat(f"/proc/{holder.pid}/ns/net").st_ino for holder in self._holders[1:]}
-        holders = {holder.pid for holder in self._holders}
-        for pid in (int(name) for name in os.listdir("/proc") if re.fullmatch(r"\d+", name)):
-            try:
-                if pid not in holders and os.stat(f"/proc/{pid}/ns/net").st_ino in spaces:
-                    os.kill(pid, signal.SIGKILL)
-            except OSError:  # ended meanwhile, or not ours
-                continue
-
     def _remove(self) -> None:
-        if len(self._holders) == len(self.addresses) + 1:
-            self._end_ranks()
         for holder in self._holders:
             assert holder.stdin is not None
             assert holder.stdout is not None
@@ -186,18 +181,27 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--limit-seconds", type=float, default=120)
+    parser.add_argument("--missing", action="store_true", help="only say why there can be no hosts, if so")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     reason = missing()
     if reason:
-        sys.stderr.write(f"no hosts can be made here: {reason}\n")
+        sys.stderr.write(f"{reason}\n")
         return 1
+    if arguments.missing:
+        return 0
     with Hosts(arguments.hosts) as hosts:
-        done = hosts.mpiexec(
-            arguments.command,
-            ranks_per_host=arguments.ranks_per_host,
-            limit_seconds=arguments.limit_seconds,
-        )
+        try:
+            done = hosts.mpiexec(
+                arguments.command,
+                ranks_per_host=arguments.ranks_per_host,
+                limit_seconds=arguments.limit_seconds,
+            )
+        except subprocess.TimeoutExpired as error:
+            said = error.output or b""
+            sys.stdout.write(said.decode() if isinstance(said, bytes) else said)
+            sys.stderr.write(f"ended after {error.timeout:.0f} s\n")
+            return 124
     sys.stdout.write(done.stdout)
     return done.returncode
 

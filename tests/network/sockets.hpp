@@ -47,7 +47,8 @@ class NeighbourStreams {
 
   // Sends and receives so many bytes.
   void stream(std::size_t num_bytes) {
-    std::thread sender([&] { pass(num_bytes, out_, [&](char* at, std::size_t n) { return send(to_next_, at, n, 0); }); });
+    std::thread sender(
+        [&] { pass(num_bytes, out_, [&](char* at, std::size_t n) { return send(to_next_, at, n, 0); }); });
     pass(num_bytes, in_, [&](char* at, std::size_t n) { return recv(from_previous_, at, n, 0); });
     sender.join();
   }

@@ -16,7 +16,7 @@ void Exchange::average(const std::vector<Piece>& pieces) {
   const Lock lock(mutex_);
   refuse_if_broken();
   if (num_buckets_) throw std::runtime_error("gradients are averaged while buckets of a step are under way");
-  error_ = failure(0, pieces);
+  error_ = attempt(0, 0, pieces);
   refuse_if_broken();
 }
 
@@ -34,7 +34,7 @@ void Exchange::send(std::size_t bucket, std::size_t num_buckets, std::vector<Pie
   num_buckets_ = num_buckets;
   keepers_.emplace(bucket, std::move(keepers));
   if (threads_.empty()) {
-    error_ = failure(team, pieces);
+    error_ = attempt(team, bucket, pieces);
     ++num_done_;
     refuse_if_broken();
   } else {
@@ -62,6 +62,11 @@ void Exchange::synchronize() {
   refuse_if_broken();
 }
 
+std::string Exchange::error() {
+  const Lock lock(mutex_);
+  return error_;
+}
+
 void Exchange::close() {
   {
     const Lock lock(mutex_);
@@ -84,10 +89,11 @@ void Exchange::run(std::size_t team) {
     changed_.wait(lock, [&] { return closed_ || !error_.empty() || arrived_.count(next_[team]); });
     // What was sent is exchanged, also when it is closed: other ranks may be waiting for it.
     if (!error_.empty() || !arrived_.count(next_[team])) return;
-    const std::vector<Piece> pieces = std::move(arrived_.extract(next_[team]).mapped());
+    const std::size_t bucket = next_[team];
+    const std::vector<Piece> pieces = std::move(arrived_.extract(bucket).mapped());
     next_[team] += teams_.size();
     lock.unlock();
-    const std::string error = failure(team, pieces);
+    const std::string error = attempt(team, bucket, pieces);
     lock.lock();
     if (error_.empty()) error_ = error;
     ++num_done_;
@@ -95,9 +101,9 @@ void Exchange::run(std::size_t team) {
   }
 }
 
-std::string Exchange::failure(std::size_t team, const std::vector<Piece>& pieces) const {
+std::string Exchange::attempt(std::size_t team, std::size_t bucket, const std::vector<Piece>& pieces) const {
   try {
-    dlscale::average(*teams_[team].collective, teams_[team].staging, pieces);
+    dlscale::average(*teams_[team].collective, teams_[team].staging, pieces, bucket << 20);
     return "";
   } catch (const std::exception& error) {
     return error.what();

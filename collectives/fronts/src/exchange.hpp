@@ -52,8 +52,10 @@ class Exchange {
   // Returns when nothing is under way; the step goes on.
   void synchronize();
 
-  // Ends the threads, each after the bucket under way; further ones stay as they are. A second call does
-  // nothing.
+  // What went wrong; empty if nothing did.
+  std::string error();
+
+  // Ends the threads when they have exchanged what was sent. A second call does nothing.
   void close();
 
  private:
@@ -62,7 +64,7 @@ class Exchange {
   void refuse_if_broken() const;
   void run(std::size_t team);
   // Exchanges them and returns what went wrong; empty if nothing did.
-  std::string failure(std::size_t team, const std::vector<Piece>& pieces) const;
+  std::string attempt(std::size_t team, std::size_t bucket, const std::vector<Piece>& pieces) const;
 
   const std::vector<Team> teams_;
   std::mutex mutex_;

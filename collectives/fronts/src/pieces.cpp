@@ -7,10 +7,15 @@ namespace dlscale {
 
 namespace {
 
+// An older table ends before the function, and another one may leave it out.
+bool knows_buckets(const DlscaleCollective& collective) {
+  return collective.struct_bytes >= sizeof(DlscaleCollective) && collective.allreduce_bucket;
+}
+
 class Packer {
  public:
-  Packer(const DlscaleCollective& collective, const Staging& staging)
-      : collective_(collective), staging_(staging) {}
+  Packer(const DlscaleCollective& collective, const Staging& staging, std::uint64_t first_bucket)
+      : collective_(collective), staging_(staging), bucket_(first_bucket) {}
 
   void add(const Piece& piece) {
     if (piece.num_bytes >= staging_.direct_bytes) {
@@ -49,13 +54,17 @@ class Packer {
   };
 
   void allreduce(std::byte* data, std::size_t num_bytes, DlscaleType type) {
-    if (collective_.allreduce(collective_.context, data, num_bytes / width(type), type, kDlscaleAverage)) {
-      throw std::runtime_error(collective_.last_error(collective_.context));
-    }
+    const std::size_t count = num_bytes / width(type);
+    const int status =
+        knows_buckets(collective_)
+            ? collective_.allreduce_bucket(collective_.context, data, count, type, kDlscaleAverage, bucket_++)
+            : collective_.allreduce(collective_.context, data, count, type, kDlscaleAverage);
+    if (status) throw std::runtime_error(collective_.last_error(collective_.context));
   }
 
   const DlscaleCollective& collective_;
   const Staging& staging_;
+  std::uint64_t bucket_;
   std::size_t used_ = 0;
   DlscaleType type_ = kDlscaleFloat32;
   std::vector<Part> parts_;
@@ -78,8 +87,9 @@ std::size_t width(DlscaleType type) {
   throw std::invalid_argument("no such element type");
 }
 
-void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces) {
-  Packer packer(collective, staging);
+void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces,
+             std::uint64_t first_bucket) {
+  Packer packer(collective, staging, first_bucket);
   for (const Piece& piece : pieces) packer.add(piece);
   packer.flush();
 }

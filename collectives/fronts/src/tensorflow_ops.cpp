@@ -2,9 +2,9 @@
 // which Python opens and closes exchanges.
 //
 //   DlscaleAverage  gradients in, their means over ranks out, in line
-//   DlscaleSend     hands one bucket of gradients to the exchange's thread; what comes out is still being
-//   worked on DlscaleWait     takes all that came out of a step's DlscaleSend and lets it go when it is
-//   exchanged
+//   DlscaleSend     hands over one bucket of gradients; what comes out is still being worked on
+//   DlscaleWait     takes what came out for all of a step's buckets; the means, when they are exchanged
+//   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing
 //
 // Kernels are synchronous: the callback of asynchronous ones is valid only during the call that starts them.
 // Where TensorFlow lets go of a gradient's memory, its mean is written there; else into new memory.
@@ -58,7 +58,7 @@ DlscaleType type_of(const Tensor& tensor) {
 
 // A kernel: the attributes of its node.
 struct Node {
-  std::int64_t handle, bucket, num_buckets, keep;
+  std::int64_t handle, bucket, num_buckets;
 };
 
 struct Output {
@@ -125,17 +125,11 @@ void send(const Node& node, TF_OpKernelContext* context) {
       piece.source = piece.target;
     }
     pieces.push_back(piece);
-    if (node.keep) keepers.emplace_back(made.tensor.release(), TensorDeleter());
+    keepers.emplace_back(made.tensor.release(), TensorDeleter());  // or a step that breaks off frees it
   }
   find_exchange(node.handle)
       ->send(static_cast<std::size_t>(node.bucket), static_cast<std::size_t>(node.num_buckets),
              std::move(pieces), std::move(keepers));
-}
-
-void wait(const Node& node, TF_OpKernelContext* context) {
-  find_exchange(node.handle)->wait();
-  const int num_inputs = TF_NumInputs(context);
-  for (int i = 0; i < num_inputs; ++i) set_output(context, i, input(context, i).get());
 }
 
 void collect(const Node& node, TF_OpKernelContext* context) {
@@ -166,7 +160,7 @@ std::int64_t attribute(TF_OpKernelConstruction* construction, const char* name) 
 
 void* create(TF_OpKernelConstruction* construction) {
   return new Node{attribute(construction, "handle"), attribute(construction, "bucket"),
-                  attribute(construction, "num_buckets"), attribute(construction, "keep")};
+                  attribute(construction, "num_buckets")};
 }
 
 void destroy(void* node) { delete static_cast<Node*>(node); }
@@ -192,7 +186,6 @@ void register_operation(const char* name, bool has_inputs, ComputeFunction* func
   TF_OpDefinitionBuilderAddAttr(definition, "handle: int");
   TF_OpDefinitionBuilderAddAttr(definition, "bucket: int = 0");
   TF_OpDefinitionBuilderAddAttr(definition, "num_buckets: int = 1");
-  TF_OpDefinitionBuilderAddAttr(definition, "keep: int = 0");
   if (has_inputs) TF_OpDefinitionBuilderAddInput(definition, "gradients: T");
   TF_OpDefinitionBuilderAddOutput(definition, "averaged: T");
   TF_OpDefinitionBuilderSetIsStateful(definition, true);  // nobody may merge, fold or drop it
@@ -212,7 +205,7 @@ std::string register_all() {
   try {
     register_operation("DlscaleAverage", true, &compute<&average>);
     register_operation("DlscaleSend", true, &compute<&send>);
-    register_operation("DlscaleWait", true, &compute<&wait>);
+    register_operation("DlscaleWait", true, &compute<&collect>);
     register_operation("DlscaleCollect", false, &compute<&collect>);
   } catch (const std::exception& error) {
     return error.what();
@@ -253,6 +246,17 @@ DLSCALE_EXPORT int dlscale_synchronize(std::int64_t handle) {
   } catch (const std::exception&) {
     return 1;
   }
+}
+
+// What went wrong in it, valid until this thread asks again; empty if nothing did, or it is closed.
+DLSCALE_EXPORT const char* dlscale_error(std::int64_t handle) {
+  static thread_local std::string text;
+  try {
+    text = dlscale::find_exchange(handle)->error();
+  } catch (const std::exception&) {
+    text.clear();
+  }
+  return text.c_str();
 }
 
 // Ends the exchange after what is under way; operations that name it fail from now on.

@@ -34,7 +34,7 @@ Arena::~Arena() {
 void Arena::fill() { std::fill_n(memory_, num_bytes_ / sizeof(float), 1.0F); }
 
 float* Arena::next(const std::string& mode, std::size_t message_bytes) {
-  if (mode == "hot") return memory_;
+  if (mode != "cold") return memory_;
   if (cursor_ + stride(message_bytes) > num_bytes_) cursor_ = 0;
   float* message = memory_ + cursor_ / sizeof(float);
   cursor_ += stride(message_bytes);

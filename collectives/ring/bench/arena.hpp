@@ -6,8 +6,8 @@
 
 namespace bench {
 
-// One long row of messages. A hot call takes the first of them, a cold one the next of the row, which starts
-// over at its end: by then the caches have seen `num_bytes` of others.
+// One long row of messages. A cold call takes the next of the row, which starts over at its end: by then the
+// caches have seen all the others. Any other call takes the first.
 class Arena {
  public:
   // Private memory of this rank, in the kernel's usual pages, all of them touched.

@@ -38,6 +38,7 @@ Lockstep::Lockstep(const std::string& file, MPI_Comm comm, bool yields) : yields
   if (place == MAP_FAILED) throw std::runtime_error("cannot map " + file);
   lines_ = static_cast<Line*>(place);
   MPI_Barrier(comm);
+  if (rank_ == 0) unlink(file.c_str());  // whatever happens now, nothing is left behind
 }
 
 Lockstep::~Lockstep() { munmap(lines_, num_bytes_); }

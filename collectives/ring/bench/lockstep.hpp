@@ -15,8 +15,8 @@ namespace bench {
 // measured begins within one or two cache-line transfers on all ranks.
 class Lockstep {
  public:
-  // `file` exists, is empty before the first use and private to the user. Collective. With `yields`, for
-  // ranks that share CPUs, waiting gives the CPU away.
+  // `file` exists, is empty and private to the user; it is removed once all have mapped it. Collective. With
+  // `yields`, for ranks that share CPUs, waiting gives the CPU away.
   Lockstep(const std::string& file, MPI_Comm comm, bool yields);
   ~Lockstep();
   Lockstep(const Lockstep&) = delete;

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <exception>
 #include <optional>
+#include <string>
 
 namespace bench {
 namespace {
 
-constexpr double kPatience =
-    4;  // times its share of the time, a slow operation may take for its fewest calls
+// A slow operation may take so many times its share of the time for its warm-up, and again for its calls.
+constexpr double kPatience = 4;
+constexpr double kStart = 5;  // seconds
 
 double now() {
   const std::chrono::duration<double> time = std::chrono::steady_clock::now().time_since_epoch();
@@ -20,22 +22,20 @@ double now() {
 }  // namespace
 
 Measurement::Measurement(const Options& options, MPI_Comm comm, Lockstep& lockstep, Spool& spool)
-    : options_(options), comm_(comm), lockstep_(lockstep), spool_(spool) {
+    : options_(options), comm_(comm), lockstep_(lockstep), spool_(spool), begin_(now()) {
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size_);
 }
 
 void Measurement::size(const std::string& mode, std::size_t message_bytes,
                        std::vector<Contestant>& contestants) {
+  if (mode == "cold" && message_bytes >= options_.cold_bytes) return;  // then every call is: see "hot"
   std::vector<std::optional<Plan>> plans;
   for (Contestant& contestant : contestants) {
     const Cell cell{contestant.name, mode, message_bytes};
-    if (verify(contestant, cell)) {
-      plans.emplace_back(warm_up(contestant, cell));
-    } else {
-      spool_.failure(cell, "wrong result");
-      plans.emplace_back(std::nullopt);
-    }
+    const std::string complaint = out_of_time() ? "no time was left" : verify(contestant, cell);
+    plans.push_back(complaint.empty() ? std::optional<Plan>(warm_up(contestant, cell)) : std::nullopt);
+    if (!complaint.empty()) spool_.failure(cell, complaint);
   }
   const int num_rounds = options_.volume > 0 ? 1 : options_.rounds;
   for (int round = 0; round < num_rounds; ++round) {
@@ -49,22 +49,25 @@ void Measurement::size(const std::string& mode, std::size_t message_bytes,
 
 // A dropped, doubled or misplaced part cannot cancel out: data differ by rank and index, and are exact in
 // floats.
-bool Measurement::verify(Contestant& contestant, const Cell& cell) {
+std::string Measurement::verify(Contestant& contestant, const Cell& cell) {
   float* data = contestant.arena->next(cell.mode, cell.message_bytes);
   const std::size_t count = cell.message_bytes / sizeof(float);
   auto pattern = [](std::size_t i) { return static_cast<float>(i % 1021); };
   for (std::size_t i = 0; i < count; ++i) data[i] = pattern(i) + static_cast<float>(rank_);
-  contestant.operation->run(data, count);
-  if (!contestant.operation->sums()) return true;
-  int right = 1;
+  std::string complaint;
+  try {
+    contestant.operation->run(data, count);
+  } catch (const std::exception& error) {
+    complaint = error.what();
+  }
   const auto p = static_cast<float>(size_);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (data[i] != pattern(i) * p + p * (p - 1) / 2) right = 0;
+  for (std::size_t i = 0; contestant.operation->sums() && complaint.empty() && i < count; ++i) {
+    if (data[i] != pattern(i) * p + p * (p - 1) / 2)
+      complaint = "wrong result at element " + std::to_string(i);
   }
   std::fill_n(data, count, 1.0F);
-  int all_right = 0;
-  MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, comm_);
-  return all_right == 1;
+  if (agreed(complaint.empty() ? 0 : 1) == 0) return "";
+  return complaint.empty() ? "failed on another rank" : complaint;
 }
 
 Measurement::Plan Measurement::warm_up(Contestant& contestant, const Cell& cell) {
@@ -74,11 +77,7 @@ Measurement::Plan Measurement::warm_up(Contestant& contestant, const Cell& cell)
   Plan plan;
   double shortest = 0;
   for (double spent = 0; plan.num_warmup < num_calls && (plan.num_warmup < 1 || spent < kPatience * share);) {
-    start_line();
-    const double begin = now();
-    contestant.operation->run(contestant.arena->next(cell.mode, cell.message_bytes),
-                              cell.message_bytes / sizeof(float));
-    const double seconds = agreed(now() - begin);
+    const double seconds = agreed(time_call(contestant, cell).seconds);
     shortest = plan.num_warmup == 0 ? seconds : std::min(shortest, seconds);
     spent += seconds;
     ++plan.num_warmup;
@@ -95,19 +94,25 @@ Measurement::Plan Measurement::warm_up(Contestant& contestant, const Cell& cell)
   return plan;
 }
 
-void Measurement::time_block(Contestant& contestant, const Cell& cell, int round, const Plan& plan) {
+Measurement::Call Measurement::time_call(Contestant& contestant, const Cell& cell) {
+  float* data = contestant.arena->next(cell.mode, cell.message_bytes);
   const std::size_t count = cell.message_bytes / sizeof(float);
+  if (cell.mode == "fresh") std::fill_n(data, count, 1.0F);
+  start_line();
+  const double begin = now();
+  contestant.operation->run(data, count);
+  return {begin, now() - begin};
+}
+
+void Measurement::time_block(Contestant& contestant, const Cell& cell, int round, const Plan& plan) {
   const auto num_calls = static_cast<std::size_t>(plan.calls_per_round);
   std::vector<double> starts(num_calls), seconds(num_calls);
-  // The first call after another operation's block is not timed: it finds the other's traces in the caches.
-  start_line();
-  contestant.operation->run(contestant.arena->next(cell.mode, cell.message_bytes), count);
+  // The first call after another operation's block does not count: it finds the other's traces in the caches.
+  time_call(contestant, cell);
   for (std::size_t i = 0; i < num_calls; ++i) {
-    float* data = contestant.arena->next(cell.mode, cell.message_bytes);
-    start_line();
-    starts[i] = now();
-    contestant.operation->run(data, count);
-    seconds[i] = now() - starts[i];
+    const Call call = time_call(contestant, cell);
+    starts[i] = call.start;
+    seconds[i] = call.seconds;
   }
   const std::size_t num_all = rank_ == 0 ? num_calls * static_cast<std::size_t>(size_) : 0;
   std::vector<double> all_starts(num_all), all_seconds(num_all);
@@ -123,6 +128,11 @@ void Measurement::start_line() {
   } else {
     lockstep_.wait();
   }
+}
+
+// Fixed numbers of calls are made whatever they take.
+bool Measurement::out_of_time() const {
+  return options_.volume == 0 && agreed(now() - begin_) > kPatience * options_.seconds + kStart;
 }
 
 // The slowest rank's value, on all ranks.

@@ -1,4 +1,9 @@
 // Timing operations in turn, in lockstep, all ranks by the same decisions.
+//
+// Three modes say what a call finds in the caches:
+//   hot    the same memory in every call, which nobody else touches: what most benchmarks measure;
+//   fresh  the same memory, which every rank writes just before, as a backward pass writes gradients;
+//   cold   other memory in every call, longer ago in use than the caches remember.
 #pragma once
 
 #include <mpi.h>
@@ -28,6 +33,7 @@ class Measurement {
 
   // Warms every contestant up, then times blocks of calls of each in turn, round after round, so that what
   // drifts meets all of them. Collective.
+  // Once much more time has gone than was asked for, sizes are skipped and noted as failures.
   void size(const std::string& mode, std::size_t message_bytes, std::vector<Contestant>& contestants);
 
  private:
@@ -36,11 +42,19 @@ class Measurement {
     int num_warmup = 0;
   };
 
+  struct Call {
+    double start;
+    double seconds;
+  };
+
   Plan warm_up(Contestant& contestant, const Cell& cell);
+  Call time_call(Contestant& contestant, const Cell& cell);
   void time_block(Contestant& contestant, const Cell& cell, int round, const Plan& plan);
   void start_line();
-  bool verify(Contestant& contestant, const Cell& cell);
+  // One call, and once for all ranks whether it did what it should: empty, or what went wrong.
+  std::string verify(Contestant& contestant, const Cell& cell);
   double agreed(double value) const;
+  bool out_of_time() const;
 
   const Options& options_;
   MPI_Comm comm_;
@@ -48,6 +62,7 @@ class Measurement {
   Spool& spool_;
   int rank_ = 0;
   int size_ = 1;
+  double begin_;
 };
 
 }  // namespace bench

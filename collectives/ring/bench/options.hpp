@@ -12,9 +12,9 @@ struct Options {
   std::string flags;                    // file that all ranks map, for `Lockstep`
   std::vector<std::string> operations;  // see operation.hpp
   std::vector<std::size_t> sizes;       // bytes
-  std::vector<std::string> modes;       // "hot": the same memory in every call; "cold": see `cold_bytes`
+  std::vector<std::string> modes;       // "hot", "fresh", "cold": see measurement.hpp
   std::vector<int> cpus;                // rank r of the node runs on number r, modulo their number
-  std::size_t cold_bytes = 0;           // a cold call meets memory that this many others were touched since
+  std::size_t cold_bytes = 0;           // others touched before a cold call meets the same memory again
   double seconds = 1.0;                 // to be timed in all, shared out evenly
   int rounds = 4;                       // blocks of each operation, taking turns
   int min_calls = 5;                    // timed, of an operation, size and mode

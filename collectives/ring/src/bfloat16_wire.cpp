@@ -1,5 +1,6 @@
 #include "bfloat16_wire.hpp"
 
+#include <iterator>
 #include <stdexcept>
 
 namespace dlscale {
@@ -34,15 +35,22 @@ Residual* Bfloat16Wire::residual_of(const std::byte* data, std::size_t count,
                                 std::to_string(kNumNumbers));
   }
   if (!error_feedback_ || count == 0 || engine_.topology().size == 1) return nullptr;
-  if (!bucket) {
-    const std::uint64_t name = engine_.name_of(data, count * sizeof(float));
-    if (name == 0) return nullptr;
-    bucket = name;
-  }
-  const auto known = residuals_.find(*bucket);
+  const std::uint64_t name = engine_.name_of(data, count * sizeof(float));
+  if (!bucket && name == 0) return nullptr;
+  const std::uint64_t key = bucket ? kNumbered | name / kNumNumbers * kNumNumbers | *bucket : name;
+  const auto known = residuals_.find(key);
   if (known != residuals_.end() && known->second.count() == count) return &known->second;
-  residuals_.erase(*bucket);
-  return &residuals_.emplace(*bucket, Residual(count)).first->second;
+  residuals_.erase(key);
+  forget_freed();
+  return &residuals_.emplace(key, Residual(count)).first->second;
+}
+
+void Bfloat16Wire::forget_freed() {
+  for (auto kept = residuals_.begin(); kept != residuals_.end();) {
+    const std::uint64_t name = kept->first & ~kNumbered;
+    const bool freed = name >= kNumNumbers && !engine_.is_shared(name);
+    kept = freed ? residuals_.erase(kept) : std::next(kept);
+  }
 }
 
 int Bfloat16Wire::call(void* data, std::size_t count, int type, int op,

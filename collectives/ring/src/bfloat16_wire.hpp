@@ -34,9 +34,12 @@ class Bfloat16Wire {
   // Of a DlscaleCollective; valid as long as this object.
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&table_); }
 
-  static constexpr std::uint64_t kNumNumbers = std::uint64_t{1} << 44;  // names of shared memory lie above
+  static constexpr std::uint64_t kNumNumbers = Engine::kNamesPerArray;
 
  private:
+  static constexpr std::uint64_t kNumbered = std::uint64_t{1} << 63;  // in the keys of numbered buckets
+
+  void forget_freed();
   Residual* residual_of(const std::byte* data, std::size_t count, std::optional<std::uint64_t> bucket);
   int call(void* data, std::size_t count, int type, int op, std::optional<std::uint64_t> bucket) noexcept;
 

@@ -160,6 +160,14 @@ std::string library_version() {
   return {text, static_cast<std::size_t>(length)};
 }
 
+using Manners = std::vector<std::tuple<std::size_t, bool, bool>>;
+
+std::vector<dlscale::Manner> manners_of(const Manners& manners) {
+  std::vector<dlscale::Manner> all;
+  for (const auto& [chunk_bytes, ahead, streaming] : manners) all.push_back({chunk_bytes, ahead, streaming});
+  return all;
+}
+
 using Segments = std::vector<std::pair<std::size_t, std::size_t>>;
 
 dlscale::network::Tuning tuning_of(std::size_t one_shot_bytes, std::size_t recursive_doubling_bytes,
@@ -184,6 +192,8 @@ dlscale::network::Tuning tuning_of(std::size_t one_shot_bytes, std::size_t recur
 }  // namespace
 
 NB_MODULE(_engine, m) {
+  // Frameworks keep engines alive beyond the interpreter's end; there is nothing to tell the user about.
+  nb::set_leak_warnings(false);
   m.attr("MPI_VENDOR") = kMpiVendor;
   m.def("library_version", &library_version);
   dlscale::network::bind_network(m);
@@ -227,18 +237,15 @@ NB_MODULE(_engine, m) {
       .def(
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
-             const std::string& shared_memory, std::size_t one_shot_bytes,
-             const std::vector<std::tuple<std::size_t, bool, bool>>& manners, std::size_t block_bytes,
-             int ranks_per_node, bool debug) {
+             const std::string& shared_memory, std::size_t one_shot_bytes, const Manners& manners,
+             std::size_t block_bytes, int ranks_per_node, bool debug) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
             options.node.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
                                    : shared_memory == "shm" ? dlscale::Sharing::shm_file
                                                             : dlscale::Sharing::automatic;
             options.node.one_shot_bytes = one_shot_bytes;
-            for (const auto& [chunk_bytes, ahead, streaming] : manners) {
-              options.node.manners.push_back({chunk_bytes, ahead, streaming});
-            }
+            options.node.manners = manners_of(manners);
             options.network = network;
             options.block_bytes = block_bytes;
             options.ranks_per_node = ranks_per_node;
@@ -265,6 +272,15 @@ NB_MODULE(_engine, m) {
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)
       .def("tune", &Engine::tune, "network"_a, WithoutLock())
+      .def(
+          "tune_node",
+          [](Engine& engine, std::size_t one_shot_bytes, const Manners& manners) {
+            const std::vector<dlscale::Manner> chosen = manners_of(manners);
+            const nb::gil_scoped_release without_lock;
+            engine.tune_node(one_shot_bytes, chosen);
+          },
+          "one_shot_bytes"_a, "manners"_a)
+      .def("set_block_bytes", &Engine::set_block_bytes, "block_bytes"_a, WithoutLock())
       .def("set_free_running", &Engine::set_free_running, "free_running"_a)
       .def("close", &Engine::close, WithoutLock());
 

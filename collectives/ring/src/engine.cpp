@@ -63,7 +63,7 @@ void Engine::operate(Operation operation) {
     throw;  // refused before anything was sent, by all ranks
   } catch (const std::exception& error) {
     failed_ = true;
-    hierarchy_->tell_others(error.what());
+    hierarchy_->tell_others(error);
     throw;
   }
 }
@@ -134,6 +134,7 @@ SharedBuffer Engine::share(std::size_t num_bytes) {
   SharedBuffer buffer;
   operate([&] {
     compare("empty", Type::float32, Op::sum, num_bytes, 0);
+    hierarchy_->barrier();  // MPI, which comes next, would wait for ever for a rank that is dead or late
     std::string complaint;
     try {
       buffer = std::make_shared<SharedArray>(bootstrap_, num_bytes, node_options_.sharing, ++num_shared_);
@@ -158,6 +159,14 @@ std::size_t Engine::name_of(const std::byte* data, std::size_t num_bytes) {
   return array ? array->name_of(data) : 0;
 }
 
+bool Engine::is_shared(std::size_t name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(arrays_.begin(), arrays_.end(), [&](const std::weak_ptr<SharedArray>& array) {
+    const SharedBuffer buffer = array.lock();
+    return buffer && buffer->name_of(buffer->own()) / kNamesPerArray == name / kNamesPerArray;
+  });
+}
+
 const SharedArray* Engine::shared_array_of(const std::byte* data, std::size_t num_bytes) const {
   for (const std::weak_ptr<SharedArray>& array : arrays_) {
     const SharedBuffer buffer = array.lock();
@@ -177,8 +186,9 @@ void Engine::compare(const char* name, Type type, Op op, std::size_t count, int 
   Call mine{{}, count, static_cast<int>(type), static_cast<int>(op), root, 0};
   std::strncpy(mine.name, name, sizeof(mine.name) - 1);
   std::vector<Call> all(static_cast<std::size_t>(topology_.size));
-  check(MPI_Allgather(&mine, sizeof(Call), MPI_BYTE, all.data(), sizeof(Call), MPI_BYTE, topology_.all),
-        "MPI_Allgather");
+  static_assert(sizeof(Call) % sizeof(std::int64_t) == 0, "it travels as integers");
+  hierarchy_->allgather(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data()),
+                        sizeof(Call) / sizeof(std::int64_t), Type::int64);
   static constexpr std::array<const char*, kNumTypes> kTypes = {"float32", "float64", "bfloat16",
                                                                 "float16", "int32",   "int64"};
   static constexpr std::array<const char*, 4> kOps = {"sum", "average", "min", "max"};
@@ -200,18 +210,32 @@ void Engine::tune(const network::Tuning& tuning) {
   operate([&] { hierarchy_->tune(tuning); });
 }
 
+void Engine::tune_node(std::size_t one_shot_bytes, const std::vector<Manner>& manners) {
+  operate([&] { hierarchy_->node().tune(one_shot_bytes, manners); });
+}
+
+void Engine::set_block_bytes(std::size_t block_bytes) {
+  operate([&] { hierarchy_->set_block_bytes(block_bytes); });
+}
+
 void Engine::set_free_running(bool free_running) {
   operate([&] { hierarchy_->node().set_free_running(free_running); });
 }
 
+Engine::~Engine() {
+  // In a forked child nothing here is its own: neither the memory nor what MPI has under way.
+  if (generation_ != generation()) (void)hierarchy_.release();
+}
+
 void Engine::close() {
+  if (generation_ != generation()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!hierarchy_) return;
   hierarchy_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   // After a failure the other ranks may never come here, and after MPI_Finalize there is nothing to free.
-  if (!finalized && !failed_ && generation_ == generation()) topology_.free();
+  if (!finalized && !failed_) topology_.free();
 }
 
 }  // namespace dlscale

@@ -33,7 +33,7 @@ class Engine {
   // Collective. Works on a duplicate of `comm`, so its messages meet nobody else's.
   Engine(MPI_Comm comm, const EngineOptions& options);
   // Frees no communicator: that is collective, and destructors run in any order. See `close`.
-  ~Engine() = default;
+  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -57,16 +57,24 @@ class Engine {
   // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
   // all ranks, needs no staging: see Push.
   SharedBuffer share(std::size_t num_bytes);
-  // What a part of such memory is called, the same on all ranks and in every run; 0 if it is none.
+  // What a part of such memory is called: the number of its array, from 1, times kNamesPerArray, plus its
+  // first byte there. The same on all ranks and in every run; 0 if it is none.
   std::size_t name_of(const std::byte* data, std::size_t num_bytes);
+  // Whether the array of such a name is still there.
+  bool is_shared(std::size_t name);
+  static constexpr std::size_t kNamesPerArray = SharedArray::kNamesPerArray;
 
-  // Other switch points between nodes from the next operation on; the same on all ranks.
+  // Other switch points between nodes, or inside them, from the next operation on; the same on all ranks.
+  // Throws std::invalid_argument, on all, for what cannot be; see Node::tune.
   void tune(const network::Tuning& tuning);
+  void tune_node(std::size_t one_shot_bytes, const std::vector<Manner>& manners);
+  void set_block_bytes(std::size_t block_bytes);
 
   // For measurements only: see Node::set_free_running.
   void set_free_running(bool free_running);
 
-  // Frees memory and communicators; collective unless something failed. A second call does nothing.
+  // Frees memory and communicators; collective unless something failed. Does nothing when called again, or in
+  // a forked child.
   void close();
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -49,7 +50,8 @@ void Hierarchy::finish_network() {
   Waiting& waiting = node_.waiting();
   ++num_exchanges_;
   int num_idle = 0;
-  double idle_since = 0, next_look = 0;
+  Patience patience(0);
+  double next_look = 0;
   bool told = false;
   waiting.set_waiting_for_other_nodes(true);
   while (!exchange_->done()) {
@@ -61,7 +63,7 @@ void Hierarchy::finish_network() {
     const double now = monotonic_seconds();
     if (num_idle <= kSpins) {
       num_idle = kSpins + 1;
-      idle_since = now;
+      patience = Patience(now);
       next_look = now + kLookSeconds;
       told = false;
     }
@@ -71,7 +73,7 @@ void Hierarchy::finish_network() {
     waiting.check_others();
     const std::string& failure = notices_.look();
     if (!failure.empty()) throw RankFailure(failure);
-    const double idle = now - idle_since;
+    const double idle = patience.look(now);
     if (!told && idle > waiting.timeout_seconds() / 2) {
       notices_.tell_waiting(num_exchanges_, missed_rank());
       told = true;
@@ -97,9 +99,14 @@ void Hierarchy::raise_silent(double seconds) const {
       "longer wait: timeout_seconds");
 }
 
-void Hierarchy::tell_others(const std::string& reason) {
-  node_.waiting().note_own_failure();
-  if (topology_.num_nodes > 1) notices_.tell_failure(reason);
+// Where the failure is another rank's, the text names it already.
+void Hierarchy::tell_others(const std::exception& error) {
+  const bool of_another = dynamic_cast<const RankFailure*>(&error) != nullptr;
+  const std::string text =
+      of_another ? error.what()
+                 : "rank " + std::to_string(topology_.rank) + " failed and left the ring: " + error.what();
+  node_.waiting().note_own_failure(text);
+  if (topology_.num_nodes > 1) notices_.tell_failure(text);
 }
 
 // ---- allreduce ----
@@ -164,6 +171,15 @@ void Hierarchy::allreduce(std::byte* data, std::size_t count, Type type, Op op) 
       [&](const std::vector<Range>& lanes) { node_.allgather(data, 0, data, type, lanes); });
 }
 
+// Other nodes may have begun: ranks of this one that disagree cannot refuse and go on as if nothing had been.
+void Hierarchy::arrive(const SharedArray& array, const std::byte* data, std::size_t count) {
+  try {
+    node_.push().arrive(array.name_of(data), count);
+  } catch (const std::invalid_argument& refusal) {
+    throw std::runtime_error(refusal.what());
+  }
+}
+
 void Hierarchy::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op) {
   if (topology_.num_nodes == 1) return node_.allreduce(array, data, count, type, op, scale_of(op));
   if (topology_.node_size == 1 || count * width(type) <= kSmallBytes) return allreduce(data, count, type, op);
@@ -171,7 +187,7 @@ void Hierarchy::allreduce(const SharedArray& array, std::byte* data, std::size_t
   const std::vector<std::byte*> buffers = node_.buffers(array, data);
   const std::size_t own = static_cast<std::size_t>(topology_.local_rank);
   arithmetic_ = network::arithmetic(type, op, scale_of(op));
-  push.arrive(array.name_of(data), count);
+  arrive(array, data, count);
   in_blocks(
       count, type,
       [&](const std::vector<Range>& lanes) { push.reduce_slice(buffers, lanes[own], type, op, 1.0); },

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -42,12 +43,14 @@ class Hierarchy {
 
   Node& node() { return node_; }
   void tune(const network::Tuning& tuning);
+  void set_block_bytes(std::size_t block_bytes) { block_bytes_ = block_bytes; }
 
   // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
-  void tell_others(const std::string& reason);
+  void tell_others(const std::exception& error);
 
  private:
   double scale_of(Op op) const { return op == Op::average ? 1.0 / topology_.size : 1.0; }
+  void arrive(const SharedArray& array, const std::byte* data, std::size_t count);
   std::vector<Range> lanes_of(Range block, Type type) const;
   void over_network(const std::function<void(network::Exchange&)>& start);
   void finish_network();

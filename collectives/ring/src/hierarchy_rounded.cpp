@@ -35,7 +35,7 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
   std::size_t num_sent = 0, num_spread = 0;
   const auto half = [=](std::size_t turn) { return halves + turn % 2 * longest; };
 
-  if (array) push.arrive(array->name_of(bytes), count);
+  if (array) arrive(*array, bytes, count);
   in_blocks(
       count, Type::float32,
       [&](const std::vector<Range>& lanes) {

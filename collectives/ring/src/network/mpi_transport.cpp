@@ -24,14 +24,19 @@ MpiTransport::MpiTransport(MPI_Comm comm, int tag) : comm_(comm), tag_(tag), gro
 
 MpiTransport::~MpiTransport() { give_up(); }
 
-void MpiTransport::reserve(std::size_t num_requests) { requests_.resize(num_requests, MPI_REQUEST_NULL); }
+void MpiTransport::reserve(std::size_t num_requests) {
+  requests_.resize(num_requests, MPI_REQUEST_NULL);
+  receives_.resize(num_requests, false);
+}
 
 void MpiTransport::send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) {
+  receives_[request] = false;
   check(MPI_Isend(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
         "MPI_Isend");
 }
 
 void MpiTransport::receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) {
+  receives_[request] = true;
   check(MPI_Irecv(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
         "MPI_Irecv");
 }
@@ -52,13 +57,14 @@ void MpiTransport::warn(int peer) noexcept {
   if (MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag_, comm_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
 }
 
-// Receives that were never matched are cancelled; the rest is left to MPI.
+// Receives that were never matched are cancelled; the rest is left to MPI. Sends are never cancelled: MPI
+// advises against it, and MPICH over UCX crashes if the message goes through shared memory.
 void MpiTransport::give_up() noexcept {
   if (finalized()) return;
-  for (MPI_Request& request : requests_) {
-    if (request == MPI_REQUEST_NULL) continue;
-    MPI_Cancel(&request);
-    MPI_Request_free(&request);
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (receives_[i]) MPI_Cancel(&requests_[i]);
+    MPI_Request_free(&requests_[i]);
   }
 }
 

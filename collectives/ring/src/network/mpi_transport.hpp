@@ -29,6 +29,7 @@ class MpiTransport : public Transport {
   int tag_;
   Group group_;
   std::vector<MPI_Request> requests_;
+  std::vector<char> receives_;  // whether a request is (or was last) a receive
 };
 
 }  // namespace dlscale::network

@@ -67,9 +67,12 @@ Tuning default_tuning(std::size_t num_ranks) {
   tuning.halving_doubling_bytes = 512 * kKiB;
   tuning.direct_bytes = 64 * kKiB;
   tuning.tree_bytes = 64 * kKiB;
-  tuning.segments = {{4096 * kKiB, 64 * kKiB}, {std::numeric_limits<std::size_t>::max(), 256 * kKiB}};
+  // At least four segments a chunk, so that one is added while others travel.
+  tuning.segments = {{num_ranks * 1024 * kKiB, 64 * kKiB},
+                     {num_ranks * 4096 * kKiB, 256 * kKiB},
+                     {std::numeric_limits<std::size_t>::max(), 512 * kKiB}};
   tuning.direct_segment_bytes = 64 * kKiB;
-  tuning.window = 4;
+  tuning.window = 8;
   return tuning;
 }
 

@@ -16,11 +16,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "available_memory.hpp"
+
 namespace dlscale {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr const char* kShmFolder = "/dev/shm";
+const std::string kShmFolder = "/dev/shm";
 constexpr const char* kShmPrefix = "dlscale-ring-";
 
 std::string because(const char* what) { return std::string(what) + ": " + std::strerror(errno); }
@@ -28,11 +30,13 @@ std::string because(const char* what) { return std::string(what) + ": " + std::s
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
+  ~Descriptor() { reset(-1); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
+  void reset(int number) {
+    if (number_ >= 0) ::close(number_);
+    number_ = number;
+  }
   int get() const { return number_; }
 
  private:
@@ -40,20 +44,22 @@ class Descriptor {
 };
 
 // Takes the pages now, on the memory node of the caller: an access later cannot fail for want of memory.
-std::string allocate(int file, std::size_t num_bytes, const char* where) {
+std::string allocate(int file, std::size_t num_bytes, const std::string& where) {
   if (ftruncate(file, static_cast<off_t>(num_bytes)) != 0) return because("ftruncate");
   int error = 0;
   do {
     error = posix_fallocate(file, 0, static_cast<off_t>(num_bytes));
   } while (error == EINTR);
   if (error == 0) return "";
+  std::string text = where + " cannot give " + std::to_string(num_bytes / 1024) + " KiB";
   struct statvfs room{};
-  std::string text = std::string(where) + " cannot give " + std::to_string(num_bytes / 1024) + " KiB";
-  if (statvfs(kShmFolder, &room) == 0) {
-    text += " (/dev/shm has " + std::to_string(room.f_bavail * room.f_frsize / 1024) + " KiB free)";
+  if (where == kShmFolder && statvfs(kShmFolder.c_str(), &room) == 0) {
+    text += " (it has " + std::to_string(room.f_bavail * room.f_frsize / 1024) + " KiB free)";
   }
-  return text + ": " + std::strerror(error) +
-         "; free or enlarge it (docker run --shm-size=1g), or set smaller shared buffers";
+  text += std::string(": ") + std::strerror(error);
+  return where == kShmFolder ? text + "; free or enlarge it (docker run --shm-size=1g), or leave " +
+                                   "shared_memory at auto or memfd"
+                             : text;
 }
 
 std::byte* map(int file, std::size_t num_bytes) {
@@ -74,9 +80,30 @@ std::string check_owner(int file) {
   return "";
 }
 
+// A file of mode 0600 with a name that nobody can guess, locked. A sweep may have unlinked it before it was
+// locked, taking it for a leftover: then there is another.
+std::string create_shm_file(Descriptor* file, char* name, std::size_t name_bytes) {
+  for (;;) {
+    unsigned long long random[2];
+    if (getrandom(random, sizeof(random), 0) != sizeof(random)) return because("getrandom");
+    std::snprintf(name, name_bytes, "/%s%016llx%016llx", kShmPrefix, random[0], random[1]);
+    file->reset(shm_open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    if (file->get() < 0) return because("creating a file in /dev/shm");
+    struct stat status{};
+    if (flock(file->get(), LOCK_EX) == 0 && fstat(file->get(), &status) == 0) {
+      if (status.st_nlink > 0) return "";
+      continue;
+    }
+    const std::string complaint = because("locking a file in /dev/shm");
+    shm_unlink(name);
+    file->reset(-1);
+    return complaint;
+  }
+}
+
 // Files that a killed program left between creating and unlinking one: their lock is gone with it.
 void sweep_leftovers() {
-  DIR* folder = opendir(kShmFolder);
+  DIR* folder = opendir(kShmFolder.c_str());
   if (!folder) return;
   while (const dirent* entry = readdir(folder)) {
     if (std::strncmp(entry->d_name, kShmPrefix, std::strlen(kShmPrefix)) != 0) continue;
@@ -93,7 +120,9 @@ SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing 
     : num_bytes_((std::max<std::size_t>(num_bytes, 1) + kPage - 1) / kPage * kPage),
       parts_(static_cast<std::size_t>(bootstrap.size()), nullptr),
       rank_(bootstrap.rank()),
+      process_(getpid()),
       in_process_(bootstrap.in_process()) {
+  require_room(bootstrap);
   if (in_process_) {
     share_in_process(bootstrap);
     return;
@@ -101,11 +130,8 @@ SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing 
   try {
     std::string complaint;
     if (sharing != Sharing::shm_file) {
-      share_by_memory_file(bootstrap, &complaint);
-      if (complaint.empty() || sharing == Sharing::memory_file) {
-        bootstrap.agree(complaint);
-        return;
-      }
+      if (share_by_memory_file(bootstrap, &complaint)) return;
+      if (sharing == Sharing::memory_file) bootstrap.agree(complaint);  // throws
       unmap();
       complaint.clear();
     }
@@ -120,6 +146,7 @@ SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing 
 SharedMemory::~SharedMemory() { unmap(); }
 
 void SharedMemory::unmap() {
+  if (getpid() != process_) return;  // at these addresses a child may have something else
   if (in_process_) {
     std::free(parts_[static_cast<std::size_t>(rank_)]);
   } else {
@@ -130,52 +157,68 @@ void SharedMemory::unmap() {
   std::fill(parts_.begin(), parts_.end(), nullptr);
 }
 
-// On return all ranks hold the same opinion: `complaint` is empty on all of them or on none.
-void SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* complaint) {
+// A file in memory gets what it asks for, if need be by the end of other programs (the kernel's OOM killer).
+void SharedMemory::require_room(Bootstrap& bootstrap) const {
+  const std::vector<std::size_t> asked = bootstrap.everyones(num_bytes_);
+  std::string complaint;
+  for (std::size_t q = 1; q < asked.size(); ++q) {
+    if (asked[q] == asked[0]) continue;
+    complaint = "ranks want different amounts of shared memory: local rank 0 " +
+                std::to_string(asked[0] / 1024) + " KiB, local rank " + std::to_string(q) + " " +
+                std::to_string(asked[q] / 1024) + " KiB; ask for the same on all ranks";
+    break;
+  }
+  const std::size_t available = available_memory();
+  if (complaint.empty() && num_bytes_ > available / asked.size()) {
+    complaint = std::to_string(asked.size()) + " ranks want " + std::to_string(num_bytes_ / 1024) +
+                " KiB of shared memory each, and there are " + std::to_string(available / 1024) +
+                " KiB in all; set smaller shared buffers, or free memory";
+  }
+  bootstrap.agree(complaint);
+}
+
+// Whether it went well on all ranks. Each knows only its own complaint.
+bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* complaint) {
   kind_ = "memfd";
   struct Offer {
     pid_t process;
     int file;
+    dev_t device;
+    ino_t number;
     bool good;
   };
   const Descriptor own(memfd_create("dlscale-ring", MFD_CLOEXEC));
+  struct stat status{};
   if (own.get() < 0) {
     *complaint = because("memfd_create");
   } else if (fchmod(own.get(), 0600) != 0) {
     *complaint = because("fchmod");
+  } else if (fstat(own.get(), &status) != 0) {
+    *complaint = because("fstat");
   } else {
     *complaint = allocate(own.get(), num_bytes_, "memory");
   }
-  const std::vector<Offer> offers = bootstrap.everyones(Offer{getpid(), own.get(), complaint->empty()});
+  const std::vector<Offer> offers =
+      bootstrap.everyones(Offer{getpid(), own.get(), status.st_dev, status.st_ino, complaint->empty()});
   for (std::size_t q = 0; q < offers.size() && complaint->empty(); ++q) {
-    if (!offers[q].good) {
-      *complaint = "local rank " + std::to_string(q) + " could not allocate";
-      break;
-    }
+    if (!offers[q].good) break;  // that rank complains
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", static_cast<int>(offers[q].process), offers[q].file);
     const bool mine = q == static_cast<std::size_t>(rank_);
     const Descriptor other(mine ? dup(own.get()) : open(path, O_RDWR | O_CLOEXEC));
     if (other.get() < 0) {
       *complaint = because("opening another rank's memory through /proc");
-    } else {
-      *complaint = check_owner(other.get());
-      struct stat status{};
-      if (complaint->empty() &&
-          (fstat(other.get(), &status) != 0 || status.st_size != static_cast<off_t>(num_bytes_))) {
-        *complaint = "another rank's memory has another size (other process namespaces?)";
-      }
+    } else if (!(*complaint = check_owner(other.get())).empty()) {
+      break;
+    } else if (fstat(other.get(), &status) != 0 || status.st_dev != offers[q].device ||
+               status.st_ino != offers[q].number) {
+      *complaint = "a process of the same number in another process namespace";
+    } else if (!(parts_[q] = map(other.get(), num_bytes_))) {
+      *complaint = because("mmap");
     }
-    if (complaint->empty() && !(parts_[q] = map(other.get(), num_bytes_))) *complaint = because("mmap");
   }
-  struct Verdict {
-    char text[300];
-  };
-  Verdict mine{};
-  complaint->copy(mine.text, sizeof(mine.text) - 1);
-  for (const Verdict& verdict : bootstrap.everyones(mine)) {
-    if (verdict.text[0] && complaint->empty()) *complaint = verdict.text;
-  }
+  const std::vector<char> good = bootstrap.everyones(static_cast<char>(complaint->empty()));
+  return std::all_of(good.begin(), good.end(), [](char g) { return g; });
 }
 
 void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complaint) {
@@ -185,20 +228,10 @@ void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complain
   };
   if (rank_ == 0) sweep_leftovers();
   Name name{};
-  unsigned long long random[2] = {0, 0};
-  if (getrandom(random, sizeof(random), 0) != sizeof(random)) *complaint = because("getrandom");
-  std::snprintf(name.text, sizeof(name.text), "/%s%016llx%016llx", kShmPrefix, random[0], random[1]);
-  const Descriptor own(complaint->empty() ? shm_open(name.text, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)
-                                          : -1);
-  if (complaint->empty()) {
-    if (own.get() < 0) {
-      *complaint = because("creating a file in /dev/shm");
-    } else if (flock(own.get(), LOCK_EX) != 0) {
-      *complaint = because("locking a file in /dev/shm");
-    } else {
-      *complaint = allocate(own.get(), num_bytes_, kShmFolder);
-    }
-  }
+  Descriptor own;
+  *complaint = create_shm_file(&own, name.text, sizeof(name.text));
+  if (complaint->empty()) *complaint = allocate(own.get(), num_bytes_, kShmFolder);
+  const std::string created = name.text;
   if (!complaint->empty()) name.text[0] = '\0';
   const std::vector<Name> names = bootstrap.everyones(name);
   for (std::size_t q = 0; q < names.size() && complaint->empty(); ++q) {
@@ -211,10 +244,7 @@ void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complain
     }
   }
   bootstrap.everyones('\0');  // all have opened all
-  if (own.get() >= 0) {
-    std::snprintf(name.text, sizeof(name.text), "/%s%016llx%016llx", kShmPrefix, random[0], random[1]);
-    shm_unlink(name.text);
-  }
+  if (own.get() >= 0) shm_unlink(created.c_str());
 }
 
 void SharedMemory::share_in_process(Bootstrap& bootstrap) {

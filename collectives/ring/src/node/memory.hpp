@@ -20,7 +20,7 @@ enum class Sharing {
 class SharedMemory {
  public:
   // Zeroed parts of `num_bytes` each; collective. Throws std::runtime_error on all ranks if there is too
-  // little memory: never a SIGBUS later.
+  // little memory, or if ranks ask for different sizes: never a SIGBUS later.
   SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
@@ -32,7 +32,8 @@ class SharedMemory {
   const char* kind() const { return kind_; }
 
  private:
-  void share_by_memory_file(Bootstrap& bootstrap, std::string* complaint);
+  void require_room(Bootstrap& bootstrap) const;
+  bool share_by_memory_file(Bootstrap& bootstrap, std::string* complaint);
   void share_by_shm_file(Bootstrap& bootstrap, std::string* complaint);
   void share_in_process(Bootstrap& bootstrap);
   void unmap();
@@ -40,6 +41,7 @@ class SharedMemory {
   std::size_t num_bytes_;
   std::vector<std::byte*> parts_;
   int rank_;
+  int process_;  // a forked child has none of the parts
   bool in_process_;
   const char* kind_ = "none";
 };

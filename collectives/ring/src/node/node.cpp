@@ -1,6 +1,8 @@
 #include "node.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace dlscale {
@@ -48,8 +50,24 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, co
       small_(memory_, waiting_, kernels_, rank_, size_),
       push_(memory_, waiting_, kernels_, rank_, size_),
       staged_(memory_, waiting_, kernels_, rank_, size_),
-      pace_(memory_, rank_, size_, manners_of(options)),
+      one_shot_bytes_(memory_.one_shot_bytes()),
+      pace_(std::make_unique<Pace>(memory_, rank_, size_, manners_of(options))),
       steady_manner_(manners_of(options).front()) {}
+
+void Node::tune(std::size_t one_shot_bytes, const std::vector<Manner>& manners) {
+  if (one_shot_bytes > memory_.one_shot_bytes()) {
+    throw std::invalid_argument("one_shot_bytes is " + std::to_string(one_shot_bytes) +
+                                "; there is room for " + std::to_string(memory_.one_shot_bytes()));
+  }
+  for (const Manner& manner : manners) {
+    if (manner.chunk_bytes <= memory_.chunk_bytes()) continue;
+    throw std::invalid_argument("chunk_bytes is " + std::to_string(manner.chunk_bytes) +
+                                "; there is room for " + std::to_string(memory_.chunk_bytes()));
+  }
+  pace_ = std::make_unique<Pace>(memory_, rank_, size_, manners);
+  steady_manner_ = manners.front();
+  one_shot_bytes_ = one_shot_bytes;
+}
 
 Staged::Job Node::job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const {
   Staged::Job job{};
@@ -70,14 +88,14 @@ std::size_t Node::slice_of(const Manner& manner, Type type, std::size_t num_owne
 void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale) {
   const std::size_t num_bytes = count * width(type);
   if (num_bytes <= InlineLine::kPayloadBytes) return small_.allreduce_inline(data, count, type, op, scale);
-  if (num_bytes <= memory_.one_shot_bytes()) return small_.allreduce_one_shot(data, count, type, op, scale);
+  if (num_bytes <= one_shot_bytes_) return small_.allreduce_one_shot(data, count, type, op, scale);
   Staged::Job work = job(data, data, type, op, scale);
-  work.manner = pace_.next(num_bytes);
+  work.manner = pace_->next(num_bytes);
   const double start = monotonic_seconds();
   const std::size_t owners = static_cast<std::size_t>(size_);
   staged_.allreduce(
       work, Slices::interleaved(count, owners, slice_of(work.manner, type, owners), kLine / width(type)));
-  pace_.done(monotonic_seconds() - start);
+  pace_->done(monotonic_seconds() - start);
 }
 
 void Node::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
@@ -122,7 +140,8 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
   auto* bytes = reinterpret_cast<std::byte*>(data);
   Staged::Job work = job(bytes, bytes, Type::float32, Op::sum, scale);
   work.rounding = &rounding;
-  work.manner = steady_manner_;
+  work.manner = pace_->next(count * sizeof(float), true);
+  const double start = monotonic_seconds();
   const std::size_t line = kLine / width(Type::bfloat16);
   const std::size_t num_lines = (count + line - 1) / line;
   std::vector<Range> blocks;
@@ -132,6 +151,7 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
   }
   const std::size_t slice = slice_of(work.manner, Type::bfloat16, blocks.size());
   staged_.allreduce(work, Slices::blocks(std::move(blocks), slice));
+  pace_->done(monotonic_seconds() - start);
 }
 
 // Bytes travel as the narrowest type there is; an odd one at the end goes by itself.

@@ -36,9 +36,10 @@ class SharedArray {
   bool holds(const std::byte* data, std::size_t num_bytes) const {
     return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
   }
+  static constexpr std::size_t kNamesPerArray = std::size_t{1} << 44;
   // What this rank keeps at `data`, by a name that means the same on all ranks.
   std::size_t name_of(const std::byte* data) const {
-    return (number_ << 44) + static_cast<std::size_t>(data - own());
+    return number_ * kNamesPerArray + static_cast<std::size_t>(data - own());
   }
   // Where rank q keeps what this rank keeps at `data`.
   std::byte* of_rank(int q, const std::byte* data) const { return memory_.part(q) + (data - own()); }
@@ -91,6 +92,10 @@ class Node {
   Push& push() { return push_; }
   std::vector<std::byte*> buffers(const SharedArray& array, const std::byte* data) const;
 
+  // Other ways from the next operation on, the same on all ranks. Throws std::invalid_argument, on all, if
+  // they need more memory than those that the node was made with.
+  void tune(std::size_t one_shot_bytes, const std::vector<Manner>& manners);
+
   // For measurements: what the same loads and stores cost if nobody waited. Results are wrong.
   void set_free_running(bool free_running) { waiting_.set_free_running(free_running); }
 
@@ -107,8 +112,9 @@ class Node {
   Small small_;
   Push push_;
   Staged staged_;
-  Pace pace_;
-  Manner steady_manner_;
+  std::size_t one_shot_bytes_;
+  std::unique_ptr<Pace> pace_;
+  Manner steady_manner_;  // of operations that are not timed
 };
 
 }  // namespace dlscale

@@ -29,7 +29,7 @@ Pace::Pace(NodeMemory& memory, int rank, int size, std::vector<Manner> manners)
   }
 }
 
-const Manner& Pace::next(std::size_t num_bytes) {
+const Manner& Pace::next(std::size_t num_bytes, bool rounded) {
   if (manners_.size() == 1) return manners_.front();
   const std::uint64_t number = num_operations_;
   if (number >= 2) {
@@ -42,7 +42,7 @@ const Manner& Pace::next(std::size_t num_bytes) {
     }
     learn(past_[(number - 2) % 4], shortest);
   }
-  const std::size_t index = std::min(class_of(num_bytes), classes_.size() - 1);
+  const std::size_t index = std::min(class_of(num_bytes), kNumSizes - 1) + (rounded ? kNumSizes : 0);
   const std::size_t manner = choose(classes_[index]);
   ++classes_[index].num_operations;
   past_[number % 4] = {index, manner, num_bytes};

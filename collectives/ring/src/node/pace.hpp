@@ -24,7 +24,8 @@ class Pace {
   Pace(NodeMemory& memory, int rank, int size, std::vector<Manner> manners);
 
   // The manner of the next operation, on `num_bytes` per rank; the same on all ranks.
-  const Manner& next(std::size_t num_bytes);
+  // `rounded`: it is one that rounds, which has rates of its own.
+  const Manner& next(std::size_t num_bytes, bool rounded = false);
   // How long it took this rank. Between `next` and `done` every rank waits for every other.
   void done(double seconds);
 
@@ -49,7 +50,8 @@ class Pace {
   int rank_;
   int size_;
   std::vector<Manner> manners_;
-  std::array<Class, 48> classes_{};
+  static constexpr std::size_t kNumSizes = 48;
+  std::array<Class, 2 * kNumSizes> classes_{};
   std::array<Past, 4> past_{};
   std::uint64_t num_operations_ = 0;
 };

@@ -47,8 +47,10 @@ void Staged::allgather(const Job& job, const Slices& slices) {
   num_chunks_ += n;
 }
 
-// An operation that an earlier rank still works on is one turn back: its tag is not overwritten.
+// A rank is at most three chunks ahead of another, so the other one still finds the tag of its operation.
+// What has no chunks keeps nobody together and has no turn.
 void Staged::begin(const Job& job, const Slices& slices, std::size_t kind) {
+  if (slices.num_chunks() == 0) return;
   // A type of its own, since rounded and plain offers differ in length.
   const Type type = job.rounding ? static_cast<Type>(kNumTypes) : job.type;
   tag_ = tag_of(slices.count(), type, job.op, kind);

@@ -21,7 +21,7 @@ constexpr double kLongSleep = 20e-3;
 constexpr double kCheckSeconds = 10e-3;
 constexpr double kPatienceWithOthers = 1.2;
 
-enum Cause : std::uint32_t { kDead = 1, kStopped, kLate, kFailed };
+enum Cause : std::uint32_t { kDead = 1, kStopped, kLate, kFailed, kCircle };
 
 inline void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -100,6 +100,7 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     sched_yield();
   }
   own_waits_for().store(static_cast<std::uint32_t>(owner + 1), std::memory_order_relaxed);
+  Patience patience(start);
   for (double seconds = kShortSleep;; seconds = std::min(2 * seconds, kLongSleep)) {
     if (progress_) {
       progress_();
@@ -119,7 +120,7 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     const Life life = watch_.life_of(owner);
     // It may have announced with its last breath.
     if (life == Life::dead && !there()) raise(owner, kDead);
-    raise_if_late(owner, now - start);
+    raise_if_late(owner, patience.look(now));
   }
   own_waits_for().store(0, std::memory_order_relaxed);
 }
@@ -129,13 +130,14 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
 void Waiting::raise_if_late(int owner, double seconds) const {
   if (seconds < timeout_seconds_) return;
   int end = owner;
-  for (std::size_t i = 0; i < waits_for_.size(); ++i) {  // no longer than all ranks, should it be a circle
+  for (std::size_t i = 0; i < waits_for_.size(); ++i) {
+    if (watch_.life_of(end) == Life::stopped) raise(end, kStopped);
     const std::uint32_t next = waits_for_[static_cast<std::size_t>(end)]->who.load(std::memory_order_relaxed);
     if (next == WaitsFor::kOtherNodes && seconds < kPatienceWithOthers * timeout_seconds_ + 1) return;
-    if (next == 0 || next == WaitsFor::kOtherNodes) break;
+    if (next == 0 || next == WaitsFor::kOtherNodes) raise(end, kLate);
     end = static_cast<int>(next) - 1;
   }
-  raise(end, watch_.life_of(end) == Life::stopped ? kStopped : kLate);
+  raise(end, kCircle);  // longer than there are ranks
 }
 
 void Waiting::check_others() {
@@ -148,9 +150,11 @@ void Waiting::check_others() {
   }
 }
 
-void Waiting::note_own_failure() {
+void Waiting::note_own_failure(const std::string& text) {
   std::uint32_t none = 0;
-  note_->code.compare_exchange_strong(none, static_cast<std::uint32_t>(rank_ + 1) | (kFailed << 24));
+  if (!note_->code.compare_exchange_strong(none, FailureNote::kBeingWritten)) return;
+  note_->text[text.copy(note_->text, FailureNote::kTextBytes - 1)] = '\0';
+  note_->code.store(static_cast<std::uint32_t>(rank_ + 1) | (kFailed << 24), std::memory_order_release);
 }
 
 void Waiting::raise_difference(int owner) const {
@@ -161,18 +165,19 @@ void Waiting::raise_difference(int owner) const {
 }
 
 void Waiting::raise_noted() const {
-  if (const std::uint32_t code = note_->code.load(std::memory_order_acquire))
-    throw RankFailure(describe(code));
+  const std::uint32_t code = note_->code.load(std::memory_order_acquire);
+  if (code != 0 && code != FailureNote::kBeingWritten) throw RankFailure(describe(code));
 }
 
 void Waiting::raise(int owner, std::uint32_t cause) const {
   const std::uint32_t mine = static_cast<std::uint32_t>(owner + 1) | (cause << 24);
   std::uint32_t first = 0;
   note_->code.compare_exchange_strong(first, mine);
-  throw RankFailure(describe(first ? first : mine));
+  throw RankFailure(describe(first && first != FailureNote::kBeingWritten ? first : mine));
 }
 
 std::string Waiting::describe(std::uint32_t code) const {
+  if (code >> 24 == kFailed) return note_->text;
   const std::size_t q = (code & 0xffffff) - 1;
   const std::string who = "rank " + std::to_string(global_ranks_[q]) +
                           (watch_.process(static_cast<int>(q))
@@ -190,7 +195,8 @@ std::string Waiting::describe(std::uint32_t code) const {
       return who + " is late: it is alive but did not join within " + seconds +
              "; does every rank call the same operations? A longer wait: timeout_seconds";
     default:
-      return who + " failed in an operation of the ring and left it; its own error says why";
+      return who + " and others wait for each other: they called different operations, or gave buffers of " +
+             "different lengths; call the same on all ranks (debug=True says what each rank called)";
   }
 }
 

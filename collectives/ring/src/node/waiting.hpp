@@ -1,6 +1,7 @@
 // Counters that ranks announce to each other, and how to wait for them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -32,15 +33,36 @@ inline std::uint32_t tag_of(std::size_t count, Type type, Op op, std::size_t kin
   return static_cast<std::uint32_t>(mixed >> 32);
 }
 
-// The first failure of the group, for all ranks to see: 0, or who (local rank + 1) and how.
+// The first failure of the group, for all ranks to see: 0, or who (local rank + 1) and how. The text is there
+// once the code says that a rank told of its own failure.
 struct alignas(128) FailureNote {
+  static constexpr std::uint32_t kBeingWritten = 0xffffffff;
+  static constexpr std::size_t kTextBytes = 400;
   std::atomic<std::uint32_t> code;
+  char text[kTextBytes];
 };
 
 // Whom a rank has been waiting for, for longer than a moment: nobody (0), a local rank (+ 1), or other nodes.
 struct alignas(128) WaitsFor {
   static constexpr std::uint32_t kOtherNodes = 0xffffff;
   std::atomic<std::uint32_t> who;
+};
+
+// For how long a rank has waited while it was running: a job that is suspended as a whole is not late.
+class Patience {
+ public:
+  explicit Patience(double now) : last_(now) {}
+  // Seconds so far. To be asked often: of the time since the last look little counts.
+  double look(double now) {
+    waited_ += std::min(now - last_, kMostSeconds);
+    last_ = now;
+    return waited_;
+  }
+
+ private:
+  static constexpr double kMostSeconds = 0.25;
+  double last_;
+  double waited_ = 0;
 };
 
 // A rank that others wait for is dead, stopped or late.
@@ -88,8 +110,8 @@ class Waiting {
   // processes at most every 10 ms.
   void check_others();
 
-  // Notes a failure of this rank, for the others to see. The first one stays.
-  void note_own_failure();
+  // Notes a failure of this rank, in words for the others to say. The first one stays.
+  void note_own_failure(const std::string& text);
 
   // Says to the node that this rank waits for other nodes, or no longer.
   void set_waiting_for_other_nodes(bool waiting) {

@@ -1,7 +1,8 @@
 // The inner loops: folding the same elements of several ranks, and copying.
 //
 // Compiled once per instruction set (kernels_*.cpp) and chosen at run time, because a library built on a
-// login node runs on other CPUs. All instruction sets give the same bits.
+// login node runs on other CPUs. All instruction sets give the same bits; only which one of several NaNs an
+// element ends with is left open.
 #pragma once
 
 #include <cstddef>

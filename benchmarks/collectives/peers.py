@@ -1,0 +1,105 @@
+"""The peers, as peers.toml describes them, and where their environments lie."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from dlscale.benchmarks.record import Frozen
+from dlscale.models.errors import UsageError
+
+RING = "ring"
+ThreadLevel = Literal["single", "multiple"]
+
+
+class PeerSetting(Frozen):
+    """Variables that a peer is started with. Default ones are always measured, others if a sweep picks them."""
+
+    name: str
+    variables: dict[str, str] = {}
+    thread_level: ThreadLevel = "single"
+    default: bool = False
+
+
+class Peer(Frozen):
+    """A library with an allreduce. `mpi` is called by our C++ program, `torch` from Python."""
+
+    name: str
+    title: str
+    kind: Literal["mpi", "torch"]
+    packages: list[str]
+    build: Literal["horovod"] | None = None  # made from source after the packages are there
+    variables: dict[str, str] = {}  # at every setting; {prefix} is the environment's folder
+    reference: str | None = None  # the benchmark of others that it can be checked with
+    settings: list[PeerSetting] = Field(min_length=1)
+
+
+class _File(Frozen):
+    peers: list[Peer]
+
+
+def load_peers() -> list[Peer]:
+    """All of peers.toml, in its order."""
+    text = resources.files("dlscale.benchmarks.collectives").joinpath("peers.toml").read_text("utf-8")
+    return _File.model_validate(tomllib.loads(text)).peers
+
+
+def choose_peers(names: Sequence[str]) -> list[Peer]:
+    """The peers of those names; the ring and `all` are understood. Raises UsageError for an unknown one."""
+    peers = load_peers()
+    known = [RING, *(peer.name for peer in peers)]
+    for name in names:
+        if name != "all" and name not in known:
+            raise UsageError(f"no backend {name!r} in this benchmark; choose one of: {', '.join(known)}")
+    if "all" in names:
+        return peers
+    return [peer for peer in peers if peer.name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A peer's environment: a virtual environment of its own, with a note of what was put there."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def mpiexec(self) -> Path:
+        """Its launcher."""
+        return self.folder / "bin" / "mpiexec"
+
+    @property
+    def program(self) -> Path:
+        """Our benchmark, compiled with its MPI."""
+        return self.folder / "build" / "dlscale-allreduce"
+
+    @property
+    def note(self) -> Path:
+        """What setting it up ended with (`setup.Note`)."""
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+
+def checkout() -> Path:
+    """The folder with the sources that the programs are compiled from. Raises UsageError in a bare installation."""
+    top = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent
+    if not (top / "collectives" / "ring" / "bench" / "CMakeLists.txt").is_file():
+        raise UsageError(
+            f"dlscale collectives compiles programs from the sources, which are not in {top}; "
+            "run it from a checkout: make collectives"
+        )
+    return top
+
+
+def place_of(peer: str, folder: Path) -> Place:
+    """Where the peer's environment lies or will lie."""
+    return Place(folder.absolute() / peer)

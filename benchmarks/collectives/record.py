@@ -1,0 +1,115 @@
+"""What is kept of the message-size benchmark: a file per launch with every call's time on every rank.
+
+Files are written once. Numbers, intervals and verdicts are derived from them (`dlscale.analysis.collectives`).
+Changing a field here is a change of SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from dlscale.benchmarks.record import Frozen, Setting
+
+SCHEMA_VERSION: Final = 1
+
+Mode = Literal["hot", "fresh", "cold"]  # what a call finds in the caches; docs/collectives-benchmark.md
+MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
+# What a launch is for: choosing settings, the measurement itself, or the comparison with others' benchmarks.
+Purpose = Literal["tuning", "measured", "validity"]
+
+
+class Samples(Frozen):
+    """One block of calls."""
+
+    operation: str  # of the C++ program or the torch driver: "mpi", "ring", "stream", "gloo" ...
+    mode: Mode
+    message_bytes: PositiveInt
+    round: NonNegativeInt
+    num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
+    nanoseconds: list[list[NonNegativeInt]]  # [rank][call], by each rank's own clock
+    spread_nanoseconds: list[NonNegativeInt]  # [call]: how far apart the ranks began
+
+
+class CellFailure(Frozen):
+    """An operation that could not be measured at a size, and why."""
+
+    operation: str
+    mode: Mode
+    message_bytes: PositiveInt
+    reason: str
+
+
+class ReferenceTime(Frozen):
+    """A line of another benchmark: the slowest rank's mean over the calls."""
+
+    message_bytes: PositiveInt
+    num_calls: PositiveInt
+    seconds: float
+
+
+class Launch(Frozen):
+    """One mpiexec, from its start to its end."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    purpose: Purpose
+    block: NonNegativeInt  # launches of one block ran close in time
+    position: NonNegativeInt  # in the order of all launches
+    backend: str
+    setting: str
+    variables: dict[str, str]
+    thread_level: str  # asked for
+    thread_level_provided: str | None = None
+    num_ranks: PositiveInt
+    program: Literal["dlscale", "IMB-MPI1"]
+    command: str
+    started: str  # UTC
+    seconds: float
+    library: str | None = None  # as the MPI names itself
+    barrier: str | None = None
+    round_trip_nanoseconds: list[
+        NonNegativeInt
+    ] = []  # of a flag between two ranks, before and after each size
+    samples: list[Samples] = []
+    references: list[ReferenceTime] = []
+    failures: list[CellFailure] = []
+    failure: str | None = None  # of the launch as a whole
+    log_tail: str = ""
+
+
+class PeerState(Frozen):
+    """A peer that was asked for."""
+
+    name: str
+    title: str
+    kind: str
+    versions: dict[str, str]
+    unusable: str | None  # why it was not measured
+
+
+class Chosen(Frozen):
+    """The settings of a peer that were measured, and how many were tried."""
+
+    backend: str
+    settings: list[str]
+    num_tried: NonNegativeInt
+
+
+class Campaign(Frozen):
+    """What a folder of launches belongs to."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    started: str
+    commit: str
+    sizes: list[PositiveInt]
+    rank_counts: list[PositiveInt]
+    modes: list[Mode]
+    num_blocks: PositiveInt
+    cold_bytes: PositiveInt
+    cpus: list[NonNegativeInt]
+    budget_seconds: float
+    seed: int
+    node: dict[str, Setting]
+    peers: list[PeerState]
+    chosen: list[Chosen] = []

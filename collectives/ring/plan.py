@@ -1,0 +1,195 @@
+"""Switch points for one machine and number of ranks, in a JSON file that `dlscale collectives tune` writes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dlscale.models.errors import UsageError
+from dlscale.models.files import write_atomically
+
+# What the numbers of a plan mean: to be raised with every change that makes older ones bad advice.
+ENGINE_VERSION = 1
+
+KIB, MIB = 2**10, 2**20
+NO_LIMIT = 2**63
+MAX_MANNERS = 8  # as many as src/node/pace.hpp has room for
+WRITE_ONE = "write one where you train: mpiexec -n RANKS dlscale collectives tune FILE"
+
+Size = int  # in bytes
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Key(_Part):
+    """What a plan was made for. It serves no other place: there, its numbers may be the worst."""
+
+    operation: str = "allreduce"  # the others follow it
+    dtype: str = "float32"  # others by their bytes
+    num_ranks: int = Field(ge=1)
+    num_nodes: int = Field(ge=1)
+    node_size: int = Field(ge=1)  # ranks on the largest node
+    num_lanes: int = Field(ge=1)  # ranks on the smallest node
+    mpi: str
+    cpu: str
+    engine: int = ENGINE_VERSION
+
+
+class Manner(_Part):
+    """How large messages move inside a node (src/node/staged.hpp)."""
+
+    chunk_bytes: Size = Field(ge=4 * KIB, le=64 * MIB)
+    ahead: bool
+    streaming: bool
+
+
+class NodePlan(_Part):
+    """Inside a node; 0 and an empty list leave it to the engine. The first manner is that of untimed operations."""
+
+    one_shot_bytes: Size = Field(ge=0, le=16 * MIB)
+    manners: list[Manner] = Field(max_length=MAX_MANNERS)
+    block_bytes: Size = Field(ge=64 * KIB, le=1024 * MIB)
+
+
+class Segment(_Part):
+    """The longest message of buffers up to a size."""
+
+    up_to_bytes: Size = Field(ge=1, le=NO_LIMIT)
+    segment_bytes: Size = Field(ge=256, le=2**30)
+
+
+class NetworkPlan(_Part):
+    """Between nodes (src/network/tuning.hpp)."""
+
+    one_shot_bytes: Size = Field(ge=0, le=NO_LIMIT)
+    recursive_doubling_bytes: Size = Field(ge=0, le=NO_LIMIT)
+    halving_doubling_bytes: Size = Field(ge=0, le=NO_LIMIT)
+    direct_bytes: Size = Field(ge=0, le=NO_LIMIT)
+    tree_bytes: Size = Field(ge=0, le=NO_LIMIT)
+    segments: list[Segment] = Field(min_length=1, max_length=64)
+    direct_segment_bytes: Size = Field(ge=256, le=2**30)
+    window: int = Field(ge=1, le=64)
+
+    @model_validator(mode="after")
+    def _ascending(self) -> NetworkPlan:
+        limits = [segment.up_to_bytes for segment in self.segments]
+        if limits != sorted(set(limits)) or limits[-1] != NO_LIMIT:
+            raise ValueError(f"segments must ascend in up_to_bytes and end with {NO_LIMIT}")
+        return self
+
+
+class Timing(_Part):
+    """One line of what was measured: seconds of an operation by the ways that were tried. For people only."""
+
+    question: str
+    message_bytes: Size
+    default: str  # the way without a plan
+    seconds: dict[str, float]
+
+
+class Plan(_Part):
+    """A plan file."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    key: Key
+    node: NodePlan
+    network: NetworkPlan
+    timings: list[Timing] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A plan, and what a record calls it."""
+
+    plan: Plan
+    name: str
+    digest: str
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """`path` holds the plan, whole or not at all. Raises UsageError if it cannot be written."""
+    content = plan.model_dump_json(by_alias=True, indent=2) + "\n"
+    write_atomically(path, content, mode=0o644, remedy="free space or choose another place for the plan")
+
+
+def read_plan(path: Path, key: Key) -> Loaded:
+    """The plan in `path`. Raises UsageError if it is none, or one for something else than `key`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"plan {path} cannot be read: {error.strerror}; {WRITE_ONE}") from None
+    try:
+        plan = Plan.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{path} is no plan: {place + ': ' if place else ''}{first['msg']}; {WRITE_ONE}"
+        ) from None
+    for name in Key.model_fields:
+        theirs, ours = getattr(plan.key, name), getattr(key, name)
+        if theirs != ours:
+            raise UsageError(
+                f"plan {path} was made for {name} {theirs!r}, but here it is {ours!r}; {WRITE_ONE}"
+            )
+    return Loaded(plan=plan, name=path.name, digest=hashlib.sha256(content).hexdigest()[:16])
+
+
+def load_plan(path: str, control: Any, *, ranks_per_node: int) -> Loaded:
+    """The plan in `path`, as rank 0 reads it; collective. Raises UsageError on all ranks as `read_plan`."""
+    key = key_here(control, ranks_per_node=ranks_per_node)
+    found: Loaded | UsageError | None = None
+    if control.Get_rank() == 0:
+        try:
+            found = read_plan(Path(path), key)
+        except UsageError as error:
+            found = error
+    found = control.bcast(found)
+    if isinstance(found, UsageError):
+        raise found
+    if found is None:
+        raise RuntimeError("rank 0 said nothing about the plan")
+    return found
+
+
+def key_here(control: Any, *, ranks_per_node: int) -> Key:
+    """What a plan for the ranks of `control` must have been made for, the same on all ranks; collective."""
+    from mpi4py import MPI
+
+    sizes = Counter(control.allgather(node_here(control, ranks_per_node=ranks_per_node)))
+    return Key(
+        num_ranks=control.Get_size(),
+        num_nodes=len(sizes),
+        node_size=max(sizes.values()),
+        num_lanes=min(sizes.values()),
+        # Open MPI adds who built it where; the version is all that matters.
+        mpi=" ".join(MPI.Get_library_version().split("\n", 1)[0].split(",", 1)[0].split()),
+        cpu=", ".join(sorted(set(control.allgather(_cpu_model())))),
+    )
+
+
+def node_here(control: Any, *, ranks_per_node: int) -> tuple[int, int]:
+    """This rank's node, cut as by src/topology.cpp: its machine's first rank, and which of its pieces; collective."""
+    from mpi4py import MPI
+
+    machine = control.Split_type(MPI.COMM_TYPE_SHARED, key=control.Get_rank())
+    try:
+        place = machine.Get_rank() // ranks_per_node if ranks_per_node else 0
+        return machine.bcast(control.Get_rank()), place
+    finally:
+        machine.Free()
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "CPU part"):  # the latter two on ARM
+            return value.strip()
+    return "unknown"

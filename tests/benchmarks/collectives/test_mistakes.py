@@ -1,0 +1,38 @@
+"""Users' mistakes in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--sizes big", ["'big'", "4KiB"]),
+        ("--sizes 8KiB:4KiB", ["'8KiB:4KiB'", "ascending"]),
+        ("--ranks 1", ["--ranks 1", "2 or more"]),
+        ("--ranks none", ["'none'"]),
+        ("--budget soon", ["--budget", "'soon'"]),
+        ("--backends nccl", ["'nccl'", "ring, mpich, openmpi, intelmpi, gloo, horovod"]),
+        ("--reference openmpi", ["BACKEND=PATH"]),
+        ("--reference openmpi=/nowhere", ["BACKEND=PATH"]),
+        ("--sizes 100GiB --ranks 64", ["100 GiB", "64 ranks", "smaller sizes"]),
+        ("--environments {folder}", ["nothing can be measured", "make collectives-setup"]),
+        ("report --results {folder}", ["no run of this benchmark", "dlscale collectives"]),
+        ("report {folder}", ["campaign.json", "dlscale collectives wrote"]),
+        ("setup --backends nccl", ["'nccl'"]),
+    ],
+)
+def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    given = ["collectives", *words.format(folder=tmp_path).split()]
+    if given[1] not in ("report", "setup"):
+        given += ["--results", str(tmp_path / "results")]
+    with pytest.raises(SystemExit) as caught:
+        main(given)
+    text = capsys.readouterr().err
+    assert caught.value.code == 1, text
+    assert len(text.splitlines()) == 1, text
+    for part in expected:
+        assert part in text

@@ -1,0 +1,111 @@
+"""Pipelined training: the gates of the delayed mode pass, and what is late in another way does not pass them."""
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.gates import gradient_gate, identity_gate
+from dlscale.collectives import capabilities, connect, with_capability
+from dlscale.models import load_workload
+from dlscale.models.workload import Input, Shard
+
+PAIRS = [
+    (name, framework) for name in with_capability("delayed") for framework in capabilities(name).frameworks
+]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request):
+    return request.param
+
+
+@pytest.fixture
+def shard(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+def factory(workload, framework):
+    return load_workload(workload).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
+
+
+def gates(backend, world, shard, *, workload, framework):
+    found = gradient_gate(
+        backend, factory(workload, framework), control=world, shard=shard, seed=5, precision="fp32"
+    )
+    return {gate.name: gate.passed for gate in found}
+
+
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        ("hep_cnn", {"pipelined_until_step": 1, "teams": 2}),
+        ("cosmogan", {}),  # two objectives and batch norm
+    ],
+)
+def test_the_gates_pass(pair, world, shard, workload, options):
+    backend = connect(pair[0], control=world, options={"pipelined": True, **options})
+    delay = backend.delay
+    found = gates(backend, world, shard, workload=workload, framework=pair[1])
+    backend.close()
+    assert delay == 1
+    assert found == {"broadcast": True, "delay": True, "gradient": True}
+
+
+class Claims:
+    """A backend that is taken for one that applies gradients `delay` steps late."""
+
+    def __init__(self, backend, delay, harm=lambda trainer: trainer):
+        self._backend, self.delay, self._harm = backend, delay, harm
+        self.capabilities, self.wire = backend.capabilities, backend.wire
+
+    def distribute(self, *arguments, **options):
+        return self._harm(self._backend.distribute(*arguments, **options))
+
+
+class SkipsTheFirst:
+    """A trainer that loses its first gradients and is synchronous from then on."""
+
+    def __init__(self, trainer):
+        self._trainer, self._num_steps = trainer, 0
+
+    def __getattr__(self, name):
+        return getattr(self._trainer, name)
+
+    def step(self):
+        self._num_steps += 1
+        if self._num_steps > 1:
+            self._trainer.step()
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    ("pipelined", "claimed", "harm", "failing"),
+    [
+        pytest.param(False, 1, lambda trainer: trainer, {"delay", "gradient"}, id="synchronous"),
+        pytest.param(True, 0, lambda trainer: trainer, {"gradient"}, id="late though not asked to be"),
+        pytest.param(False, 1, SkipsTheFirst, {"gradient"}, id="skips the first"),
+    ],
+)
+def test_another_delay_than_claimed_does_not_pass(world, shard, framework, pipelined, claimed, harm, failing):
+    backend = connect("ring", control=world, options={"pipelined": pipelined})
+    found = gates(Claims(backend, claimed, harm), world, shard, workload="hep_cnn", framework=framework)
+    backend.close()
+    assert {name for name, passed in found.items() if not passed} == failing
+
+
+def test_weights_stay_equal_over_twenty_steps_with_a_cool_down(pair, world, shard):
+    name, framework = pair
+    options = {"pipelined": True, "pipelined_until_step": 12, "check_every": 7}
+    backend = connect(name, control=world, options=options)
+    trainer = backend.distribute(factory("hep_cnn", framework), shard=shard, seed=11 + shard.index)
+    first = trainer.weights()
+    for _ in range(20):
+        trainer.step()
+    trainer.synchronize()
+    last, loss, settings = trainer.weights(), trainer.loss(), trainer.settings()
+    gate = identity_gate(last, control=world, name="identity")
+    trainer.close()
+    backend.close()
+    assert gate.passed
+    assert np.isfinite(loss)
+    assert all(not np.array_equal(a, b) for a, b in zip(first, last, strict=True))
+    assert (settings["pipelined"], settings["pipelined_until_step"]) == (True, 12)

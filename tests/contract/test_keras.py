@@ -1,0 +1,269 @@
+"""Keras 3 over the ring: `fit` trains as one rank does, and what would go wrong on several ranks is said at once."""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dlscale.collectives import ring
+from dlscale.collectives.matching import BuffersDifferError, check_buffers_match
+from dlscale.models.errors import UsageError
+
+LOCAL_BATCH = 4
+NUM_STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def ranks(world):
+    joined = ring.join(world)
+    yield joined
+    joined.close()
+
+
+def make_model(seed=1, *, dropout=False):
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)]
+    if dropout:
+        layers.insert(1, keras.layers.Dropout(0.5))
+    return keras.Sequential([keras.Input((5,)), *layers])
+
+
+def samples(size):
+    """Of all ranks: NUM_STEPS global batches, in which rank r has the r-th part of each."""
+    x = np.random.default_rng(3).standard_normal((NUM_STEPS, size, LOCAL_BATCH, 5)).astype(np.float32)
+    return x, x.sum(axis=-1, keepdims=True) ** 2
+
+
+def own_samples(world):
+    x, y = (part[:, world.Get_rank()] for part in samples(world.Get_size()))
+    return x.reshape(-1, 5), y.reshape(-1, 1)
+
+
+def fit(model, x, y, *, batch_size=LOCAL_BATCH, **options):
+    return model.fit(x, y, batch_size=batch_size, shuffle=False, verbose=0, **options)
+
+
+def weights(model):
+    return [np.asarray(variable) for variable in model.trainable_variables]
+
+
+OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.5)),
+    "clipped": lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5, weight_decay=0.01),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_ranks_with_a_part_train_as_one_rank_with_all(ranks, world, name):
+    """The means of losses over parts of equal size have the gradient of the mean over all: also clipping sees that."""
+    alone = make_model()
+    alone.compile(optimizer=OPTIMIZERS[name](), loss="mse")
+    x, y = samples(world.Get_size())
+    fit(alone, x.reshape(-1, 5), y.reshape(-1, 1), batch_size=LOCAL_BATCH * world.Get_size(), epochs=2)
+    model = make_model(seed=5 + world.Get_rank())
+    start = make_model()
+    if world.Get_rank() == 0:
+        model.set_weights(start.get_weights())
+    model.compile(optimizer=ring.keras_optimizer(OPTIMIZERS[name](), ranks), loss="mse")
+    fit(model, *own_samples(world), epochs=2, callbacks=ring.keras_callbacks(ranks))
+    check_buffers_match(ranks, weights(model))
+    for found, expected, first in zip(weights(model), weights(alone), weights(start), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert np.abs(found - first).max() > 1e-2
+
+
+@pytest.mark.parametrize("options", [{"run_eagerly": True}, {"steps_per_execution": 3}], ids=str)
+def test_other_ways_to_run_a_step(ranks, world, options):
+    model = make_model(seed=world.Get_rank())
+    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse", **options)
+    fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+    check_buffers_match(ranks, weights(model))
+
+
+def test_training_begins_with_rank_0(ranks, world):
+    """Weights, slots, the number of steps and running statistics; each rank keeps its random states."""
+    rank = world.Get_rank()
+    model = make_model(seed=rank, dropout=True)
+    model.add(keras.layers.BatchNormalization())
+    model.compile(optimizer=ring.keras_optimizer("adam", ranks), loss="mse")
+    model.optimizer.build(model.trainable_variables)
+    everything = [*model.variables, *model.optimizer.variables]
+    for variable in everything:
+        variable.assign(np.full(variable.shape, rank + 1, dtype=variable.dtype))
+    assert {variable.dtype for variable in everything} == {"float32", "int64"}
+    fit(model, *own_samples(world), epochs=0, callbacks=ring.keras_callbacks(ranks))
+    assert any("seed_generator_state" in variable.path for variable in everything)
+    for variable in everything:
+        expected = rank + 1 if "seed_generator_state" in variable.path else 1
+        assert np.unique(np.asarray(variable)).tolist() == [expected], variable.path
+
+
+def test_metrics_are_means_over_ranks(ranks, world):
+    seen = []
+
+    class Note(keras.callbacks.Callback):
+        def on_epoch_end(self, _, logs=None):
+            seen.append(dict(logs))
+
+    model = make_model()
+    model.compile(
+        optimizer=ring.keras_optimizer(keras.optimizers.SGD(0.0), ranks), loss="mse", metrics=["mae"]
+    )
+    x, y = own_samples(world)
+    own = model.evaluate(x, y, batch_size=LOCAL_BATCH, verbose=0, return_dict=True)
+    history = fit(model, x, y, validation_data=(x, y), callbacks=[*ring.keras_callbacks(ranks), Note()])
+    means = {name: world.allreduce(value) / world.Get_size() for name, value in own.items()}
+    for name, value in means.items():
+        assert history.history[name][0] == pytest.approx(value, rel=1e-5)
+        assert seen[0][f"val_{name}"] == pytest.approx(value, rel=1e-5)
+    assert len(set(world.allgather(str(history.history)))) == 1
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras, while it saves
+def test_a_saved_model_needs_nothing_of_ours(ranks, world, tmp_path):
+    path = world.bcast(str(tmp_path / "model.keras"))
+    model = make_model()
+    model.compile(
+        optimizer=ring.keras_optimizer(keras.optimizers.Adam(0.02, clipnorm=3.0), ranks), loss="mse"
+    )
+    fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+    if world.Get_rank() == 0:
+        model.save(path)
+    world.Barrier()
+    loaded = keras.models.load_model(path)
+    assert type(loaded.optimizer) is keras.optimizers.Adam
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    again = keras.optimizers.Adam.from_config(model.optimizer.get_config())
+    assert again.get_config()["clipnorm"] == 3.0
+    slots = [np.asarray(variable) for variable in loaded.optimizer.variables]
+    loaded.compile(optimizer=ring.keras_optimizer(loaded.optimizer, ranks), loss="mse")
+    assert all(
+        np.array_equal(a, b) for a, b in zip(slots, map(np.asarray, loaded.optimizer.variables), strict=True)
+    )
+    for net in (model, loaded):  # goes on as if nothing had happened
+        fit(net, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+    assert int(loaded.optimizer.iterations) == 2 * NUM_STEPS
+    for a, b in zip(weights(model), weights(loaded), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_an_overflow_on_one_rank_is_one_on_all(ranks, world):
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
+    model = make_model()
+    model.compile(optimizer=ring.keras_optimizer(optimizer, ranks), loss="mse")
+    x, y = own_samples(world)
+    if world.Get_rank() == world.Get_size() - 1:
+        y[: 2 * LOCAL_BATCH] = np.inf
+    before = weights(model)
+    fit(model, x[: 2 * LOCAL_BATCH], y[: 2 * LOCAL_BATCH], callbacks=ring.keras_callbacks(ranks))
+    scales = world.allgather(float(optimizer.dynamic_scale))
+    assert scales == [2.0] * world.Get_size()
+    for old, new in zip(before, weights(model), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_loop_of_ones_own(ranks, world):
+    """Tape, average, apply: with gradients of a network of Keras and an optimizer that averages nothing."""
+    model = make_model()
+    optimizer = keras.optimizers.SGD(0.1)
+    x, y = own_samples(world)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        optimizer.apply(ring.average_gradients(gradients, ranks), model.trainable_variables)
+
+    for i in range(NUM_STEPS):
+        part = slice(i * LOCAL_BATCH, (i + 1) * LOCAL_BATCH)
+        step(x[part], y[part])
+    check_buffers_match(ranks, weights(model))
+
+
+class Alone(keras.Sequential):
+    """A model with a step of its own, that averages nothing."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def test_ranks_that_drift_apart_are_found(ranks, world):
+    model = Alone(make_model().layers)
+    model.build((None, 5))
+    model.compile(optimizer="sgd", loss="mse")
+    if world.Get_size() == 1:
+        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+        return
+    with pytest.raises(BuffersDifferError, match=r"dense.*/kernel is not on all ranks what it is on rank 0"):
+        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+
+
+def refused(ranks, world, compiled, text, *, callbacks=True, rows=slice(None)):
+    model = make_model()
+    model.compile(loss="mse", **compiled)
+    x, y = own_samples(world)
+    chosen = ring.keras_callbacks(ranks) if callbacks else []
+    with pytest.raises(UsageError, match=text):
+        fit(model, x[rows], y[rows], callbacks=chosen)
+
+
+def test_an_optimizer_that_averages_nothing_is_refused(ranks, world):
+    refused(ranks, world, {"optimizer": "adam"}, "every rank would train alone: the model's Adam")
+
+
+@pytest.mark.parametrize("callbacks", [True, False])
+def test_xla_is_refused(ranks, world, callbacks):
+    compiled = {"optimizer": ring.keras_optimizer("sgd", ranks), "jit_compile": True}
+    refused(ranks, world, compiled, "jit_compile=True", callbacks=callbacks)
+
+
+@pytest.mark.parametrize("callbacks", [True, False])
+def test_a_scaled_optimizer_that_averages_inside_is_refused(ranks, world, callbacks):
+    inside = keras.optimizers.LossScaleOptimizer(ring.keras_optimizer("sgd", ranks))
+    text = "give keras.optimizers.LossScaleOptimizer.optimizer. to ring.keras_optimizer as a whole"
+    refused(ranks, world, {"optimizer": inside}, text, callbacks=callbacks)
+    with pytest.raises(UsageError, match="wrap it once"):
+        ring.keras_optimizer(inside, ranks)
+
+
+def test_half_precision_needs_the_scaling_one(ranks):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with pytest.raises(UsageError, match="LossScaleOptimizer"):
+            ring.keras_optimizer("sgd", ranks)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def test_unequal_numbers_of_steps_are_refused(ranks, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    rows = slice(0, LOCAL_BATCH * (2 if world.Get_rank() else 1))
+    refused(ranks, world, {"optimizer": ring.keras_optimizer("sgd", ranks)}, "from 1 to 2 steps", rows=rows)
+
+
+def test_different_models_are_refused(ranks, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    model = make_model()
+    if world.Get_rank():
+        model.add(keras.layers.Dense(1))
+    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse")
+    with pytest.raises(UsageError, match="ranks built different models"):
+        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
+
+
+def test_different_metrics_are_refused(ranks, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    model = make_model()
+    metrics = ["mae"] if world.Get_rank() else []
+    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse", metrics=metrics)
+    with pytest.raises(UsageError, match="ranks have different metrics"):
+        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))

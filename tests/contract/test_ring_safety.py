@@ -1,0 +1,313 @@
+"""The ring refuses what it cannot do, on all ranks and by name, and leaks nothing."""
+
+import gc
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def join(world):
+    """join(communicator, **settings): a ring, closed at the end of the test unless it failed."""
+    from dlscale.collectives.ring import Settings
+    from dlscale.collectives.ring import join as join_ring
+
+    rings = []
+
+    def get(communicator=world, **settings):
+        rings.append(join_ring(communicator, Settings(**settings)))
+        return rings[-1]
+
+    yield get
+    for ring in rings:
+        ring.close()
+
+
+def values(ring, count=1000):
+    return np.arange(count, dtype=np.float32) + ring.rank
+
+
+def total(size, count=1000):
+    return (np.arange(count) * size + size * (size - 1) // 2).astype(np.float32)
+
+
+def refusals(world, call):
+    """What every rank's `call` raised: kind and text, or None."""
+    try:
+        call()
+    except Exception as error:
+        mine = (type(error).__name__, str(error))
+    else:
+        mine = None
+    return world.allgather(mine)
+
+
+# ---- several rings ----
+
+
+def test_two_rings_of_the_same_ranks_are_used_by_turns(join):
+    first, second = join(), join()
+    buffers = [values(first) for _ in range(20)]
+    for i, buffer in enumerate(buffers):
+        (first, second)[i % 2].allreduce(buffer)
+    for buffer in buffers:
+        np.testing.assert_array_equal(buffer, total(first.size))
+
+
+def test_rings_over_overlapping_communicators_do_not_mix(join, world):
+    half = world.Split(world.Get_rank() % 2)
+    mirrored = world.Split(0, -world.Get_rank())
+    rings = [join(world), join(half), join(mirrored)]
+    assert [ring.rank for ring in rings] == [c.Get_rank() for c in (world, half, mirrored)]
+    counts = (3, 1000, 100_000)
+    done = [(ring, count, values(ring, count)) for _ in range(5) for ring in rings for count in counts]
+    for ring, _, buffer in done:
+        ring.allreduce(buffer)
+    for ring, count, buffer in done:
+        np.testing.assert_array_equal(buffer, total(ring.size, count))
+    half.Free()
+    mirrored.Free()
+
+
+def test_shared_memory_of_one_ring_is_ordinary_memory_for_another(join, world):
+    first, second = join(), join()
+    buffer = first.empty(1000)
+    buffer[:] = values(second)
+    second.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, total(second.size))
+
+
+# ---- what must be equal on all ranks ----
+
+
+def other_on_the_last(world, usual, other):
+    """`other` on the last rank, `usual` on the rest."""
+    return other if world.Get_rank() == world.Get_size() - 1 else usual
+
+
+DIFFERENCES = {
+    "count": (
+        lambda ring: ring.allreduce(np.ones(10)),
+        lambda ring: ring.allreduce(np.ones(11)),
+        "allreduce of 10 float64, sum",
+        "allreduce of 11 float64, sum",
+    ),
+    "dtype": (
+        lambda ring: ring.allreduce(np.ones(10)),
+        lambda ring: ring.allreduce(np.ones(10, np.int64)),
+        "10 float64",
+        "10 int64",
+    ),
+    "op": (
+        lambda ring: ring.allreduce(np.ones(10)),
+        lambda ring: ring.allreduce(np.ones(10), "max"),
+        "float64, sum",
+        "float64, max",
+    ),
+    "operation": (
+        lambda ring: ring.broadcast(np.ones(10)),
+        lambda ring: ring.allgather(np.ones(10), np.ones(10 * ring.size)),
+        "broadcast of 80",
+        "allgather of 10",
+    ),
+    "root": (
+        lambda ring: ring.broadcast(np.ones(10), 0),
+        lambda ring: ring.broadcast(np.ones(10), ring.size - 1),
+        "root 0",
+        "root ",
+    ),
+    "nothing": (
+        lambda ring: ring.allreduce(np.ones(10)),
+        lambda ring: ring.allreduce(np.ones(0)),
+        "of 10",
+        "of 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_debug_names_what_the_ranks_called(join, world, what):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    ring = join(debug=True)
+    usual, other, said_first, said_last = DIFFERENCES[what]
+    found = refusals(world, lambda: other_on_the_last(world, usual, other)(ring))
+    for kind, text in found:
+        assert kind == "ValueError", found
+        assert f"rank 0 called {text.split('rank 0 called ')[1][:3]}" in text
+        assert said_first in text.split(";")[0]
+        assert f"rank {world.Get_size() - 1} called" in text
+        assert said_last in text.split(";")[1]
+    buffer = values(ring)  # nothing was sent: it goes on
+    ring.allreduce(buffer)
+    np.testing.assert_array_equal(buffer, total(ring.size))
+
+
+@pytest.mark.parametrize(
+    ("count", "other"), [(5, 6), (500, 600), (5, 500), (100_000, 100_001), (500, 100_000), (100_000, 300_000)]
+)
+@pytest.mark.parametrize("ranks_per_node", [0, 1])
+def test_lengths_that_differ_are_an_error_on_all_ranks(join, world, count, other, ranks_per_node):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    ring = join(timeout_seconds=1, ranks_per_node=ranks_per_node)
+    buffer = np.ones(other_on_the_last(world, count, other), np.float32)
+
+    def reduce_twice():
+        ring.allreduce(buffer)
+        ring.barrier()  # whoever got through hears of it here
+
+    found = refusals(world, reduce_twice)
+    assert all(found), found
+    assert {kind for kind, _ in found} <= {"RuntimeError"}, found
+
+
+def test_shared_memory_of_different_sizes_is_refused_on_all_ranks(join, world):
+    if world.Get_size() == 1:
+        pytest.skip("one rank agrees with itself")
+    for shared_memory in ("memfd", "shm"):
+        ring = join(shared_memory=shared_memory)
+        found = refusals(world, lambda ring=ring: ring.empty(other_on_the_last(world, 1_000, 100_000)))
+        assert {kind for kind, _ in found} == {"MemoryError"}, found
+        assert all("different amounts" in text for _, text in found), found
+        buffer = values(ring)
+        ring.allreduce(buffer)
+        np.testing.assert_array_equal(buffer, total(ring.size))
+
+
+@pytest.mark.parametrize("ranks_per_node", [0, 2])
+def test_different_parts_of_shared_memory_are_refused_on_all_ranks(join, world, ranks_per_node):
+    if world.Get_size() < 2:
+        pytest.skip("one rank agrees with itself")
+    ring = join(ranks_per_node=ranks_per_node, timeout_seconds=1)
+    array = ring.empty(100_000)
+    begin = 64 if world.Get_rank() == 0 else 0
+    found = refusals(world, lambda: ring.allreduce(array[begin : begin + 90_000]))
+    assert all(found), found
+    if ring.settings()["num_nodes"] == 1:
+        assert {kind for kind, _ in found} == {"ValueError"}, found
+        array[:] = values(ring, 100_000)
+        ring.allreduce(array)
+        np.testing.assert_array_equal(array, total(ring.size, 100_000))
+    else:  # the other nodes had begun: nothing more may be sent
+        assert {kind for kind, _ in found} == {"RuntimeError"}, found
+        assert {kind for kind, _ in refusals(world, ring.barrier)} == {"RuntimeError"}
+
+
+# ---- a ring's end ----
+
+
+def test_nothing_can_be_done_over_a_closed_ring(join, world):
+    ring = join()
+    array = ring.empty(10)
+    ring.close()
+    calls = [
+        lambda: ring.allreduce(np.ones(3)),
+        lambda: ring.allreduce(array),
+        lambda: ring.reduce_scatter(np.ones(3 * ring.size), np.ones(3)),
+        lambda: ring.allgather(np.ones(3), np.ones(3 * ring.size)),
+        lambda: ring.broadcast(np.ones(3)),
+        lambda: ring.empty(3),
+        ring.barrier,
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="this ring communicator is closed"):
+            call()
+    ring.close()
+
+
+def in_a_child(work):
+    """What `work` says in a forked child; the child ends at once."""
+    parent_end, child_end = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child_end.send(work())
+        except BaseException as error:
+            child_end.send(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(0)
+    child_end.close()
+    try:
+        return parent_end.recv() if parent_end.poll(30) else "nothing"
+    except EOFError:
+        return "it crashed"
+    finally:
+        os.waitpid(pid, 0)
+
+
+def test_a_forked_child_is_refused_and_the_parent_goes_on(join, world):
+    ring = join()
+    array = ring.empty(1000)
+
+    def work():
+        said = []
+        for call in (lambda: ring.allreduce(np.ones(3)), ring.barrier, lambda: ring.empty(3)):
+            try:
+                call()
+            except RuntimeError as error:
+                said.append(str(error))
+        return said
+
+    said = in_a_child(work)
+    array[:] = values(ring)
+    ring.allreduce(array)
+    np.testing.assert_array_equal(array, total(ring.size))
+    assert len(said) == 3, said
+    for text in said:
+        assert "belongs to the parent process; start helper processes by spawn or forkserver" in text
+
+
+def test_a_forked_child_that_frees_the_ring_harms_nobody(join, world):
+    held = {"ring": join(), "array": None}
+    held["array"] = held["ring"].empty(10_000_000)
+    address, num_bytes = held["array"].ctypes.data, held["array"].nbytes
+
+    def work():
+        # What the child allocates may come to lie where the parent has its shared memory.
+        mine = [np.ones(num_bytes // 8) for _ in range(4)]
+        overlapping = any(
+            m.ctypes.data < address + num_bytes and address < m.ctypes.data + m.nbytes for m in mine
+        )
+        held["ring"].close()
+        held.clear()
+        gc.collect()
+        return overlapping, all(float(m.sum()) == num_bytes // 8 for m in mine)
+
+    said = in_a_child(work)
+    world.Barrier()
+    buffer = values(held["ring"])
+    held["ring"].allreduce(buffer)
+    np.testing.assert_array_equal(buffer, total(held["ring"].size))
+    assert isinstance(said, tuple), said
+    assert said[1]
+
+
+def resources():
+    """Descriptors and mappings of this process."""
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir())), len(Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.parametrize("shared_memory", ["memfd", "shm"])
+def test_joining_and_closing_leaks_nothing(join, world, shared_memory):
+    from dlscale.collectives.ring import Settings
+    from dlscale.collectives.ring import join as join_ring
+
+    def once():
+        ring = join_ring(world, Settings(shared_memory=shared_memory))
+        array = ring.empty(1000)
+        ring.allreduce(array)
+        ring.close()
+
+    for _ in range(10):  # MPI itself takes some at first
+        once()
+    before = resources()
+    for _ in range(100):
+        once()
+    after = resources()
+    assert after[0] <= before[0] + 2, (before, after)
+    assert after[1] <= before[1] + 10, (before, after)

@@ -1,0 +1,256 @@
+"""torch.distributed over the ring: backend "dlscale", on however many ranks this was started."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from dlscale.collectives import ring
+from dlscale.models.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def registered(world):
+    if "DLSCALE" not in dist.Backend._plugins:
+        ring.register_torch_backend(world)
+
+
+@pytest.fixture(params=[False, True], ids=["in line", "thread"])
+def group(request, world, registered):
+    """The group of all, exchanging in line or by a thread."""
+    from dlscale.collectives.fronts import _torch_group
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own before it, every time
+        patch.setattr(_torch_group, "want_threads", lambda *_, **__: request.param)
+        dist.init_process_group("dlscale", init_method="mpi://")
+        group = dist.distributed_c10d._get_default_group()
+        assert group.settings()["overlap"] == request.param
+        yield group
+        world.Barrier()
+        dist.destroy_process_group()
+
+
+def ramp(count, rank, size, dtype=torch.float32):
+    return (torch.arange(count) * size + rank).to(dtype)
+
+
+def test_the_backend_is_registered_once(world, registered):
+    with pytest.raises(UsageError, match="knows backend 'dlscale' already"):
+        ring.register_torch_backend(world)
+
+
+def test_ranks_and_sizes_are_those_of_mpi(group, world):
+    assert dist.get_backend() == "dlscale"
+    assert (dist.get_rank(), dist.get_world_size()) == (world.Get_rank(), world.Get_size())
+
+
+def test_a_rank_that_mpi_does_not_know_is_refused(world, registered):
+    with pytest.raises(UsageError, match="told rank 0 of 77, but MPI says"):
+        dist.init_process_group("dlscale", store=dist.HashStore(), rank=0, world_size=77)
+
+
+OPERATIONS = {
+    "SUM": lambda r, p: r * p + p * (p - 1) // 2,
+    "MIN": lambda r, _: r,
+    "MAX": lambda r, p: r + p - 1,
+    "AVG": lambda r, p: r + (p - 1) / 2,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_all_reduce(group, world, name, dtype, count):
+    rank, p = world.Get_rank(), world.Get_size()
+    if name == "AVG" and not dtype.is_floating_point:
+        with pytest.raises(TypeError, match="no exact result"):
+            dist.all_reduce(ramp(count, rank, p, dtype), dist.ReduceOp.AVG)
+        return
+    tensor = ramp(count, rank, p, dtype).reshape(-1, 1)
+    dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
+    expected = OPERATIONS[name](torch.arange(count) * p, p).to(dtype)
+    torch.testing.assert_close(tensor.reshape(-1), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("op", [dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX])
+def test_all_reduce_of_half_precision(group, world, dtype, op):
+    """Small whole numbers, which eight bits hold; half of one where they are averaged."""
+    rank, p = world.Get_rank(), world.Get_size()
+    tensor = (torch.arange(100) % 7 + rank).to(dtype)
+    dist.all_reduce(tensor, op)
+    everyone = torch.stack([(torch.arange(100) % 7 + r).float() for r in range(p)])
+    fold = {dist.ReduceOp.SUM: everyone.sum(0), dist.ReduceOp.AVG: everyone.mean(0)}
+    expected = fold.get(op, everyone.amax(0)).to(dtype)
+    torch.testing.assert_close(tensor, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize("count", [1, 3, 1001])
+def test_what_moves_keeps_every_bit_of_any_dtype(group, world, dtype, count):
+    rank, p = world.Get_rank(), world.Get_size()
+
+    def of(r):
+        bits = np.random.default_rng([r, count]).integers(0, 2, count * 8, dtype=np.uint8)
+        return (
+            torch.from_numpy(bits)
+            .view(torch.bool if dtype == torch.bool else torch.uint8)
+            .view(dtype)[:count]
+        )
+
+    for root in range(p):
+        tensor = of(rank)
+        dist.broadcast(tensor, src=root)
+        assert torch.equal(tensor.view(torch.uint8), of(root).view(torch.uint8))
+    gathered = [torch.zeros(count, dtype=dtype) for _ in range(p)]
+    dist.all_gather(gathered, of(rank))
+    whole = torch.zeros(p * count, dtype=dtype)
+    dist.all_gather_single(whole, of(rank))
+    for r in range(p):
+        assert torch.equal(gathered[r].view(torch.uint8), of(r).view(torch.uint8))
+        assert torch.equal(whole[r * count : (r + 1) * count].view(torch.uint8), of(r).view(torch.uint8))
+
+
+def test_broadcast_of_a_part_at_an_odd_address(group, world):
+    whole = torch.full((9,), world.Get_rank(), dtype=torch.uint8)
+    dist.broadcast(whole[1:9], src=world.Get_size() - 1)
+    assert whole.tolist() == [world.Get_rank()] + [world.Get_size() - 1] * 8
+
+
+@pytest.mark.parametrize("op", ["SUM", "AVG", "MAX"])
+def test_reduce_scatter(group, world, op):
+    rank, p = world.Get_rank(), world.Get_size()
+    mine = ramp(5 * p, rank, p)
+    expected = OPERATIONS[op](torch.arange(5 * p) * p, p).float()[5 * rank : 5 * rank + 5]
+    one, other = torch.zeros(5), torch.zeros(5)
+    dist.reduce_scatter(one, list(mine.split(5)), getattr(dist.ReduceOp, op))
+    dist.reduce_scatter_single(other, mine, getattr(dist.ReduceOp, op))
+    torch.testing.assert_close(one, expected)
+    torch.testing.assert_close(other, expected)
+    torch.testing.assert_close(mine, ramp(5 * p, rank, p))  # the input is left alone
+
+
+def test_objects(group, world):
+    gathered = [None] * world.Get_size()
+    dist.all_gather_object(gathered, {"rank": world.Get_rank(), "text": "x" * world.Get_rank()})
+    spread = [("of", world.Get_rank())]
+    dist.broadcast_object_list(spread, src=world.Get_size() - 1)
+    assert gathered == [{"rank": r, "text": "x" * r} for r in range(world.Get_size())]
+    assert spread == [("of", world.Get_size() - 1)]
+
+
+def test_a_work_is_waited_for_and_has_a_future(group, world):
+    p = world.Get_size()
+    tensors = [torch.full((1000,), float(world.Get_rank() + i)) for i in range(5)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    futures = [work.get_future() for work in works]
+    assert all(work.wait() for work in works)
+    for i, (work, future) in enumerate(zip(works, futures, strict=True)):
+        assert work.is_completed()
+        assert work.is_success()
+        assert work.exception() is None
+        expected = torch.full((1000,), float(i * p + p * (p - 1) // 2))
+        torch.testing.assert_close(future.wait()[0], expected)
+        torch.testing.assert_close(work.result()[0], expected)
+
+
+def test_a_barrier_and_several_tensors_at_once(group, world):
+    dist.barrier()
+    tensors = [torch.full((n,), float(world.Get_rank())) for n in (1, 2)]
+    group.allreduce_coalesced(tensors).wait()
+    p = world.Get_size()
+    assert [tensor.tolist() for tensor in tensors] == [[p * (p - 1) / 2] * n for n in (1, 2)]
+
+
+def test_groups_of_some_ranks_are_formed_by_their_members(group, world):
+    """Two that overlap in one rank, formed in the same order; the rank that is in none goes on."""
+    rank, p = world.Get_rank(), world.Get_size()
+    if p < 2:
+        pytest.skip("needs two ranks")
+    members = [[0, p - 1], list(range(p - 1, 0, -1))[:2]]
+    groups = [dist.new_group(ranks) for ranks in members]
+    sums = []
+    for ranks, some in zip(members, groups, strict=True):
+        if rank in ranks:
+            tensor = torch.tensor([2.0**rank])
+            dist.all_reduce(tensor, group=some)
+            sums.append((tensor.item(), sum(2.0**r for r in ranks)))
+    tensor = torch.tensor([2.0**rank])
+    dist.all_reduce(tensor)
+    for found, expected in sums:
+        assert found == expected
+    assert tensor.item() == 2.0**p - 1
+
+
+def test_a_group_of_another_backend_needs_a_store_and_says_so(group):
+    with pytest.raises(UsageError, match=r'"mpi://" has no store.* give init_process_group a store'):
+        dist.new_group(backend="gloo")
+
+
+def test_a_group_of_another_backend_can_be_formed_beside_it(world, registered, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    rank, p = world.Get_rank(), world.Get_size()
+    folder = world.bcast(str(tmp_path_factory.mktemp("store")))
+    dist.init_process_group("dlscale", store=dist.FileStore(f"{folder}/store", p), rank=rank, world_size=p)
+    gloo = dist.new_group(backend="gloo")
+    tensors = [torch.tensor([2.0**rank]) for _ in range(2)]
+    dist.all_reduce(tensors[0])
+    dist.all_reduce(tensors[1], dist.ReduceOp.PRODUCT, group=gloo)
+    world.Barrier()
+    dist.destroy_process_group()
+    assert tensors == [torch.tensor([2.0**p - 1]), torch.tensor([2.0 ** (p * (p - 1) / 2)])]
+
+
+REFUSED = [
+    pytest.param(
+        lambda: dist.all_reduce(torch.ones(3, 4).t()), ValueError, "strides .* not contiguous", id="strided"
+    ),
+    pytest.param(
+        lambda: dist.all_reduce(torch.ones(3).to_sparse()), TypeError, "give tensor.to_dense", id="sparse"
+    ),
+    pytest.param(lambda: dist.all_reduce(torch.ones(3, device="meta")), ValueError, "on meta", id="device"),
+    pytest.param(
+        lambda: dist.all_reduce(torch.ones(3, dtype=torch.int8)), TypeError, "int8; give float32", id="int8"
+    ),
+    pytest.param(
+        lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.PRODUCT),
+        NotImplementedError,
+        "by PRODUCT",
+        id="product",
+    ),
+    pytest.param(
+        lambda: dist.all_gather_single(torch.ones(1), torch.ones(3)),
+        ValueError,
+        "one piece per rank",
+        id="sizes",
+    ),
+    pytest.param(
+        lambda: dist.reduce(torch.ones(3), 0), NotImplementedError, "has no reduce; it has", id="reduce"
+    ),
+    pytest.param(
+        lambda: dist.all_to_all_single(torch.ones(6), torch.ones(6)),
+        NotImplementedError,
+        "no all_to_all",
+        id="all to all",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "error", "text"), REFUSED)
+def test_what_cannot_be_done_is_refused_and_the_group_goes_on(group, world, use, error, text):
+    with pytest.raises(error, match=text):
+        use()
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [world.Get_size()] * 3
+
+
+def test_a_destroyed_group_refuses(world, registered):
+    dist.init_process_group("dlscale", init_method="mpi://")
+    group = dist.distributed_c10d._get_default_group()
+    dist.destroy_process_group()
+    with pytest.raises(RuntimeError, match="closed"):
+        group.allreduce([torch.ones(3)]).wait()

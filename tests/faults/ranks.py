@@ -1,0 +1,177 @@
+"""What the ranks of the fault tests do: python ranks.py <folder> <scenario> [settings as JSON].
+
+A rank tells of itself in <folder>/<rank>.jsonl, a line per event, and ends without MPI's blessing: after a
+fault MPI_Finalize may wait for ever.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from dlscale.collectives import ring
+
+SHM = "/dev/shm"  # noqa: S108
+WORLD = MPI.COMM_WORLD
+# Elements; and what a path needs of the settings.
+SIZES = {
+    "inline": 4,
+    "one_shot": 3_000,
+    "staged": 500_000,
+    "push": 500_000,
+    "network": 100_000,
+    "nodes": 200_000,
+}
+NEEDS = {"network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
+
+
+class Diary:
+    def __init__(self, folder):
+        self._file = (Path(folder) / f"{WORLD.Get_rank()}.jsonl").open("w")
+
+    def __call__(self, event, **more):
+        self._file.write(json.dumps({"event": event, "time": time.monotonic(), **more}) + "\n")
+        self._file.flush()
+
+
+def reduce_for_ever(say, path, **settings):
+    """Allreduces of one kind until something goes wrong; `ready` after the first few, then a beat now and then."""
+    ranks = ring.join(WORLD, ring.Settings(**NEEDS.get(path, {}), **settings))
+    count = SIZES[path]
+    buffer = ranks.empty(count) if path == "push" else np.empty(count, np.float32)
+    num_done, next_beat = 0, 0.0
+    while True:
+        buffer[:] = ranks.rank + num_done % 100
+        ranks.allreduce(buffer)
+        expected = sum(range(ranks.size)) + ranks.size * (num_done % 100)
+        if not (buffer == expected).all():
+            raise AssertionError(f"wrong sum in operation {num_done}")
+        num_done += 1
+        if num_done == 20:
+            say("ready")
+        if num_done > 20 and time.monotonic() > next_beat:
+            say("beat", num_done=num_done)
+            next_beat = time.monotonic() + 0.05
+
+
+def leave_early(say, how, **settings):
+    """The last rank goes away after a while, in a normal way."""
+    ranks = ring.join(WORLD, ring.Settings(**settings))
+    buffer = np.ones(10_000, np.float32)
+    for _ in range(20):
+        ranks.allreduce(buffer)
+    say("ready")
+    if ranks.rank == ranks.size - 1:
+        if how == "exit":
+            os._exit(0)
+        try:
+            ranks.allreduce(buffer[::2])  # refused by this rank alone, which goes on living
+        except ValueError:
+            say("refused")
+        time.sleep(3600)
+    ranks.allreduce(buffer)
+    say("went on")
+
+
+def join(say, **settings):
+    """Nothing but that."""
+    ranks = ring.join(WORLD, ring.Settings(**settings))
+    say("joined", kind=ranks.settings()["shared_memory"])
+    ranks.close()
+
+
+def join_often(say, **settings):
+    for _ in range(30):
+        ranks = ring.join(WORLD, ring.Settings(**settings))
+        ranks.close()
+    say("joined")
+
+
+def join_and_reduce(say, **settings):
+    """As processes that have the same number, where each has a namespace, and give files the same numbers."""
+    last = max(WORLD.allgather(os.dup(0)))
+    while os.dup(0) < last + 10:
+        pass
+    ranks = ring.join(WORLD, ring.Settings(**settings))
+    for count in (1, 3000, 500_000):
+        buffer = np.full(count, ranks.rank + 1, np.float32)
+        ranks.allreduce(buffer)
+        if not (buffer == sum(range(1, ranks.size + 1))).all():
+            raise AssertionError(f"wrong sum of {count}")
+    say("reduced", kind=ranks.settings()["shared_memory"])
+
+
+def _refusal(say, call):
+    """Tell what `call` raised; it must raise."""
+    try:
+        call()
+    except Exception as error:
+        say("refused", kind=type(error).__name__, text=str(error))
+    else:
+        raise AssertionError("nothing was refused")
+
+
+def in_little_room(say, what, **settings):
+    """The folder is filled but for 1 MiB before the ring wants some of it."""
+    chosen = ring.Settings(**settings)
+    ranks = ring.join(WORLD, chosen) if what == "empty" else None
+    if WORLD.Get_rank() == 0:
+        room = os.statvfs(SHM)
+        with open(f"{SHM}/filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize - 2**20)
+    WORLD.Barrier()
+    if ranks is None:
+        _refusal(say, lambda: ring.join(WORLD, chosen))
+        return
+    _refusal(say, lambda: ranks.empty(2**20))
+    buffer = np.ones(100_000, np.float32)
+    ranks.allreduce(buffer)  # and goes on
+    if buffer[0] != ranks.size:
+        raise AssertionError("wrong sum after a refusal")
+
+
+def too_much(say, **settings):
+    ranks = ring.join(WORLD, ring.Settings(**settings))
+    _refusal(say, lambda: ranks.empty(2**44))
+    ranks.barrier()
+
+
+def closed_to_others(say, **settings):
+    """Ranks that may not look into each other's /proc: of a user without rights, and not dumpable."""
+    if os.geteuid() == 0:
+        os.setresuid(65534, 65534, 65534)
+    PR_SET_DUMPABLE = 4  # noqa: N806
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if settings["shared_memory"] == "memfd":
+        _refusal(say, lambda: ring.join(WORLD, ring.Settings(**settings)))
+    else:
+        join(say, **settings)
+
+
+SCENARIOS = {
+    name: value for name, value in list(globals().items()) if callable(value) and not name.startswith("_")
+}
+
+
+def main():
+    folder, scenario, *rest = sys.argv[1:]
+    say = Diary(folder)
+    say("hello", pid=os.getpid())
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # MPICH's launcher sends it to the mates of a dead rank
+    try:
+        SCENARIOS[scenario](say, **json.loads(rest[0]) if rest else {})
+        say("end")
+    except BaseException as error:
+        say("error", kind=type(error).__name__, text=str(error), trace=traceback.format_exc())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

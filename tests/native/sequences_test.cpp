@@ -1,0 +1,127 @@
+// Long sequences of mixed operations, while every rank hesitates now and then: ranks overtake each other as
+// far as the protocol allows, and no operation may meet the traces of another.
+//
+//   sequences_test [ROUNDS] [OPERATIONS] [KERNELS]
+#include <sched.h>
+#include <time.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "node_rank.hpp"
+
+using namespace dlscale;
+using namespace dlscale::testing;
+
+namespace {
+
+Complaints g_complaints;
+
+// Nothing, a turn for other threads, or a nap of up to 2 ms: longer than the spin, so that ranks fall asleep.
+class Hesitation {
+ public:
+  explicit Hesitation(std::uint64_t seed) : chance_(seed) {}
+  void operator()() {
+    const auto kind = chance_() % 16;
+    if (kind < 8) return;
+    if (kind < 13) {
+      for (auto i = chance_() % 4; i > 0; --i) sched_yield();
+      return;
+    }
+    const timespec nap{0, static_cast<long>(chance_() % (kind < 15 ? 100'000 : 2'000'000))};
+    nanosleep(&nap, nullptr);
+  }
+
+ private:
+  std::mt19937_64 chance_;
+};
+
+void one_operation(NodeRank& me, const std::vector<const SharedArray*>& arrays, std::mt19937_64& chance,
+                   std::uint64_t seed) {
+  const auto draw = [&](std::uint64_t below) { return chance() % below; };
+  const Type type = kTypes[draw(kNumTypes)];
+  Op op = kOps[draw(4)];
+  if (op == Op::average && is_integer(type)) op = Op::sum;
+  // Equally often in the line, in the slot, in a chunk, in several chunks.
+  const std::size_t largest[] = {48, 512, 2048, 9000};
+  const std::size_t count = draw(largest[draw(4)] / width(type) + 1);
+  const Shape shape{type, op, count, draw(17), draw(3) ? Values::tame : Values::wild};
+  const std::uint64_t kind = chance();
+  const std::vector<Range> blocks = blocks_of(count, me.size(), kind % 1000);
+  switch (draw(9)) {
+    case 0:
+    case 1:
+    case 2:
+      return me.allreduce(shape, seed);
+    case 3:
+      return me.push(*arrays[kind % arrays.size()], shape, seed);
+    case 4:
+      return me.reduce_scatter(shape, seed, blocks, kind % 2);
+    case 5:
+      return me.allgather(shape, seed, blocks, kind % 2);
+    case 6:
+      return me.broadcast(shape, seed, static_cast<int>(kind % static_cast<std::uint64_t>(me.size())));
+    case 7:
+      return me.allgather_inline(kind % 49, seed);
+    default:
+      return me.node().barrier();
+  }
+}
+
+// What a rank does meanwhile for the exchange between nodes; it replaces sleeping.
+void elsewhere() { sched_yield(); }
+
+void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Kernels& kernels) {
+  on_ranks(size, [&](ThreadBootstrap& bootstrap) {
+    std::mt19937_64 chance(seed);  // the same on all ranks
+    Hesitation hesitate(seed * 100 + static_cast<std::uint64_t>(bootstrap.rank()));
+    NodeOptions options;
+    options.timeout_seconds = 60;
+    options.one_shot_bytes = chance() % 2 ? 512 : 0;  // 0: nothing goes that way
+    for (std::uint64_t i = 0; i <= chance() % 3; ++i) {
+      options.manners.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});
+    }
+    const bool crowded = chance() % 2, moves_messages = chance() % 4 == 0;
+    const SharedArray first(bootstrap, 16 * 1024, Sharing::automatic, 1);
+    const SharedArray second(bootstrap, 16 * 1024, Sharing::automatic, 2);
+    NodeRank me(bootstrap, crowded, options, kernels, g_complaints);
+    if (moves_messages) me.node().waiting().set_progress(elsewhere);
+    for (std::uint64_t i = 0; i < num_operations; ++i) {
+      hesitate();
+      one_operation(me, {&first, &second}, chance, seed * 1000 + i);
+    }
+  });
+}
+
+// Two groups over the same threads, the second in reverse order, used by turns.
+void two_groups(int size, const Kernels& kernels) {
+  Meeting reversed(size);
+  on_ranks(size, [&](ThreadBootstrap& bootstrap) {
+    ThreadBootstrap other(reversed, size - 1 - bootstrap.rank());
+    NodeOptions options;
+    options.one_shot_bytes = 256;
+    options.manners = {{512, false, false}};
+    NodeRank me(bootstrap, true, options, kernels, g_complaints);
+    NodeRank mirrored(other, true, options, kernels, g_complaints);
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      NodeRank& chosen = i % 3 == 1 ? mirrored : me;
+      chosen.allreduce({Type::float32, Op::sum, i * i % 700, 0, Values::tame}, i);
+    }
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::uint64_t num_rounds = argc > 1 ? std::stoul(argv[1]) : 20;
+  const std::uint64_t num_operations = argc > 2 ? std::stoul(argv[2]) : 200;
+  const Kernels& chosen = argc > 3 ? kernels(argv[3]) : kernels();
+  const int sizes[] = {2, 3, 2, 4, 5, 2, 8, 3};
+  for (std::uint64_t seed = 1; seed <= num_rounds; ++seed) {
+    round(sizes[seed % 8], seed, num_operations, chosen);
+  }
+  for (const int size : {2, 3}) two_groups(size, chosen);
+  return g_complaints.verdict(std::to_string(num_rounds) + " sequences of " + std::to_string(num_operations) +
+                              " operations");
+}

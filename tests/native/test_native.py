@@ -1,0 +1,43 @@
+"""The ring's native parts without MPI: ranks are threads of one program."""
+
+import platform
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.requires("compiler"), pytest.mark.timeout(600)]
+
+CPU_SAYS = {"avx2": "avx2", "avx512": "avx512bw"}
+
+
+def kernels_here():
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ["portable"]
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return ["portable", *(name for name, flag in CPU_SAYS.items() if flag in flags)]
+
+
+@pytest.fixture(scope="module")
+def plain(variant):
+    return variant("plain")
+
+
+def test_all_instruction_sets_agree_with_the_plain_fold(plain):
+    plain.check("kernels_test")
+
+
+@pytest.mark.parametrize("kernels", kernels_here())
+def test_every_operation_by_every_path(plain, kernels):
+    plain.check("operations_test", 8 if kernels == kernels_here()[-1] else 4, kernels)
+
+
+def test_sequences_of_mixed_operations(plain):
+    plain.check("sequences_test", 40, 300)
+
+
+def test_what_travels_as_bfloat16(plain):
+    plain.check("rounded_test")
+
+
+def test_failures_are_noticed(plain):
+    plain.check("failures_test")

@@ -1,0 +1,88 @@
+"""The programs of test_native.py under the compiler's sanitizers, and proof that these would find something.
+
+They take minutes: `make sanitizers` runs them (it sets DLSCALE_SANITIZERS), plain pytest does not.
+"""
+
+import os
+import shutil
+
+import pytest
+
+pytestmark = [
+    pytest.mark.requires("sanitizers"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif("DLSCALE_SANITIZERS" not in os.environ, reason="make sanitizers runs these"),
+]
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address", "undefined"])
+def test_nothing_is_found(variant, sanitizer):
+    programs = variant(sanitizer, sanitizer=sanitizer)
+    programs.check("kernels_test")
+    programs.check("operations_test", 4, "portable")
+    programs.check("operations_test", 3)
+    programs.check("sequences_test", 16, 150)
+    programs.check("rounded_test", 3)
+    programs.check("failures_test")
+    programs.check("exchange_test", 4)
+
+
+# Each takes away what keeps ranks apart. If the sources no longer read like this, find the new words: a proof
+# that cannot fail is none.
+MUTANTS = {
+    "announcements do not publish": (
+        "node/waiting.cpp",
+        "value->store(number, std::memory_order_release)",
+        "value->store(number, std::memory_order_relaxed)",
+    ),
+    "lines are read before they are written": (
+        "node/small.cpp",
+        "waiting_.until(line.number, &line.num_sleepers, num_lines_ + 1, q);",
+        "waiting_.until(line.number, &line.num_sleepers, num_lines_, q);",
+    ),
+    "slots are offered again before they are folded": (
+        "node/staged.cpp",
+        "wait_until_folded(number - NodeMemory::kNumSlots + 1);",
+        "{}",
+    ),
+    "results are overwritten before they are fetched": (
+        "node/staged.cpp",
+        "std::min(n, num_fetched + NodeMemory::kNumSlots)",
+        "n",
+    ),
+    "pushing ranks leave too early": (
+        "node/push.cpp",
+        "waiting_.until(&memory_.board(q).pushed, num_pushes_, q);",
+        "",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def mutated(variant, tmp_path_factory):
+    """mutated(file, old, new): the programs under the thread sanitizer, from a copy with one change."""
+    folder = variant("thread", sanitizer="thread").folder.parent / "mutants"
+    copy = folder / "src"
+    original = tmp_path_factory.mktemp("ring") / "src"
+    shutil.copytree("collectives/ring/src", original)
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy)
+    programs = variant("mutants", sanitizer="thread", sources=copy)
+
+    def mutate(name, old, new):
+        text = (original / name).read_text()
+        assert old in text, f"{name} reads otherwise now"
+        (copy / name).write_text(text.replace(old, new))
+        programs.build("sequences_test")
+        (copy / name).write_text(text)
+        return programs
+
+    return mutate
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_protocol_is_found(mutated, name):
+    done = mutated(*MUTANTS[name]).run("sequences_test", 12, 150)
+    assert done.returncode != 0, done.stdout
+    found = ("data race", "expected 0x", "gave another length")
+    assert any(text in done.stdout for text in found), done.stdout[-3000:]
