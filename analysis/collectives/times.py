@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,13 +60,12 @@ class Times:
         """A number per block in which it was measured; none where it was not."""
         return {} if host is None else self._series.get((host, operation, point), {})
 
-    def hosts(self) -> Iterator[Host]:
-        """Everybody who measured something, in the order of the first launches."""
-        yield from dict.fromkeys(host for host, _, _ in self._series)
-
-    def hosting(self, operation: str) -> list[Host]:
-        """Those in whose programs an operation was measured."""
-        return list(dict.fromkeys(host for host, name, _ in self._series if name == operation))
+    def hosting(self, operation: str, num_ranks: int) -> list[Host]:
+        """Those in whose programs an operation was measured on so many ranks."""
+        found = (
+            host for host, name, point in self._series if (name, point.num_ranks) == (operation, num_ranks)
+        )
+        return list(dict.fromkeys(found))
 
 
 def medians(series: Series) -> ByBlock:

@@ -120,12 +120,14 @@ def _native(order: Order) -> list[str]:
 
 
 def _imb(order: Order, files: Files, cpus: Sequence[int]) -> list[str]:
-    """As many calls as our program does, each after a barrier, on one buffer, none left out."""
+    """As many calls as our program does (the policy that looks at the volume), each after a barrier, on one buffer."""
     return [
         *(sys.executable, "-m", "dlscale.benchmarks.collectives.bound", _listed(cpus), str(order.reference)),
         *("-thread_level", order.setting.thread_level, "Allreduce", "-npmin", str(order.num_ranks)),
-        *("-iter", f"{order.num_calls},{order.volume_bytes // MIB}", "-iter_policy", "off"),
-        *("-sync", "on", "-msglen", str(files.lengths)),
+        *("-iter", f"{order.num_calls},{order.volume_bytes // MIB}", "-iter_policy", "dynamic"),
+        *("-time", str(order.limit_seconds), "-sync", "on"),
+        # It cuts lengths off at 4 MiB unless told that there are longer ones.
+        *("-msglog", f"0:{max(order.sizes).bit_length()}", "-msglen", str(files.lengths)),
     ]
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
 from dlscale.benchmarks.commands.collectives_progress import Progress
+from dlscale.benchmarks.commands.collectives_tune import tune
 from dlscale.benchmarks.commands.options import Counts, Words, json_option, results_option
 from dlscale.benchmarks.units import format_seconds, parse_seconds
 from dlscale.models.errors import UsageError
@@ -112,6 +113,9 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         _tell(f"\ndlscale: stopped; what was measured is kept: dlscale collectives report {run.folder}")
         return INTERRUPTED
     return _show(run.folder, as_json=as_json)
+
+
+collectives.add_command(tune)
 
 
 @collectives.command("setup")

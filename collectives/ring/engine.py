@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,12 @@ from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import DTYPES, EXTENDED_DTYPES, check_buffer, check_operation, check_root
 from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.ring.vendor import REINSTALL, require_same_library, require_same_mpi
+from dlscale.collectives.ring.vendor import (
+    REINSTALL,
+    require_same_library,
+    require_same_mpi,
+    require_same_world,
+)
 from dlscale.models.errors import UsageError
 
 try:
@@ -50,6 +56,9 @@ class Ring:
     """
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
+        require_same_world(
+            num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
+        )
         self._settings = settings or Settings()
         self._plan: dict[str, str] = {}  # what a record calls it
         one_shot_bytes, manners, block_bytes = ONE_SHOT_BYTES, NO_MANNERS, BLOCK_BYTES

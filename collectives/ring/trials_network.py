@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dlscale.collectives.ring._engine as _engine
 from dlscale.collectives.ring.choice import best_overall, clearly_fastest, switch_points
 from dlscale.collectives.ring.lockstep import Way
 from dlscale.collectives.ring.plan import KIB, MIB, NO_LIMIT, NetworkPlan, Segment
 from dlscale.collectives.ring.switches import engine_tuning
 from dlscale.collectives.ring.trials import Trials, sizes, zeros
+
+if TYPE_CHECKING:
+    from dlscale.collectives.ring._engine import Engine
 
 SEGMENTS = (32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1 * MIB)
 WINDOWS = (2, 4, 8)
@@ -29,7 +31,7 @@ ALLREDUCE = {
 REDUCE_SCATTER = {"direct": {"direct_bytes": NO_LIMIT}, "ring": {"direct_bytes": 0}}
 BROADCAST = {"tree": {"tree_bytes": NO_LIMIT}, "chain": {"tree_bytes": 0}}
 
-Operation = Callable[[_engine.Engine, int], Callable[[], None]]
+Operation = Callable[["Engine", int], Callable[[], None]]
 
 
 def small_sizes(max_bytes: int) -> list[int]:
@@ -50,7 +52,7 @@ def num_questions(max_bytes: int) -> int:
 class NetworkTrials:
     """Finds the best between nodes; collective. `engine` is None on a rank that sends nothing to other nodes."""
 
-    def __init__(self, trials: Trials, engine: _engine.Engine | None, default: NetworkPlan) -> None:
+    def __init__(self, trials: Trials, engine: Engine | None, default: NetworkPlan) -> None:
         self._trials, self._engine = trials, engine
         self.plan = default
 
@@ -139,27 +141,27 @@ class NetworkTrials:
         return self._trials.ask(question, asked, prepared, default=default)
 
 
-def _way(engine: _engine.Engine, plan: NetworkPlan, call: Callable[[], None]) -> Way:
+def _way(engine: Engine, plan: NetworkPlan, call: Callable[[], None]) -> Way:
     tuning = engine_tuning(plan)
     return Way(prepare=lambda: engine.tune(tuning), call=call)
 
 
-def _allreduce(engine: _engine.Engine, size: int) -> Callable[[], None]:
+def _allreduce(engine: Engine, size: int) -> Callable[[], None]:
     buffer = zeros(size)
     return lambda: engine.allreduce(buffer)
 
 
-def _allreduce_in_order(engine: _engine.Engine, size: int) -> Callable[[], None]:
+def _allreduce_in_order(engine: Engine, size: int) -> Callable[[], None]:
     buffer = zeros(size, "float16")  # folded in order of rank, as all types that round
     return lambda: engine.allreduce(buffer)
 
 
-def _reduce_scatter(engine: _engine.Engine, size: int) -> Callable[[], None]:
+def _reduce_scatter(engine: Engine, size: int) -> Callable[[], None]:
     count = max(size // 4 // engine.size, 1)
     whole, piece = zeros(4 * count * engine.size), zeros(4 * count)
     return lambda: engine.reduce_scatter(whole, piece)
 
 
-def _broadcast(engine: _engine.Engine, size: int) -> Callable[[], None]:
+def _broadcast(engine: Engine, size: int) -> Callable[[], None]:
     buffer = zeros(size)
     return lambda: engine.broadcast(buffer, 0)

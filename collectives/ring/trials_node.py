@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dlscale.collectives.ring._engine as _engine
 from dlscale.collectives.ring.choice import few_manners, switch_points
 from dlscale.collectives.ring.lockstep import Way
 from dlscale.collectives.ring.plan import KIB, MIB, Manner, NodePlan
 from dlscale.collectives.ring.switches import default_network, engine_manners, open_engine
 from dlscale.collectives.ring.trials import Trials, sizes, zeros
+
+if TYPE_CHECKING:
+    from dlscale.collectives.ring._engine import Engine
 
 MOST_MANNERS = 4
 ROOM_FOR_ONE_SHOT = 256 * KIB
@@ -41,15 +43,13 @@ def tune_node(trials: Trials, node: Any, *, shared_memory: str, block_bytes: int
         one_shot_bytes=ROOM_FOR_ONE_SHOT, manners=[*MANNERS.values()][-1:], block_bytes=block_bytes
     )
     engine = open_engine(node, largest, default_network(1), ranks_per_node=0, shared_memory=shared_memory)
-    try:
-        manners = _manners(trials, engine)
-        one_shot = _one_shot(trials, engine, manners[0] if manners else MANNERS[DEFAULT_MANNER])
-    finally:
-        engine.close()
+    manners = _manners(trials, engine)
+    one_shot = _one_shot(trials, engine, manners[0] if manners else MANNERS[DEFAULT_MANNER])
+    engine.close()
     return NodePlan(one_shot_bytes=one_shot, manners=manners, block_bytes=block_bytes)
 
 
-def _manners(trials: Trials, engine: _engine.Engine) -> list[Manner]:
+def _manners(trials: Trials, engine: Engine) -> list[Manner]:
     def ways(size: int) -> dict[str, Way]:
         buffer = zeros(size)
         return {name: _way(engine, NO_ONE_SHOT, manner, buffer) for name, manner in MANNERS.items()}
@@ -62,7 +62,7 @@ def _manners(trials: Trials, engine: _engine.Engine) -> list[Manner]:
     return [MANNERS[name] for name in few_manners(table, families, MOST_MANNERS)]
 
 
-def _one_shot(trials: Trials, engine: _engine.Engine, manner: Manner) -> int:
+def _one_shot(trials: Trials, engine: Engine, manner: Manner) -> int:
     def ways(size: int) -> dict[str, Way]:
         buffer = zeros(size)
         return {
@@ -83,7 +83,7 @@ def _one_shot(trials: Trials, engine: _engine.Engine, manner: Manner) -> int:
     return max(switch_points(table, ["one-shot", "slices"], [0])[0], NO_ONE_SHOT) if complete else 0
 
 
-def _way(engine: _engine.Engine, one_shot_bytes: int, manner: Manner, buffer: Any) -> Way:
+def _way(engine: Engine, one_shot_bytes: int, manner: Manner, buffer: Any) -> Way:
     def prepare() -> None:
         engine.tune_node(one_shot_bytes, engine_manners([manner]))
 

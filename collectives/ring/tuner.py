@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-import dlscale.collectives.ring._engine as _engine
-from dlscale.collectives.ring import trials_network
 from dlscale.collectives.ring.choice import best_overall
 from dlscale.collectives.ring.engine import BLOCK_BYTES
 from dlscale.collectives.ring.lockstep import Way
@@ -32,8 +30,12 @@ from dlscale.collectives.ring.plan import (
 )
 from dlscale.collectives.ring.switches import default_network, open_engine
 from dlscale.collectives.ring.trials import Trials, sizes, zeros
+from dlscale.collectives.ring.trials_network import NetworkTrials, num_questions
 from dlscale.collectives.ring.trials_node import manner_sizes, one_shot_sizes, tune_node
 from dlscale.models.errors import UsageError
+
+if TYPE_CHECKING:
+    from dlscale.collectives.ring._engine import Engine
 
 BLOCKS = {f"{mib} MiB": mib * MIB for mib in (1, 2, 4, 8, 16)}
 DEFAULT_BLOCK = f"{BLOCK_BYTES // MIB} MiB"
@@ -73,23 +75,20 @@ def tune(
         tell=lambda question: progress(next(asked), total, question),
     )
     groups = _Groups(control, key, ranks_per_node=ranks_per_node)
-    try:
-        node = plain = NodePlan(one_shot_bytes=0, manners=[], block_bytes=BLOCK_BYTES)
-        network = default_network(key.num_nodes)
-        if key.node_size > 1:
-            node = tune_node(trials, groups.node, shared_memory=shared_memory, block_bytes=BLOCK_BYTES)
-        if key.num_nodes > 1:
-            network = _tune_network(trials, groups.lane, network, plain)
-        if key.num_nodes > 1 and key.node_size > 1:
-            engine = open_engine(
-                control, node, network, ranks_per_node=ranks_per_node, shared_memory=shared_memory
-            )
-            try:
-                node = _tune_blocks(trials, engine, node)
-            finally:
-                engine.close()
-    finally:
-        groups.free()
+    node = plain = NodePlan(one_shot_bytes=0, manners=[], block_bytes=BLOCK_BYTES)
+    network = default_network(key.num_nodes)
+    # What is opened is closed where all goes well: closing is collective, and after a failure others never come.
+    if key.node_size > 1:
+        node = tune_node(trials, groups.node, shared_memory=shared_memory, block_bytes=BLOCK_BYTES)
+    if key.num_nodes > 1:
+        network = _tune_network(trials, groups.lane, network, plain)
+    if key.num_nodes > 1 and key.node_size > 1:
+        engine = open_engine(
+            control, node, network, ranks_per_node=ranks_per_node, shared_memory=shared_memory
+        )
+        node = _tune_blocks(trials, engine, node)
+        engine.close()
+    groups.free()
     plan = Plan(key=key, node=node, network=network, timings=trials.timings)
     _write(plan, path, control)
     progress(total, total, "done")
@@ -119,7 +118,7 @@ def _num_questions(key: Key, max_bytes: int) -> int:
     if key.node_size > 1:
         total += len(manner_sizes(max_bytes)) + len(one_shot_sizes(max_bytes))
     if key.num_nodes > 1:
-        total += trials_network.num_questions(max_bytes)
+        total += num_questions(max_bytes)
         if key.node_size > 1:
             total += len(_block_sizes(max_bytes))
     return total
@@ -133,14 +132,13 @@ def _tune_network(trials: Trials, lane: Any, network: NetworkPlan, node: NodePla
     engine = None
     if lane is not None:
         engine = open_engine(lane, node, network, ranks_per_node=1, shared_memory="auto")
-    try:
-        return trials_network.NetworkTrials(trials, engine, network).run()
-    finally:
-        if engine is not None:
-            engine.close()
+    found = NetworkTrials(trials, engine, network).run()
+    if engine is not None:
+        engine.close()
+    return found
 
 
-def _tune_blocks(trials: Trials, engine: _engine.Engine, node: NodePlan) -> NodePlan:
+def _tune_blocks(trials: Trials, engine: Engine, node: NodePlan) -> NodePlan:
     def way(block_bytes: int, buffer: NDArray[Any]) -> Way:
         return Way(prepare=lambda: engine.set_block_bytes(block_bytes), call=lambda: engine.allreduce(buffer))
 

@@ -33,13 +33,25 @@ def mpiexec():
 class Launch:
     """Ranks of `ranks.py` that play one scenario.
 
-    `before` is put before the launcher, `around` before each rank's command; `environment` is added.
+    `before` is put before the launcher, `around` before each rank's command, which is run by `python`;
+    `environment` is added.
     """
 
-    def __init__(self, folder, scenario, *, num_ranks, before=(), around=(), environment=None, **settings):
+    def __init__(
+        self,
+        folder,
+        scenario,
+        *,
+        num_ranks,
+        python=sys.executable,
+        before=(),
+        around=(),
+        environment=None,
+        **settings,
+    ):
         self.folder, self.num_ranks = folder, num_ranks
         keeper = ["sh", "-c", KEEPER, "keeper", *around]
-        program = [sys.executable, str(HERE / "ranks.py"), str(folder), scenario, json.dumps(settings)]
+        program = [python, str(HERE / "ranks.py"), str(folder), scenario, json.dumps(settings)]
         self._output = (folder / "mpiexec.txt").open("w")
         self._process = subprocess.Popen(
             [*before, *mpiexec(), "-n", str(num_ranks), *keeper, *program],

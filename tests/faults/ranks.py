@@ -32,9 +32,13 @@ SIZES = {
 NEEDS = {"network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
 
 
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
+
+
 class Diary:
     def __init__(self, folder):
-        self._file = (Path(folder) / f"{WORLD.Get_rank()}.jsonl").open("w")
+        rank = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
+        self._file = (Path(folder) / f"{rank}.jsonl").open("w")
 
     def __call__(self, event, **more):
         self._file.write(json.dumps({"event": event, "time": time.monotonic(), **more}) + "\n")
@@ -85,6 +89,10 @@ def join(say, **settings):
     ranks = ring.join(WORLD, ring.Settings(**settings))
     say("joined", kind=ranks.settings()["shared_memory"])
     ranks.close()
+
+
+def join_alone(say):
+    _refusal(say, lambda: ring.join(WORLD))
 
 
 def join_often(say, **settings):

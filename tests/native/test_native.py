@@ -39,5 +39,9 @@ def test_what_travels_as_bfloat16(plain):
     plain.check("rounded_test")
 
 
+def test_gradients_of_tensorflow_s_operations(plain):
+    plain.check("gradients_test")
+
+
 def test_failures_are_noticed(plain):
     plain.check("failures_test")

@@ -23,6 +23,7 @@ def test_nothing_is_found(variant, sanitizer):
     programs.check("operations_test", 3)
     programs.check("sequences_test", 16, 150)
     programs.check("rounded_test", 3)
+    programs.check("gradients_test", 20)
     programs.check("failures_test")
     programs.check("exchange_test", 4)
 

@@ -47,6 +47,7 @@ def test_contents(wheel):
     assert any(
         name.startswith("dlscale/collectives/ring/_engine.") and name.endswith(".so") for name in names
     )
+    assert "dlscale/collectives/fronts/_tensorflow_ops.so" in names
     assert not [name for name in names if "/src/" in name or "CMakeLists" in name]
 
 

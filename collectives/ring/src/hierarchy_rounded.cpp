@@ -32,24 +32,28 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
   // Of one block on its way; another one serves the next block.
   const std::size_t longest = std::min(count, block_bytes_ / sizeof(float)) * width(Type::bfloat16);
   std::byte* halves = scratch(2 * longest);
-  std::size_t num_sent = 0, num_spread = 0;
+  std::size_t num_rounded = 0, num_spread = 0;
   const auto half = [=](std::size_t turn) { return halves + turn % 2 * longest; };
 
   if (array) arrive(*array, bytes, count);
   in_blocks(
       count, Type::float32,
       [&](const std::vector<Range>& lanes) {
+        const Range own = lanes[local];
         if (array) {
-          push.reduce_slice(buffers, lanes[local], Type::float32, Op::sum, 1.0);
-        } else {
+          push.reduce_slice(buffers, own, Type::float32, Op::sum, 1.0);
+        } else if (topology_.node_size > 1) {
           node_.reduce_scatter(bytes, bytes, 0, Type::float32, Op::sum, 1.0, lanes);
         }
+        float* kept = residual ? residual->offers() + own.begin : nullptr;
+        if (own.size()) {
+          node_.kernels().round_keeping(half(num_rounded), data + own.begin, kept, own.size(), false);
+        }
+        ++num_rounded;
       },
       [&](Range own) {
-        std::byte* values = half(num_sent++);
+        std::byte* values = half(num_rounded - 1);
         float* kept = residual ? residual->results() + own.begin : nullptr;
-        node_.kernels().round_keeping(values, data + own.begin,
-                                      residual ? residual->offers() + own.begin : nullptr, own.size(), false);
         const auto fold = [this, values, kept, scale](void* into, const void* const* sources,
                                                       std::size_t num_sources, std::size_t num_elements,
                                                       bool) {
@@ -65,7 +69,7 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
         ++num_spread;
         if (array) {
           push.push_slice(buffers, own, Type::float32);
-        } else {
+        } else if (topology_.node_size > 1) {
           node_.allgather(bytes, 0, bytes, Type::float32, lanes);
         }
       });

@@ -128,6 +128,21 @@ def test_what_is_missing_is_a_row_and_a_sentence(make_campaign: MakeCampaign, ma
     ]
 
 
+def test_each_number_of_ranks_has_a_ring(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+    times = {"mpi": {MIB: 400.0}, "ring": {MIB: 200.0}}
+    launches = [
+        make_launch(times, backend="openmpi", setting="tuned"),
+        make_launch(times, backend="openmpi"),
+        make_launch({"mpi": {MIB: 800.0}, "ring": {MIB: 300.0}}, backend="openmpi", num_ranks=4),
+    ]
+    summary = summarise(make_campaign(rank_counts=[2, 4]), launches)
+    rings = {one.num_ranks: one.seconds for one in summary.rows if one.role == "ring"}
+    assert {ranks: seconds.center for ranks, seconds in rings.items() if seconds} == {
+        2: pytest.approx(200e-6),
+        4: pytest.approx(300e-6),
+    }
+
+
 def test_an_interrupted_run(make_campaign: MakeCampaign):
     summary = summarise(make_campaign(), [])
     assert list(summary.rows) == []

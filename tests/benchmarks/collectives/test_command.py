@@ -59,7 +59,7 @@ def test_the_benchmark_of_others_does_what_ours_does(order: Order):
     assert line(replace(ours, program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
         f"{sys.executable} -m dlscale.benchmarks.collectives.bound 0,1 /imb/IMB-MPI1 -thread_level single Allreduce "
-        "-npmin 2 -iter 200,256 -iter_policy off -sync on -msglen /spool/lengths"
+        "-npmin 2 -iter 200,256 -iter_policy dynamic -time 78 -sync on -msglog 0:14 -msglen /spool/lengths"
     )
 
 
