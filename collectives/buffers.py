@@ -49,6 +49,19 @@ def check_operation(op: str, buffer: NDArray[Any]) -> None:
         raise TypeError(f"an average of {buffer.dtype} has no exact result; give floats, or take the sum")
 
 
+def check_overlap(whole: NDArray[Any], part: NDArray[Any], *, place: int) -> None:
+    """Return if `part` lies apart from `whole`, or is the `place`-th of its equal parts; ValueError otherwise.
+
+    Both are C-contiguous.
+    """
+    if not np.may_share_memory(whole, part):
+        return
+    if part.ctypes.data != whole.ctypes.data + place * part.nbytes:
+        raise ValueError(
+            "input and output overlap; give memory that does not, or this rank's part of the longer one"
+        )
+
+
 def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
     """An array of `count` zeros that begins at a cache line."""
     kind = np.dtype(dtype)

@@ -116,7 +116,11 @@ def _measurement(order: Order, files: Files, cpus: Sequence[int], cold_bytes: in
 
 def _native(order: Order) -> list[str]:
     words = ["--operations", _listed(order.operations), "--thread-level", order.setting.thread_level]
-    return words + (["--volume", str(order.volume_bytes), "--barrier", "mpi"] if order.volume_bytes else [])
+    return words + (
+        ["--volume", str(order.volume_bytes), "--barrier", "mpi", "--warmup-calls", "10"]
+        if order.volume_bytes
+        else []
+    )
 
 
 def _imb(order: Order, files: Files, cpus: Sequence[int]) -> list[str]:

@@ -7,6 +7,7 @@ off while backpropagation goes on, and a second operation waits for them.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.fronts._tensorflow import Setting
-from dlscale.collectives.fronts._tensorflow_library import library
+from dlscale.collectives.fronts._tensorflow_library import Library, library
 from dlscale.collectives.fronts.c_table import NATIVE_DTYPES, CallbackTable
 from dlscale.models.errors import UsageError
 
@@ -57,7 +58,7 @@ class NativeExchange:
             threads=threads,
         )
         # Also at the end of the interpreter, before MPI is finalised: no thread may be inside MPI then.
-        self._finalizer = weakref.finalize(self, self._library.close, self._handle)
+        self._finalizer = weakref.finalize(self, _close_in, os.getpid(), self._library, self._handle)
 
     @property
     def failure(self) -> BaseException | None:
@@ -166,3 +167,9 @@ def _staging_bytes(collective: Collective) -> int:
 def _num_bytes(tensor: Any) -> int:
     """Of a tensor or variable; 0 where TensorFlow does not know its shape yet."""
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+def _close_in(process: int, library: Library, handle: int) -> None:
+    """Close an exchange, unless this is a forked child: the threads to be joined are its parent's."""
+    if os.getpid() == process:
+        library.close(handle)

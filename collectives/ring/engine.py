@@ -9,7 +9,14 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dlscale.collectives.buffers import DTYPES, EXTENDED_DTYPES, check_buffer, check_operation, check_root
+from dlscale.collectives.buffers import (
+    DTYPES,
+    EXTENDED_DTYPES,
+    check_buffer,
+    check_operation,
+    check_overlap,
+    check_root,
+)
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.ring.vendor import (
     REINSTALL,
@@ -42,6 +49,8 @@ ONE_SHOT_BYTES = 0
 NO_MANNERS: list[tuple[int, bool, bool]] = []
 BLOCK_BYTES = 8 * 1024 * 1024
 
+MOST_BYTES = 2**60  # far more than there is, and still a number for C++
+
 
 class Ring:
     """Collective operations over the ranks of `control`, on a communicator of their own (`Collective`).
@@ -56,6 +65,8 @@ class Ring:
     """
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
+        if control == MPI.COMM_NULL:
+            raise RuntimeError("the communicator is MPI_COMM_NULL")
         require_same_world(
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
@@ -126,16 +137,24 @@ class Ring:
     def reduce_scatter(
         self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum", *, bfloat16: bool = False
     ) -> None:
-        """Fill `output` with this rank's part of the fold: the rank-th of `size` equal parts of `buffer`."""
+        """Fill `output` with this rank's part of the fold: the rank-th of `size` equal parts of `buffer`.
+
+        `output` may be that very part of `buffer`.
+        """
         check_buffer(buffer, dtypes=RING_DTYPES, written=False)
         check_buffer(output, dtypes=RING_DTYPES)
         check_operation(op, output)
+        check_overlap(buffer, output, place=self.rank)
         self._engine.reduce_scatter(buffer, output, op, bfloat16)
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any], *, bfloat16: bool = False) -> None:
-        """Fill `output` with the pieces of all ranks, one after the other in order of rank."""
+        """Fill `output` with the pieces of all ranks, one after the other in order of rank.
+
+        `piece` may be this rank's part of `output`.
+        """
         check_buffer(piece, dtypes=RING_DTYPES, written=False)
         check_buffer(output, dtypes=RING_DTYPES)
+        check_overlap(output, piece, place=self.rank)
         self._engine.allgather(piece, output, bfloat16)
 
     def reserve_buckets(self, count: int) -> int:
@@ -151,11 +170,10 @@ class Ring:
         into all ranks' arrays. It stays valid after `close`. Raises MemoryError if there is too little memory.
         """
         kind = np.dtype(dtype)
-        try:
-            memory = self._engine.share(max(count, 1) * kind.itemsize)
-        except ValueError as error:
-            raise MemoryError(str(error)) from None
-        return memory[: count * kind.itemsize].view(kind)
+        if count < 0:
+            raise ValueError(f"count is {count}; give 0 or more")
+        num_bytes = min(count * kind.itemsize, MOST_BYTES)  # more is refused with the rest
+        return self._engine.share(max(num_bytes, 1))[:num_bytes].view(kind)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""

@@ -45,6 +45,12 @@ def refusals(world, call):
     return world.allgather(mine)
 
 
+def is_open_mpi():
+    from mpi4py import MPI
+
+    return MPI.get_vendor()[0] == "Open MPI"
+
+
 # ---- several rings ----
 
 
@@ -107,6 +113,7 @@ DIFFERENCES = {
         "float64, sum",
         "float64, max",
     ),
+    "memory": (lambda ring: ring.empty(10), lambda ring: ring.empty(11), "empty of 40", "empty of 44"),
     "operation": (
         lambda ring: ring.broadcast(np.ones(10)),
         lambda ring: ring.allgather(np.ones(10), np.ones(10 * ring.size)),
@@ -153,6 +160,9 @@ def test_debug_names_what_the_ranks_called(join, world, what):
 def test_lengths_that_differ_are_an_error_on_all_ranks(join, world, count, other, ranks_per_node):
     if world.Get_size() == 1:
         pytest.skip("one rank agrees with itself")
+    if ranks_per_node and is_open_mpi():
+        # Between processes of one machine it copies a message that is too long as a whole, and then complains.
+        pytest.skip("Open MPI 5 writes beyond the end of a receive that is too short")
     ring = join(timeout_seconds=1, ranks_per_node=ranks_per_node)
     buffer = np.ones(other_on_the_last(world, count, other), np.float32)
 
@@ -195,6 +205,28 @@ def test_different_parts_of_shared_memory_are_refused_on_all_ranks(join, world, 
     else:  # the other nodes had begun: nothing more may be sent
         assert {kind for kind, _ in found} == {"RuntimeError"}, found
         assert {kind for kind, _ in refusals(world, ring.barrier)} == {"RuntimeError"}
+
+
+def test_a_negative_count_and_one_beyond_all_memory_are_refused(join):
+    ring = join()
+    with pytest.raises(ValueError, match="count is -1; give 0 or more"):
+        ring.empty(-1)
+    for count in (2**50, 2**62, 2**70):
+        with pytest.raises(MemoryError, match="KiB of shared memory each"):
+            ring.empty(count)
+
+
+def test_overlapping_input_and_output_are_refused_but_in_place(join):
+    ring = join()
+    p, whole = ring.size, np.ones(10 * ring.size + 5)
+    buffer, own = whole[: 10 * p], slice(10 * ring.rank, 10 * ring.rank + 10)
+    ring.reduce_scatter(buffer, buffer[own])
+    ring.allgather(buffer[own], buffer)
+    np.testing.assert_array_equal(buffer, p)
+    beside = whole[10 * ring.rank + 5 : 10 * ring.rank + 15]
+    for call in (lambda: ring.reduce_scatter(buffer, beside), lambda: ring.allgather(beside, buffer)):
+        with pytest.raises(ValueError, match="overlap"):
+            call()
 
 
 # ---- a ring's end ----
@@ -277,6 +309,7 @@ def test_a_forked_child_that_frees_the_ring_harms_nobody(join, world):
         gc.collect()
         return overlapping, all(float(m.sum()) == num_bytes // 8 for m in mine)
 
+    gc.collect()  # what earlier tests left of the frameworks, which do not bear being freed in a child
     said = in_a_child(work)
     world.Barrier()
     buffer = values(held["ring"])

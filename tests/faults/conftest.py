@@ -24,10 +24,14 @@ def mpiexec():
     beside = Path(sys.prefix) / "bin" / "mpiexec"
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     assert program, "the mark lets no test come here without an mpiexec"
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    if "Open MPI" not in version and "open-mpi" not in version:
+    if not is_open_mpi(program):
         return [program]
     return [program, "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+
+
+def is_open_mpi(program):
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return "Open MPI" in version or "open-mpi" in version
 
 
 class Launch:
@@ -129,6 +133,12 @@ def launch(tmp_path):
     yield start
     for started in launches:
         started.close()
+
+
+@pytest.fixture
+def open_mpi():
+    """Whether this environment's MPI is Open MPI."""
+    return is_open_mpi(mpiexec()[0])
 
 
 @pytest.fixture

@@ -48,6 +48,15 @@ class Diary:
 def reduce_for_ever(say, path, **settings):
     """Allreduces of one kind until something goes wrong; `ready` after the first few, then a beat now and then."""
     ranks = ring.join(WORLD, ring.Settings(**NEEDS.get(path, {}), **settings))
+    try:
+        _reduce(say, ranks, path)
+    except Exception:
+        say("failed")
+        ranks.close()  # although others are gone
+        raise
+
+
+def _reduce(say, ranks, path):
     count = SIZES[path]
     buffer = ranks.empty(count) if path == "push" else np.empty(count, np.float32)
     num_done, next_beat = 0, 0.0

@@ -114,7 +114,9 @@ def test_where_memory_files_were_asked_for_and_cannot_be_opened_it_says_so(launc
 
 @pytest.mark.requires("root")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare")
-def test_ranks_in_process_namespaces_of_their_own_find_each_other(launch):
+def test_ranks_in_process_namespaces_of_their_own_find_each_other(launch, open_mpi):
+    if open_mpi:
+        pytest.skip("Open MPI 5 itself crashes there")
     ranks = launch(
         "join_and_reduce",
         shared_memory="auto",

@@ -81,13 +81,13 @@ class Variant:
 
 @pytest.fixture(scope="session")
 def variant():
-    """variant("address", sanitizer="address"): a `Variant`, built once per session."""
+    """variant("address", sanitizer="address"): a `Variant`, built once per session, or `programs` of it."""
     made = {}
 
-    def get(name, **how):
+    def get(name, *programs, **how):
         if name not in made:
             made[name] = Variant(name, **how)
-            made[name].build()
+            made[name].build(*programs)
         return made[name]
 
     return get

@@ -5,8 +5,11 @@ They take minutes: `make sanitizers` runs them (it sets DLSCALE_SANITIZERS), pla
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
+
+TOP = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.requires("sanitizers"),
@@ -62,13 +65,12 @@ MUTANTS = {
 @pytest.fixture(scope="module")
 def mutated(variant, tmp_path_factory):
     """mutated(file, old, new): the programs under the thread sanitizer, from a copy with one change."""
-    folder = variant("thread", sanitizer="thread").folder.parent / "mutants"
-    copy = folder / "src"
+    copy = TOP / "build/native/mutants/src"
     original = tmp_path_factory.mktemp("ring") / "src"
-    shutil.copytree("collectives/ring/src", original)
+    shutil.copytree(TOP / "collectives/ring/src", original)
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(original, copy)
-    programs = variant("mutants", sanitizer="thread", sources=copy)
+    programs = variant("mutants", "sequences_test", sanitizer="thread", sources=copy)
 
     def mutate(name, old, new):
         text = (original / name).read_text()

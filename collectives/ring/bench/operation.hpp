@@ -31,7 +31,7 @@ class Operation {
   virtual int trial_calls() const { return 0; }
 };
 
-// By name: "mpi", "mpi-copy" (out of place, as Intel's benchmarks do it), "stream" (no communication: every
+// By name: "mpi", "mpi-copy" (as Intel's benchmarks do it), "stream" (no communication: every
 // rank adds to its own memory) and those of ring_operation.cpp. Collective. Throws std::invalid_argument for
 // an unknown name.
 std::unique_ptr<Operation> make_operation(const std::string& name, MPI_Comm comm);

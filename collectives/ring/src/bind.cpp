@@ -201,6 +201,8 @@ NB_MODULE(_engine, m) {
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
       std::rethrow_exception(error);
+    } catch (const dlscale::NoMemory& refused) {
+      PyErr_SetString(PyExc_MemoryError, refused.what());
     } catch (const std::invalid_argument& refused) {
       PyErr_SetString(PyExc_ValueError, refused.what());
     }

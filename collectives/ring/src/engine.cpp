@@ -144,8 +144,8 @@ SharedBuffer Engine::share(std::size_t num_bytes) {
     int good = complaint.empty();
     check(MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, topology_.all), "MPI_Allreduce");
     // Nothing is under way: the engine may go on without this array.
-    if (!complaint.empty()) throw std::invalid_argument(complaint);
-    if (!good) throw std::invalid_argument("the ranks of another node could not share so much memory");
+    if (!complaint.empty()) throw NoMemory(complaint);
+    if (!good) throw NoMemory("the ranks of another node could not share so much memory");
     arrays_.erase(std::remove_if(arrays_.begin(), arrays_.end(), [](const auto& a) { return a.expired(); }),
                   arrays_.end());
     arrays_.push_back(buffer);

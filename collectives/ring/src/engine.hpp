@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct EngineOptions {
 
 // A buffer of every rank in memory that its node shares. It outlives the engine if somebody still holds it.
 using SharedBuffer = std::shared_ptr<SharedArray>;
+
+// So much memory could not be shared, on any rank; nothing else is harmed.
+struct NoMemory : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
 
 // Every operation is collective and blocking; all ranks call the same ones in the same order. Threads may
 // share an engine: their calls take turns. After a failure (a rank that died or is late, an error of MPI) the
@@ -55,7 +61,7 @@ class Engine {
   void barrier();
 
   // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
-  // all ranks, needs no staging: see Push.
+  // all ranks, needs no staging: see Push. Throws NoMemory on all ranks.
   SharedBuffer share(std::size_t num_bytes);
   // What a part of such memory is called: the number of its array, from 1, times kNamesPerArray, plus its
   // first byte there. The same on all ranks and in every run; 0 if it is none.

@@ -55,7 +55,9 @@ def test_a_driver_in_python(order: Order):
 
 def test_the_benchmark_of_others_does_what_ours_does(order: Order):
     ours = replace(order, purpose="validity", operations=["mpi-copy"], num_calls=200, volume_bytes=2**28)
-    assert line(ours).endswith("--operations mpi-copy --thread-level single --volume 268435456 --barrier mpi")
+    assert line(ours).endswith(
+        "--operations mpi-copy --thread-level single --volume 268435456 --barrier mpi --warmup-calls 10"
+    )
     assert line(replace(ours, program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
         f"{sys.executable} -m dlscale.benchmarks.collectives.bound 0,1 /imb/IMB-MPI1 -thread_level single Allreduce "
