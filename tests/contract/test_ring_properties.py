@@ -4,6 +4,7 @@ All ranks draw the same examples, and all learn whether any of them found a mist
 """
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -13,8 +14,15 @@ from hypothesis import strategies as st
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
 OPS = ("sum", "average", "min", "max")
 LIMITS = (48, 4096, 32 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024)  # bytes where another path may begin
+
+# More ranks than this are slow on the two cores that a test may have, and of them only the number is new.
+FEW_RANKS = int(os.environ.get("DLSCALE_UNDER_MPIEXEC", 1)) <= 2
 COMMON = {"derandomize": True, "database": None, "deadline": None, "print_blob": False}
 COMMON["suppress_health_check"] = list(HealthCheck)
+
+
+def examples(most):
+    return settings(max_examples=most if FEW_RANKS else most // 3, **COMMON)
 
 
 # ---- numbers ----
@@ -173,7 +181,7 @@ LARGE = {"dtype": "float32", "count": 3_000_001, "offset": 3, "seed": 1, "wild":
 @given(shape=shapes, op=st.sampled_from(OPS), shared=st.booleans())
 @example(shape=LARGE, op="sum", shared=False)
 @example(shape=LARGE | {"dtype": "bfloat16"}, op="average", shared=True)
-@settings(max_examples=150, **COMMON)
+@examples(150)
 def test_allreduce_is_the_fold_in_order_of_rank(world, rings, arrays, shape, op, shared):
     dtype = shape["dtype"]
     if op == "average" and storage(dtype).kind == "i":
@@ -193,7 +201,7 @@ def test_allreduce_is_the_fold_in_order_of_rank(world, rings, arrays, shape, op,
 
 
 @given(shape=shapes, op=st.sampled_from(OPS), in_place=st.booleans())
-@settings(max_examples=60, **COMMON)
+@examples(60)
 def test_reduce_scatter_is_a_part_of_the_fold_and_allgather_puts_parts_together(
     world, rings, shape, op, in_place
 ):
@@ -227,7 +235,7 @@ def test_reduce_scatter_is_a_part_of_the_fold_and_allgather_puts_parts_together(
 
 
 @given(shape=shapes, pieces=st.lists(st.integers(0, 5000), min_size=1, max_size=5))
-@settings(max_examples=30, **COMMON)
+@examples(30)
 def test_fusing_messages_changes_no_bit(world, rings, shape, pieces):
     shape = shape | {"count": sum(pieces), "dtype": "float32"}
     ring = rings()
@@ -244,7 +252,7 @@ def test_fusing_messages_changes_no_bit(world, rings, shape, pieces):
 
 
 @given(shape=shapes, op=st.sampled_from(OPS))
-@settings(max_examples=30, **COMMON)
+@examples(30)
 def test_the_order_is_that_of_the_communicator(world, rings, reversed_world, shape, op):
     dtype = shape["dtype"]
     if op == "average" and storage(dtype).kind == "i":
@@ -281,7 +289,7 @@ ANY_SHARED = st.sampled_from(["auto", "shm"])
 @example(shape=LARGE, op="average", shared=False, ranks_per_node=2, kind="auto")
 @example(shape=LARGE, op="sum", shared=True, ranks_per_node=2, kind="auto")
 @example(shape=LARGE, op="sum", shared=False, ranks_per_node=1, kind="auto")
-@settings(max_examples=120, **COMMON)
+@examples(120)
 def test_all_ranks_get_the_same_bits_and_they_are_near(
     world, rings, arrays, shape, op, shared, ranks_per_node, kind
 ):
@@ -317,7 +325,7 @@ def is_near(found, inputs, dtype, op):
 
 
 @given(shape=shapes, ranks_per_node=NODES, power=st.integers(-8, 8))
-@settings(max_examples=30, **COMMON)
+@examples(30)
 def test_a_power_of_two_goes_through_the_sum(world, rings, shape, ranks_per_node, power):
     ring = rings(ranks_per_node=ranks_per_node)
     shape = shape | {"dtype": "float64", "wild": False}
@@ -333,7 +341,7 @@ def test_a_power_of_two_goes_through_the_sum(world, rings, shape, ranks_per_node
 
 
 @given(shape=shapes, ranks_per_node=NODES, op=st.sampled_from(["min", "max"]))
-@settings(max_examples=30, **COMMON)
+@examples(30)
 def test_the_least_of_equals_is_the_same(world, rings, shape, ranks_per_node, op):
     ring = rings(ranks_per_node=ranks_per_node)
     dtype = shape["dtype"]
@@ -350,7 +358,7 @@ def test_the_least_of_equals_is_the_same(world, rings, shape, ranks_per_node, op
 
 @given(shape=shapes, ranks_per_node=NODES, root=st.integers(0, 100))
 @example(shape=LARGE, ranks_per_node=2, root=3)
-@settings(max_examples=60, **COMMON)
+@examples(60)
 def test_broadcast_and_allgather_move_bits_as_they_are(world, rings, shape, ranks_per_node, root):
     ring = rings(ranks_per_node=ranks_per_node)
     dtype, root = shape["dtype"], root % ring.size
@@ -370,7 +378,7 @@ def test_broadcast_and_allgather_move_bits_as_they_are(world, rings, shape, rank
 
 
 @given(shape=shapes, ranks_per_node=NODES, op=st.sampled_from(["sum", "max"]))
-@settings(max_examples=40, **COMMON)
+@examples(40)
 def test_reduce_scatter_over_nodes_is_near_its_part(world, rings, shape, ranks_per_node, op):
     ring = rings(ranks_per_node=ranks_per_node)
     dtype = shape["dtype"]
