@@ -20,7 +20,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all sanitizers check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all test-large sanitizers check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -52,6 +52,9 @@ test: .venv  ## The tests that every machine can run
 test-all: .venv .venv-openmpi .venv/.science lint types test sanitizers  ## All tests: also style, types, Open MPI and event generation
 	@echo "the same communicators and studies over Open MPI:"
 	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies
+
+test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
+	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
 
 sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
 	DLSCALE_SANITIZERS=1 $(BIN)/python -m pytest tests/native/test_sanitizers.py

@@ -15,6 +15,7 @@ from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.benchmarks.collectives.record import Campaign, Launch
 
 TOLERANCE = 0.05
+RESOLUTION = 0.10  # with a wider interval an estimate within the tolerance is luck
 IMB = "IMB-MPI1"
 
 
@@ -57,7 +58,7 @@ def _check(backend: str, setting: str, launches: Sequence[Launch]) -> Check:
         )
     overall = _overall(ours, theirs, sizes)
     outside = [one for one in sizes if _surely_outside(ratios[one])]
-    valid = abs(overall.center - 1) <= TOLERANCE and not outside
+    valid = abs(overall.center - 1) <= TOLERANCE and _resolved(overall) and not outside
     return Check(
         backend=backend, setting=setting, valid=valid, found=_words(overall, ratios, outside), ratios=ratios
     )
@@ -101,10 +102,19 @@ def _surely_outside(ratio: Interval) -> bool:
     return ratio.low > 1 + TOLERANCE or ratio.high < 1 - TOLERANCE
 
 
+def _resolved(overall: Interval) -> bool:
+    """Noise leaves the estimate no worse than RESOLUTION."""
+    if overall.low is None or overall.high is None:
+        return False
+    return overall.low >= 1 - RESOLUTION and overall.high <= 1 + RESOLUTION
+
+
 def _words(overall: Interval, ratios: dict[int, Interval], outside: Sequence[int]) -> str:
     text = f"{ratio(overall)} of {IMB}'s time over {len(ratios)} sizes"
     extremes = sorted(ratios, key=lambda one: ratios[one].center)
     text += f"; {by_size(extremes[0], ratios[extremes[0]])} to {by_size(extremes[-1], ratios[extremes[-1]])}"
+    if not _resolved(overall):
+        text += "; too noisy to tell"
     if outside:
         text += f"; not within 5 % at {', '.join(map(size, outside))}"
     unsure = [

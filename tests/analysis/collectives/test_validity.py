@@ -45,9 +45,16 @@ def test_a_size_that_surely_differs_makes_it_void(judged):
 
 
 def test_noise_at_one_size_is_told_and_does_not_decide(judged):
-    one = judged({4 * KIB: (0.7, 1.3, 1.2), MIB: (1.0, 0.98, 0.97), 4 * MIB: (1.0, 1.01, 0.99)})
+    one = judged({4 * KIB: (1.0, 1.12, 1.07), MIB: (1.0, 0.98, 0.99), 4 * MIB: (1.0, 1.01, 0.99)})
     assert one.valid
-    assert "too noisy to tell" in judged({4 * KIB: (0.6, 1.6, 1.4), MIB: (1.0, 0.98, 0.97)}).found
+    assert "too noisy to tell at 4 KiB" in one.found
+
+
+def test_what_noise_hides_is_not_valid(judged):
+    one = judged({4 * KIB: (0.7, 1.3, 1.1), MIB: (1.3, 0.8, 0.96)})
+    assert one.ratios[MIB].center == pytest.approx(1.0, abs=0.01)
+    assert not one.valid
+    assert "; too noisy to tell" in one.found
 
 
 def test_ten_percent_everywhere_are_void(judged):
