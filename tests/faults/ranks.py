@@ -51,8 +51,7 @@ def reduce_for_ever(say, path, **settings):
     try:
         _reduce(say, ranks, path)
     except Exception:
-        say("failed")
-        ranks.close()  # although others are gone
+        ranks.close()  # waits for nobody
         raise
 
 

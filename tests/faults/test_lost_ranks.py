@@ -13,17 +13,17 @@ PATHS = ["inline", "one_shot", "staged", "push"]
 SOON_SECONDS = 5.0  # far below the timeout of 300 s, and enough on a busy machine
 
 
-@pytest.mark.parametrize("shared_memory", ["memfd", "shm"])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("path", "shared_memory"), [*((path, "memfd") for path in PATHS), ("staged", "shm"), ("push", "shm")]
+)
 def test_a_killed_rank_is_named_dead_at_once(launch, path, shared_memory, own_files):
     ranks = launch("reduce_for_ever", num_ranks=3, path=path, shared_memory=shared_memory)
     ranks.wait_for("ready")
     time.sleep(random.Random(path + shared_memory).uniform(0, 0.1))  # noqa: S311
-    killed = ranks.signal(1, signal.SIGKILL)
+    ranks.signal(1, signal.SIGKILL)
     for error in ranks.wait_for("error", [0, 2], seconds=SOON_SECONDS):
         assert error["kind"] == "RuntimeError", error
         assert re.search(rf"rank 1 \(process {ranks.pid(1)}\) is dead", error["text"]), error
-        assert error["time"] - killed < SOON_SECONDS
     assert not own_files()
 
 

@@ -65,7 +65,7 @@ def test_ranks_are_apart_and_talk_over_the_links():
 
 
 def test_a_failure_is_passed_on():
-    done = on_hosts("--hosts", "2", sys.executable, "-c", "import sys; print('said'); sys.exit(3)")
+    done = on_hosts("--hosts", "2", sys.executable, "-c", "import os; os.write(1, b'said\\n'); os._exit(3)")
     assert (done.returncode, done.stdout.split()) == (3, ["said", "said"])
 
 

@@ -57,7 +57,6 @@ std::unique_ptr<Operation> make_ring_operation(const std::string& name, MPI_Comm
   if (name == "ring") return std::make_unique<Ring>(comm, false, true);
   if (name == "ring-shared") return std::make_unique<Ring>(comm, true, true);
   if (name == "ring-unsynchronised") return std::make_unique<Ring>(comm, false, false);
-  if (name == "ring-shared-unsynchronised") return std::make_unique<Ring>(comm, true, false);
   return nullptr;
 }
 

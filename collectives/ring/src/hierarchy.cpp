@@ -1,9 +1,6 @@
 #include "hierarchy.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -13,9 +10,6 @@ namespace dlscale {
 namespace {
 
 constexpr std::size_t kSmallBytes = 64 * 1024;  // one lane carries it all
-constexpr int kSpins = 2000;
-constexpr double kLookSeconds = 10e-3;
-constexpr double kGraceSeconds = 0.2;
 constexpr int kNoticeTag = 2;
 
 }  // namespace
@@ -34,79 +28,6 @@ Hierarchy::Hierarchy(const Topology& topology, const NodeOptions& options, const
 
 void Hierarchy::tune(const network::Tuning& tuning) {
   if (exchange_) exchange_->tune(tuning);
-}
-
-// ---- between nodes ----
-
-// Ranks on no lane have nothing to start and nothing to wait for.
-void Hierarchy::over_network(const std::function<void(network::Exchange&)>& start) {
-  if (!exchange_) return;
-  start(*exchange_);
-  finish_network();
-}
-
-void Hierarchy::finish_network() {
-  if (!exchange_) return;
-  Waiting& waiting = node_.waiting();
-  ++num_exchanges_;
-  int num_idle = 0;
-  Patience patience(0);
-  double next_look = 0;
-  bool told = false;
-  waiting.set_waiting_for_other_nodes(true);
-  while (!exchange_->done()) {
-    if (exchange_->progress()) {
-      num_idle = 0;
-      continue;
-    }
-    if (!waiting.crowded() && ++num_idle < kSpins) continue;
-    const double now = monotonic_seconds();
-    if (num_idle <= kSpins) {
-      num_idle = kSpins + 1;
-      patience = Patience(now);
-      next_look = now + kLookSeconds;
-      told = false;
-    }
-    sched_yield();
-    if (now < next_look) continue;
-    next_look = now + kLookSeconds;
-    waiting.check_others();
-    const std::string& failure = notices_.look();
-    if (!failure.empty()) throw RankFailure(failure);
-    const double idle = patience.look(now);
-    if (!told && idle > waiting.timeout_seconds() / 2) {
-      notices_.tell_waiting(num_exchanges_, missed_rank());
-      told = true;
-    }
-    // A little later than inside a node, which knows better why its rank is silent and tells the others.
-    if (idle > 1.1 * waiting.timeout_seconds() + kGraceSeconds) raise_silent(waiting.timeout_seconds());
-  }
-  waiting.set_waiting_for_other_nodes(false);
-}
-
-int Hierarchy::missed_rank() const {
-  const auto node = static_cast<std::size_t>(std::max(exchange_->waiting_for(), 0));
-  return topology_.ranks_of_node[node][static_cast<std::size_t>(topology_.local_rank)];
-}
-
-void Hierarchy::raise_silent(double seconds) const {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", seconds);
-  throw RankFailure(
-      "rank " + std::to_string(notices_.end_of_chain(num_exchanges_, missed_rank())) +
-      ", on another node, was silent for " + text +
-      " s: it is late, or dead with all of its node; does every rank call the same operations? A "
-      "longer wait: timeout_seconds");
-}
-
-// Where the failure is another rank's, the text names it already.
-void Hierarchy::tell_others(const std::exception& error) {
-  const bool of_another = dynamic_cast<const RankFailure*>(&error) != nullptr;
-  const std::string text =
-      of_another ? error.what()
-                 : "rank " + std::to_string(topology_.rank) + " failed and left the ring: " + error.what();
-  node_.waiting().note_own_failure(text);
-  if (topology_.num_nodes > 1) notices_.tell_failure(text);
 }
 
 // ---- allreduce ----
@@ -135,7 +56,7 @@ void Hierarchy::in_blocks(std::size_t count, Type type,
     return lanes_of({k * block, std::min(count, (k + 1) * block)}, type);
   };
   node_.waiting().set_progress([this] {
-    if (exchange_) exchange_->progress();
+    if (exchange_) progress_network();
   });
   try {
     for (std::size_t k = 0; k < num_blocks + 1; ++k) {

@@ -54,6 +54,9 @@ class Hierarchy {
   std::vector<Range> lanes_of(Range block, Type type) const;
   void over_network(const std::function<void(network::Exchange&)>& start);
   void finish_network();
+  bool progress_network();
+  [[noreturn]] void raise_cause_of(const network::PartnerFailure& failure);
+  int rank_on_lane(int node) const;
   int missed_rank() const;
   [[noreturn]] void raise_silent(double seconds) const;
   void in_blocks(std::size_t count, Type type, const std::function<void(const std::vector<Range>&)>& reduce,

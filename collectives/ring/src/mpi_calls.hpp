@@ -10,13 +10,17 @@
 
 namespace dlscale {
 
-// Throws std::runtime_error with MPI's own text. For communicators whose handler is MPI_ERRORS_RETURN.
-inline void check(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
+// MPI's own words for a return code of `call`.
+inline std::string error_text(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw std::runtime_error(std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length)));
+  return std::string(call) + ": " + std::string(text, static_cast<std::size_t>(length));
+}
+
+// Throws std::runtime_error with MPI's own text. For communicators whose handler is MPI_ERRORS_RETURN.
+inline void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw std::runtime_error(error_text(code, call));
 }
 
 // The last `kWindow` requests of a stream of messages: number i has slot i mod `kWindow`.

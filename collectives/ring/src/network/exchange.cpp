@@ -170,12 +170,13 @@ bool Exchange::work_off_receive() {
   if (!num_bytes) return false;
   // A shorter message than expected is no error to MPI, but its sum would be wrong.
   if (*num_bytes == 0) {
-    throw std::runtime_error("rank " + std::to_string(receive.peer) +
-                             " gave this operation up; its own error says why");
+    throw PartnerFailure(receive.peer, PartnerFailure::Cause::gave_up,
+                         " gave this operation up; its own error says why");
   }
   if (*num_bytes != bytes(receive.range)) {
-    throw std::runtime_error("rank " + std::to_string(receive.peer) + " sent " + std::to_string(*num_bytes) +
-                             " bytes where " + std::to_string(bytes(receive.range)) +
+    throw PartnerFailure(receive.peer, PartnerFailure::Cause::differing,
+                         " sent " + std::to_string(*num_bytes) + " bytes where " +
+                             std::to_string(bytes(receive.range)) +
                              " were expected; give buffers equal in dtype and length on all ranks");
   }
   if (receive.arrival != Arrival::stored) {

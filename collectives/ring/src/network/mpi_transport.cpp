@@ -27,24 +27,32 @@ MpiTransport::~MpiTransport() { give_up(); }
 void MpiTransport::reserve(std::size_t num_requests) {
   requests_.resize(num_requests, MPI_REQUEST_NULL);
   receives_.resize(num_requests, false);
+  peers_.resize(num_requests, -1);
+}
+
+void MpiTransport::check_with(int peer, int code, const char* call) const {
+  if (code == MPI_SUCCESS) return;
+  throw PartnerFailure(peer, PartnerFailure::Cause::broken, " cannot be reached: " + error_text(code, call));
 }
 
 void MpiTransport::send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) {
   receives_[request] = false;
-  check(MPI_Isend(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
-        "MPI_Isend");
+  peers_[request] = peer;
+  const auto length = static_cast<int>(num_bytes);
+  check_with(peer, MPI_Isend(data, length, MPI_BYTE, peer, tag_, comm_, &requests_[request]), "MPI_Isend");
 }
 
 void MpiTransport::receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) {
   receives_[request] = true;
-  check(MPI_Irecv(data, static_cast<int>(num_bytes), MPI_BYTE, peer, tag_, comm_, &requests_[request]),
-        "MPI_Irecv");
+  peers_[request] = peer;
+  const auto length = static_cast<int>(num_bytes);
+  check_with(peer, MPI_Irecv(data, length, MPI_BYTE, peer, tag_, comm_, &requests_[request]), "MPI_Irecv");
 }
 
 std::optional<std::size_t> MpiTransport::test(std::size_t request) {
   int done = 0;
   MPI_Status status;
-  check(MPI_Test(&requests_[request], &done, &status), "MPI_Test");
+  check_with(peers_[request], MPI_Test(&requests_[request], &done, &status), "MPI_Test");
   if (!done) return std::nullopt;
   int num_bytes = 0;  // of a send: of no meaning, and nobody asks
   check(MPI_Get_count(&status, MPI_BYTE, &num_bytes), "MPI_Get_count");

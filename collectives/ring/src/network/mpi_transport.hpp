@@ -25,11 +25,14 @@ class MpiTransport : public Transport {
   void give_up() noexcept override;
 
  private:
+  void check_with(int peer, int code, const char* call) const;
+
   MPI_Comm comm_;
   int tag_;
   Group group_;
   std::vector<MPI_Request> requests_;
   std::vector<char> receives_;  // whether a request is (or was last) a receive
+  std::vector<int> peers_;      // with whom
 };
 
 }  // namespace dlscale::network

@@ -4,10 +4,32 @@
 
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "schedule.hpp"
 
 namespace dlscale::network {
+
+// An exchange cannot go on because of one of its other ranks.
+struct PartnerFailure : std::runtime_error {
+  enum class Cause {
+    differing,  // it called something else: that is the cause
+    broken,     // a message to or from it failed: it may be dead, and others may know
+    gave_up     // it gave up because of yet another failure
+  };
+
+  // `peer`: its rank in the transport's group. `said`: what comes after the rank's name in a sentence.
+  PartnerFailure(int peer_, Cause cause_, const std::string& said_)
+      : std::runtime_error("rank " + std::to_string(peer_) + said_),
+        peer(peer_),
+        cause(cause_),
+        said(said_) {}
+
+  int peer;
+  Cause cause;
+  std::string said;
+};
 
 // Nothing here blocks, and one thread at a time calls it. Requests are numbered by the caller, 0 .. the
 // number last given to `reserve` - 1; a number is free again once `test` said that its message is complete.
@@ -30,7 +52,7 @@ class Transport {
   virtual void receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) = 0;
 
   // The bytes that were sent or came, once they have; fewer may come than were asked for. Every call moves
-  // all messages of the rank on, not only this one. Throws std::runtime_error if the message failed.
+  // all messages of the rank on, not only this one. Throws PartnerFailure if the message failed.
   virtual std::optional<std::size_t> test(std::size_t request) = 0;
 
   // Sends an empty message that nobody waits for: a word to the other side that nothing else will come.
