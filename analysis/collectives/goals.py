@@ -181,4 +181,4 @@ def _ring_seconds(rows: Sequence[Row], num_ranks: int) -> dict[int, float]:
 
 def _void(checks: Sequence[Check]) -> str:
     bad = dict.fromkeys(one.backend for one in checks if not one.valid)
-    return f"void: {', '.join(bad)} not within 5 % of IMB-MPI1" if bad else ""
+    return f"void: {', '.join(bad)} not shown to be within 5 % of IMB-MPI1" if bad else ""

@@ -31,18 +31,18 @@ class Check:
 
 
 def check(campaign: Campaign, launches: Sequence[Launch]) -> list[Check]:
-    """A check of every setting of the MPIs that was measured."""
+    """A check of every setting that was compared, and one that says so for an MPI of which none was."""
+    pairs = [launch for launch in launches if launch.purpose == "validity"]
+    compared = dict.fromkeys((launch.backend, launch.setting) for launch in pairs)
+    checks = [_check(backend, setting, pairs) for backend, setting in compared]
+    mpis = {peer.name for peer in campaign.peers if peer.kind == "mpi"}
     measured = dict.fromkeys(
-        (launch.backend, launch.setting)
+        launch.backend
         for launch in launches
         if launch.purpose == "measured" and launch.num_ranks <= len(campaign.cpus)
     )
-    kinds = {peer.name: peer.kind for peer in campaign.peers}
-    return [
-        _check(backend, setting, [one for one in launches if one.purpose == "validity"])
-        for backend, setting in measured
-        if kinds.get(backend) == "mpi"
-    ]
+    uncompared = [name for name in measured if name in mpis and name not in {one.backend for one in checks}]
+    return checks + [_check(name, "any setting", []) for name in uncompared]
 
 
 def _check(backend: str, setting: str, launches: Sequence[Launch]) -> Check:

@@ -17,18 +17,20 @@ from dlscale.benchmarks.collectives.peers import Peer, PeerSetting
 from dlscale.benchmarks.collectives.record import Mode
 
 RING_OPERATIONS = ("ring", "ring-shared", "ring-unsynchronised")
-TUNING_SHARE, VALIDITY_SHARE, CROWDED_SHARE = 0.2, 0.2, 0.1  # of the budget; the measurement has the rest
+TUNING_SHARE, VALIDITY_SHARE, CROWDED_SHARE = 0.2, 0.25, 0.1  # of the budget; the measurement has the rest
 # What a launch takes beside its timed calls, in seconds, and how much longer its calls take than was asked for:
 # warm-ups, checks of results and the fewest calls of large messages.
 START_SECONDS = {"mpi": 2.0, "torch": 5.0}
 STRETCH = 1.7
 LEAST_SECONDS, MOST_SECONDS = 0.4, 60.0
 MOST_TUNING_SECONDS = 3.0
-VALIDITY_CALLS = 200
-VALIDITY_VOLUME = 256 * MIB
+# Long enough at every size that a process which the machine halts for a moment does not decide the mean.
+VALIDITY_CALLS = 50_000
+VALIDITY_VOLUME = 1024 * MIB
+MOST_PAIRS = 10
 VALIDITY_LARGEST = 64 * MIB  # IMB keeps two buffers per rank, and 5 % are not to be seen in a few calls
 VALIDITY_SIZES = 5
-VALIDITY_SECONDS = 0.5  # about: the number of calls is fixed
+VALIDITY_SECONDS = 1.2  # about: the number of calls is fixed
 
 Choice = tuple[Peer, PeerSetting]
 
@@ -105,15 +107,22 @@ def measurement(wanted: Wanted, choices: Sequence[Choice], num_ranks: int, budge
 
 
 def validity(
-    wanted: Wanted, choices: Sequence[Choice], references: dict[str, Path], num_ranks: int
+    wanted: Wanted, choices: Sequence[Choice], references: dict[str, Path], num_ranks: int, budget: float
 ) -> list[Order]:
-    """Pairs of launches, ours and IMB's, that do the same calls on the same sizes; who is first alternates."""
+    """Pairs of launches, ours and IMB's, that do the same calls on the same sizes; who is first alternates.
+
+    As many pairs of each MPI's default settings and of the one setting that gains most as there is time for, and
+    at least as many as there are blocks.
+    """
     sizes = _spread([size for size in wanted.sizes if size <= VALIDITY_LARGEST], VALIDITY_SIZES)
+    compared = [choice for choice in _defaults_and_best(choices) if choice[0].name in references]
+    if not sizes or not compared:
+        return []
+    pair_seconds = 2 * (START_SECONDS["mpi"] + STRETCH * VALIDITY_SECONDS)
+    fitting = int(budget / (len(compared) * pair_seconds))
     orders: list[Order] = []
-    for block in range(wanted.num_blocks if sizes else 0):
-        for index, (peer, setting) in enumerate(choices):
-            if peer.name not in references:
-                continue
+    for block in range(max(wanted.num_blocks, min(fitting, MOST_PAIRS))):
+        for index, (peer, setting) in enumerate(compared):
             ours = Order(
                 purpose="validity",
                 block=block,
@@ -130,6 +139,15 @@ def validity(
             theirs = replace(ours, program="IMB-MPI1", reference=references[peer.name])
             orders += [ours, theirs] if (block + index) % 2 == 0 else [theirs, ours]
     return orders
+
+
+def _defaults_and_best(choices: Sequence[Choice]) -> list[Choice]:
+    """Of each peer its default settings, and the first of those that were chosen for their gain."""
+    tuned: dict[str, Choice] = {}
+    for peer, setting in choices:
+        if not setting.default:
+            tuned.setdefault(peer.name, (peer, setting))
+    return [choice for choice in choices if choice[1].default or tuned[choice[0].name] == choice]
 
 
 def timed(orders: Sequence[Order], budget: float, *, most: float) -> list[Order]:

@@ -126,7 +126,7 @@ class Run:
         tried = self._run("choosing settings", sweep, watch)
         choices = [(peer, setting) for peer in peers for setting in tuning.choose(peer, tried)]
         self._note(choices, tried)
-        checks = plan.validity(wanted, choices, self._references(), num_ranks)
+        checks = plan.validity(wanted, choices, self._references(), num_ranks, plan.VALIDITY_SHARE * budget)
         share = 1 - plan.TUNING_SHARE - (plan.VALIDITY_SHARE if checks else 0)
         self._run("measuring", plan.measurement(wanted, choices, num_ranks, share * budget), watch)
         self._run(f"comparing with {IMB}", checks, watch)

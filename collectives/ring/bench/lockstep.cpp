@@ -49,6 +49,15 @@ void Lockstep::wait() {
   for (int other = 0; other < size_; ++other) wait_for(lines_[other], arrivals_);
 }
 
+double Lockstep::largest(double value) {
+  lines_[rank_].value = value;
+  wait();
+  double largest = value;
+  for (int other = 0; other < size_; ++other) largest = std::max(largest, lines_[other].value);
+  wait();  // until all have read
+  return largest;
+}
+
 void Lockstep::wait_for(const Line& line, std::uint64_t arrivals) const {
   for (int num_polls = 0; line.arrivals.load(std::memory_order_acquire) < arrivals; ++num_polls) {
     if (yields_ || num_polls > kSpins) {

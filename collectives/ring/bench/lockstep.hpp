@@ -24,6 +24,9 @@ class Lockstep {
 
   void wait();
 
+  // The largest of all ranks' values, on all of them: without MPI, whose own calls may be slow. Collective.
+  double largest(double value);
+
   // Seconds that a flag needs from rank 0 to rank 1 and back, the best of several runs; 0 on a single rank.
   // Says whether the two CPUs share a cache at that time: a virtual machine may be moved. Collective.
   double round_trip();
@@ -31,6 +34,7 @@ class Lockstep {
  private:
   struct alignas(64) Line {
     std::atomic<std::uint64_t> arrivals;
+    double value;
   };
 
   void wait_for(const Line& line, std::uint64_t arrivals) const;

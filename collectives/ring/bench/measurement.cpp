@@ -22,9 +22,17 @@ double now() {
 }  // namespace
 
 Measurement::Measurement(const Options& options, MPI_Comm comm, Lockstep& lockstep, Spool& spool)
-    : options_(options), comm_(comm), lockstep_(lockstep), spool_(spool), begin_(now()) {
+    : options_(options), comm_(comm), lockstep_(lockstep), spool_(spool) {
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size_);
+}
+
+// Runs something of a contestant, and notes how long it took.
+template <typename Work>
+void Measurement::charge(Contestant& contestant, Work work) {
+  const double begin = now();
+  work();
+  contestant.spent += now() - begin;
 }
 
 void Measurement::size(const std::string& mode, std::size_t message_bytes,
@@ -33,8 +41,15 @@ void Measurement::size(const std::string& mode, std::size_t message_bytes,
   std::vector<std::optional<Plan>> plans;
   for (Contestant& contestant : contestants) {
     const Cell cell{contestant.name, mode, message_bytes};
-    const std::string complaint = out_of_time() ? "no time was left" : verify(contestant, cell);
-    plans.push_back(complaint.empty() ? std::optional<Plan>(warm_up(contestant, cell)) : std::nullopt);
+    std::string complaint = "no time was left";
+    std::optional<Plan> plan;
+    if (!out_of_time(contestant)) {
+      charge(contestant, [&] {
+        complaint = verify(contestant, cell);
+        if (complaint.empty()) plan = warm_up(contestant, cell);
+      });
+    }
+    plans.push_back(plan);
     if (!complaint.empty()) spool_.failure(cell, complaint);
   }
   const int num_rounds = options_.volume > 0 ? 1 : options_.rounds;
@@ -42,7 +57,10 @@ void Measurement::size(const std::string& mode, std::size_t message_bytes,
     for (std::size_t turn = 0; turn < contestants.size(); ++turn) {
       // Every other round runs backwards: no operation always follows the same one.
       const std::size_t i = round % 2 == 0 ? turn : contestants.size() - 1 - turn;
-      if (plans[i]) time_block(contestants[i], {contestants[i].name, mode, message_bytes}, round, *plans[i]);
+      if (!plans[i]) continue;
+      charge(contestants[i], [&] {
+        time_block(contestants[i], {contestants[i].name, mode, message_bytes}, round, *plans[i]);
+      });
     }
   }
 }
@@ -66,7 +84,7 @@ std::string Measurement::verify(Contestant& contestant, const Cell& cell) {
       complaint = "wrong result at element " + std::to_string(i);
   }
   std::fill_n(data, count, 1.0F);
-  if (agreed(complaint.empty() ? 0 : 1) == 0) return "";
+  if (lockstep_.largest(complaint.empty() ? 0 : 1) == 0) return "";
   return complaint.empty() ? "failed on another rank" : complaint;
 }
 
@@ -77,7 +95,7 @@ Measurement::Plan Measurement::warm_up(Contestant& contestant, const Cell& cell)
   Plan plan;
   double shortest = 0;
   for (double spent = 0; plan.num_warmup < num_calls && (plan.num_warmup < 1 || spent < kPatience * share);) {
-    const double seconds = agreed(time_call(contestant, cell).seconds);
+    const double seconds = lockstep_.largest(time_call(contestant, cell).seconds);
     shortest = plan.num_warmup == 0 ? seconds : std::min(shortest, seconds);
     spent += seconds;
     ++plan.num_warmup;
@@ -131,15 +149,9 @@ void Measurement::start_line() {
 }
 
 // Fixed numbers of calls are made whatever they take.
-bool Measurement::out_of_time() const {
-  return options_.volume == 0 && agreed(now() - begin_) > kPatience * options_.seconds + kStart;
-}
-
-// The slowest rank's value, on all ranks.
-double Measurement::agreed(double value) const {
-  double largest = 0;
-  MPI_Allreduce(&value, &largest, 1, MPI_DOUBLE, MPI_MAX, comm_);
-  return largest;
+bool Measurement::out_of_time(const Contestant& contestant) {
+  const double share = options_.seconds / static_cast<double>(options_.operations.size());
+  return options_.volume == 0 && lockstep_.largest(contestant.spent) > kPatience * share + kStart;
 }
 
 }  // namespace bench

@@ -25,6 +25,7 @@ struct Contestant {
   std::string name;
   std::unique_ptr<Operation> operation;
   Arena* arena;
+  double spent = 0;  // seconds so far
 };
 
 class Measurement {
@@ -33,7 +34,8 @@ class Measurement {
 
   // Warms every contestant up, then times blocks of calls of each in turn, round after round, so that what
   // drifts meets all of them. Collective.
-  // Once much more time has gone than was asked for, sizes are skipped and noted as failures.
+  // Once a contestant took much more than its share of the time, its sizes are skipped and noted as failures:
+  // one that collapses takes nothing away from the others.
   void size(const std::string& mode, std::size_t message_bytes, std::vector<Contestant>& contestants);
 
  private:
@@ -53,8 +55,9 @@ class Measurement {
   void start_line();
   // One call, and once for all ranks whether it did what it should: empty, or what went wrong.
   std::string verify(Contestant& contestant, const Cell& cell);
-  double agreed(double value) const;
-  bool out_of_time() const;
+  bool out_of_time(const Contestant& contestant);
+  template <typename Work>
+  void charge(Contestant& contestant, Work work);
 
   const Options& options_;
   MPI_Comm comm_;
@@ -62,7 +65,6 @@ class Measurement {
   Spool& spool_;
   int rank_ = 0;
   int size_ = 1;
-  double begin_;
 };
 
 }  // namespace bench

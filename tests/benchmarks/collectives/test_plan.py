@@ -71,14 +71,24 @@ def test_crowded_ranks_are_kept_short(peers: list[Peer]):
 
 def test_validity_pairs_ours_with_theirs(peers: list[Peer]):
     choices = [(peer, setting) for peer in peers for setting in peer.settings]
-    orders = plan.validity(WANTED, choices, {"mpich": Path("/imb")}, 2)
-    assert len(orders) == 3 * 3 * 2
+    orders = plan.validity(WANTED, choices, {"mpich": Path("/imb")}, 2, budget=0)
+    assert len(orders) == 3 * 2 * 2
+    assert {order.setting.name for order in orders} == {"default", "a"}  # what is best of all that was chosen
     for first, second in zip(orders[::2], orders[1::2], strict=True):
         assert {first.program, second.program} == {"dlscale", "IMB-MPI1"}
         assert (first.setting, first.block, first.sizes) == (second.setting, second.block, second.sizes)
     assert {order.program for order in orders[::2]} == {"dlscale", "IMB-MPI1"}  # who is first alternates
     assert max(orders[0].sizes) == 64 * MIB
     assert len(orders[0].sizes) == 5
+
+
+def test_more_time_makes_more_pairs(peers: list[Peer]):
+    def num_pairs(budget: float) -> int:
+        choices = [(peers[0], setting) for setting in peers[0].settings]
+        return len(plan.validity(WANTED, choices, {"mpich": Path("/imb")}, 2, budget)) // 4
+
+    assert num_pairs(0) == WANTED.num_blocks
+    assert WANTED.num_blocks < num_pairs(100) < num_pairs(1000) == plan.MOST_PAIRS
 
 
 def tried(setting: str, **nanoseconds: int) -> Launch:
