@@ -6,7 +6,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -17,6 +17,9 @@ from dlscale.benchmarks.commands.collectives_tune import tune
 from dlscale.benchmarks.commands.options import Counts, Words, json_option, results_option
 from dlscale.benchmarks.units import format_seconds, parse_seconds
 from dlscale.models.errors import UsageError
+
+if TYPE_CHECKING:
+    from dlscale.analysis.collectives.summary import Summary
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
@@ -36,6 +39,27 @@ class Sizes(click.ParamType[list[int]]):
             return value if isinstance(value, list) else parse_sizes(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Nanoseconds(click.ParamType[tuple[float, float]]):
+    """A range of times."""
+
+    name = "LOW:HIGH"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """(low, high) of `value`; a malformed one ends in one line."""
+        if isinstance(value, tuple):
+            return value
+        low, _, high = value.partition(":")
+        try:
+            found = float(low), float(high)
+        except ValueError:
+            found = (1.0, 0.0)
+        if not 0 <= found[0] <= found[1]:
+            self.fail(f"{value!r} is not a range of nanoseconds; write 0:150", param, ctx)
+        return found
 
 
 def _environments_option(command: F) -> F:
@@ -142,32 +166,56 @@ def setup(backends: list[str], environments: Path) -> int:
 
 @collectives.command("report")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--round-trip",
+    type=Nanoseconds(),
+    help="Only what was measured while a flag took so many ns from rank to rank and back; writes no files.",
+)
 @results_option
 @json_option
-def report(folder: Path | None, results: Path, as_json: bool) -> int:
+def report(folder: Path | None, round_trip: tuple[float, float] | None, results: Path, as_json: bool) -> int:
     """Print the table of a run again and draw its figure, from its records alone (default: the latest run).
 
     \b
-    Example: dlscale collectives report --json
+    Examples:
+      dlscale collectives report --json
+      dlscale collectives report --round-trip 0:150     while the CPUs of the ranks shared a cache
     """  # noqa: D301
-    from dlscale.benchmarks.collectives.record_files import latest_run
+    from dlscale.analysis.collectives.distance import RoundTrip, only
+    from dlscale.analysis.collectives.summary import summarise
+    from dlscale.benchmarks.collectives.record_files import latest_run, load_run
 
-    return _show(folder or latest_run(results), as_json=as_json)
+    folder = folder or latest_run(results)
+    if round_trip is None:
+        return _show(folder, as_json=as_json)
+    campaign, launches = load_run(folder)
+    low, high = round_trip
+    return _print(
+        summarise(campaign, only(campaign, launches, RoundTrip(least=low, most=high))), as_json=as_json
+    )
 
 
 def _show(folder: Path, *, as_json: bool) -> int:
-    from dlscale.analysis.collectives import rows, table
+    from dlscale.analysis.collectives import rows
     from dlscale.analysis.collectives.figure import write_figure
     from dlscale.analysis.collectives.summary import summarise
     from dlscale.benchmarks.collectives.record_files import load_run
 
     summary = summarise(*load_run(folder))
     written = [*rows.write_csv(summary, folder), *write_figure(summary, folder)]
+    status = _print(summary, as_json=as_json)
+    if not as_json:
+        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
+    return status
+
+
+def _print(summary: Summary, *, as_json: bool) -> int:
+    from dlscale.analysis.collectives import rows, table
+
     if as_json:
         click.echo(json.dumps(rows.to_json(summary)))
     else:
         Console().print(table.render(summary))
-        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
     return FAILED_CASES if summary.failures else 0
 
 

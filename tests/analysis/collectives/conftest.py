@@ -33,6 +33,7 @@ def _launch(
     failure: str | None = None,
     cell_failures: Mapping[str, str] | None = None,
     references: Mapping[int, float] | None = None,
+    round_trips: Sequence[int] = (60, 70),
 ) -> Launch:
     """`microseconds[operation][size]` is the time of the slowest rank; others take a third. All times `noise`."""
     return Launch(
@@ -48,7 +49,7 @@ def _launch(
         command="mpiexec",
         started="2026-11-20T10:00:00+00:00",
         seconds=1.0,
-        round_trip_nanoseconds=[60, 70],
+        round_trip_nanoseconds=list(round_trips),
         failure=failure,
         samples=[
             Samples(

@@ -113,4 +113,7 @@ def test_more_ranks_than_cores(judge):
 
 
 def test_nothing_is_judged_that_was_not_compared_with_imb(judge):
-    assert "void: mpich not shown to be within 5 % of IMB-MPI1" in judge({"mpich": flat(400)})["1 to 32 MiB0"].found
+    assert (
+        "void: mpich not shown to be within 5 % of IMB-MPI1"
+        in judge({"mpich": flat(400)})["1 to 32 MiB0"].found
+    )
