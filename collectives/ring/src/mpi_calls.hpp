@@ -1,9 +1,8 @@
-// MPI's return codes as exceptions, and requests that do not outlive their scope.
+// MPI's return codes as exceptions.
 #pragma once
 
 #include <mpi.h>
 
-#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -22,30 +21,5 @@ inline std::string error_text(int code, const char* call) {
 inline void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw std::runtime_error(error_text(code, call));
 }
-
-// The last `kWindow` requests of a stream of messages: number i has slot i mod `kWindow`.
-//
-// All are complete when an operation ends well. If it ends by an exception, receives that were never matched
-// are cancelled and the rest is given up: the communicator is of no more use then.
-class Requests {
- public:
-  static constexpr std::size_t kWindow = 4;
-
-  Requests() { slots_.fill(MPI_REQUEST_NULL); }
-  Requests(const Requests&) = delete;
-  Requests& operator=(const Requests&) = delete;
-  ~Requests() {
-    for (MPI_Request& request : slots_) {
-      if (request == MPI_REQUEST_NULL) continue;
-      MPI_Cancel(&request);
-      MPI_Request_free(&request);
-    }
-  }
-
-  MPI_Request* operator[](std::size_t i) { return &slots_[i % kWindow]; }
-
- private:
-  std::array<MPI_Request, kWindow> slots_;
-};
 
 }  // namespace dlscale
