@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Flavour = Literal["mpich", "openmpi"]
+Flavour = Literal["mpich", "intelmpi", "openmpi"]
 
 # Where each launcher tells a process its rank on the node and how many ranks it started.
 LOCAL_RANK_VARIABLES = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
@@ -21,7 +21,9 @@ SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 
 def flavour_of(version_text: str) -> Flavour | None:
     """Which MPI's launcher printed this for --version; None if it is neither that we know."""
-    if "HYDRA" in version_text or "MPICH" in version_text or "Intel(R) MPI" in version_text:
+    if "Intel(R) MPI" in version_text:
+        return "intelmpi"
+    if "HYDRA" in version_text or "MPICH" in version_text:
         return "mpich"
     if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
         return "openmpi"
@@ -42,9 +44,11 @@ def mpiexec(
     Neither launcher binds: each rank binds itself to its own cores before anything starts a thread
     (`affinity.py`), the same way under every launcher.
     """
-    if flavour == "mpich":
+    if flavour in ("mpich", "intelmpi"):
         sets = [word for name, value in variables.items() for word in ("-genv", name, value)]
-        return [str(mpiexec), "-n", str(num_ranks), "-bind-to", "none", *sets, *program]
+        # Intel's launcher binds by itself; 2021.14 knows no option against it.
+        unbound = ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+        return [str(mpiexec), "-n", str(num_ranks), *unbound, *sets, *program]
     sets = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
     if os.geteuid() == 0:
         sets.append("--allow-run-as-root")

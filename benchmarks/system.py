@@ -15,16 +15,16 @@ from dlscale.benchmarks import definition
 from dlscale.benchmarks.record import Frozen
 from dlscale.models.errors import UsageError
 
-Mpi = Literal["mpich", "openmpi"]
+Mpi = Literal["mpich", "intelmpi", "openmpi"]
 
 
 class Environment(Frozen):
     """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in."""
 
     prefix: str
-    mpi: Literal["mpich", "openmpi", "detect"] = "detect"
+    mpi: Mpi | Literal["detect"] = "detect"
     mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
-    variables: dict[str, str] = {}
+    variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
     setup: str  # the command that makes it
 
 
@@ -48,12 +48,13 @@ class System(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An environment found on this machine: absolute paths of its Python and its mpiexec."""
+    """An environment found on this machine: absolute paths of its folder, its Python and its mpiexec."""
 
     name: str
+    prefix: Path
     python: Path
     mpiexec: Path
-    mpi: Literal["mpich", "openmpi", "detect"]
+    mpi: Mpi | Literal["detect"]
     variables: dict[str, str]
 
 
@@ -93,8 +94,9 @@ def find_installation(system: System, name: str) -> Installation:
         )
     return Installation(
         name=name,
+        prefix=prefix,
         python=python,
         mpiexec=Path(found).absolute(),
         mpi=environment.mpi,
-        variables=environment.variables,
+        variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
     )

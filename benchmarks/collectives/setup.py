@@ -9,14 +9,16 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from pydantic import ValidationError
 
-from dlscale.benchmarks.collectives import horovod_build
 from dlscale.benchmarks.collectives.peers import Peer, Place, checkout
-from dlscale.benchmarks.collectives.program import compile_program
+from dlscale.benchmarks.collectives.program import compile_program, peer_variables
 from dlscale.benchmarks.environment import redact
+from dlscale.benchmarks.horovod_build.build import build as build_horovod
+from dlscale.benchmarks.horovod_build.display import Lines
+from dlscale.benchmarks.horovod_build.target import RECIPE as HOROVOD_RECIPE
+from dlscale.benchmarks.horovod_build.target import Target, pins
 from dlscale.benchmarks.record import Frozen
 from dlscale.models.errors import UsageError
 from dlscale.models.files import make_folder, write_atomically
@@ -84,12 +86,21 @@ def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> Note:
         tell(f"{peer.name}: {', '.join(peer.packages)}")
         pip(place, ["install", *peer.packages], {})
         if peer.build == "horovod":
-            horovod_build.build(place, tell=lambda text: tell(f"{peer.name}: {text}"), pip=pip)
+            build_horovod(_target(peer, place), watch=Lines(lambda text: tell(f"{peer.name}: {text}")))
         note = note.model_copy(update={"versions": _versions(place, peer)})
     except (UsageError, OSError, subprocess.SubprocessError) as error:
         note = note.model_copy(update={"failure": " ".join(redact(str(error)).split())})
     write_atomically(place.note, note.model_dump_json())
     return note
+
+
+def _target(peer: Peer, place: Place) -> Target:
+    return Target(
+        prefix=place.folder,
+        python=place.python,
+        mpiexec=place.mpiexec,
+        variables=peer_variables(peer, place),
+    )
 
 
 def pip(place: Place, words: Sequence[str], variables: dict[str, str]) -> None:
@@ -128,17 +139,12 @@ def _versions_text(versions: dict[str, str]) -> str:
 
 def _recipe(peer: Peer) -> str:
     """Changes with what is installed: packages, their pinned versions, the way of building, the Python."""
-    pinned = dict(_pins(checkout() / "constraints.txt"))
+    pinned = pins()
     text = json.dumps(
         [
             sys.version_info[:2],
             {package: pinned.get(package, "") for package in (*peer.packages, peer.build or "")},
-            peer.build and horovod_build.RECIPE,
+            peer.build and HOROVOD_RECIPE,
         ]
     )
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _pins(path: Path) -> list[tuple[str, str]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [(name, version) for name, mark, version in (line.partition("==") for line in lines) if mark]

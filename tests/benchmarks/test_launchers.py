@@ -22,6 +22,13 @@ def test_mpich():
     )
 
 
+def test_intelmpi():
+    assert line("intelmpi") == (
+        "/env/bin/mpiexec -n 2 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 1 "
+        "python -m dlscale.benchmarks.worker spool/x"
+    )
+
+
 @pytest.mark.parametrize(("user", "root"), [(1000, ""), (0, "--allow-run-as-root ")])
 def test_openmpi(user: int, root: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -39,7 +46,7 @@ def test_openmpi(user: int, root: str, monkeypatch: pytest.MonkeyPatch):
     ("text", "flavour"),
     [
         ("HYDRA build details:\n    Version: 5.0.2", "mpich"),
-        ("Intel(R) MPI Library for Linux* OS, Version 2021.14", "mpich"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.14", "intelmpi"),
         ("mpiexec (Open MPI) 5.0.11\n", "openmpi"),
         ("some other launcher 1.0", None),
     ],

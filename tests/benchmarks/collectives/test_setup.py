@@ -9,6 +9,8 @@ import pytest
 
 from dlscale.benchmarks.collectives import setup
 from dlscale.benchmarks.collectives.peers import Peer, Place, choose_peers, load_peers
+from dlscale.benchmarks.horovod_build.display import Lines
+from dlscale.benchmarks.horovod_build.target import Target
 from dlscale.models.errors import UsageError
 
 
@@ -95,3 +97,19 @@ def test_peers_by_name():
     assert [peer.name for peer in choose_peers(["ring", "openmpi", "gloo"])] == ["openmpi", "gloo"]
     with pytest.raises(UsageError, match="no backend 'mpi' in this benchmark; choose one of: ring, mpich"):
         choose_peers(["mpi"])
+
+
+def test_horovod_is_built_as_everywhere(
+    peer: Peer, place: Place, no_network: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+):
+    told: list[str] = []
+
+    def build(target: Target, *, watch: Lines) -> None:
+        assert (target.prefix, target.python, target.mpiexec) == (place.folder, place.python, place.mpiexec)
+        assert target.variables == {"ROOT": str(place.folder)}
+        watch.tell("compiling")
+
+    monkeypatch.setattr(setup, "build_horovod", build)
+    horovod = peer.model_copy(update={"build": "horovod", "kind": "torch", "variables": {"ROOT": "{prefix}"}})
+    assert setup.set_up(horovod, place, tell=told.append).failure is None
+    assert "mpich: compiling" in told
