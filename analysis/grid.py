@@ -11,7 +11,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-WORDS = ("backend", "notes", "exchange", "compared with")  # columns that are not numbers
+# Columns that are not numbers.
+WORDS = ("backend", "notes", "exchange", "compared with", "framework", "script")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dlscale.analysis import productivity
 from dlscale.analysis.backends import Comparison, Contender
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import options_text
 from dlscale.analysis.scaling import Row, ScalingTable
+from dlscale.analysis.startup import StartUp
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.record import Cell
 
@@ -15,9 +17,15 @@ SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come a
 
 
 def to_json(table: ScalingTable) -> dict[str, Any]:
-    """`{"schema": 1, "rows": [...], "backends": [...]}`, ready for `json.dumps`."""
+    """`{"schema": 1, "rows": ..., "backends": ..., "start_up": ..., "productivity": ...}`, ready for `json.dumps`."""
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
-    return {"schema": SCHEMA, "rows": to_rows(table), "backends": backends}
+    return {
+        "schema": SCHEMA,
+        "rows": to_rows(table),
+        "backends": backends,
+        "start_up": [to_start_up_row(one) for one in table.start_ups],
+        "productivity": [to_productivity_row(one) for one in productivity.stored(table.pairs)],
+    }
 
 
 def to_rows(table: ScalingTable) -> list[dict[str, Any]]:
@@ -77,6 +85,30 @@ def _backend_row(comparison: Comparison, one: Contender) -> dict[str, Any]:
     }
 
 
+def to_start_up_row(one: StartUp) -> dict[str, Any]:
+    """Seconds of the slowest rank before it trains, medians over launches; None for a phase that none reached."""
+    return {
+        "framework": one.framework,
+        "backend": one.backend,
+        "num_ranks": one.num_ranks,
+        "num_servers": one.num_servers,
+        "num_launches": one.num_launches,
+        **{f"{phase}_seconds": seconds for phase, seconds in one.seconds.items()},
+    }
+
+
+def to_productivity_row(change: productivity.Change) -> dict[str, Any]:
+    """Lines of code from `single.py` to `script`, both under docs/examples."""
+    return {
+        "framework": change.framework,
+        "backend": change.backend,
+        "added": change.added,
+        "changed": change.changed,
+        "removed": change.removed,
+        "script": change.script,
+    }
+
+
 def _setting(family: Family, cell: Cell) -> dict[str, Any]:
     """What was run, on what."""
     return {
@@ -98,6 +130,7 @@ def _setting(family: Family, cell: Cell) -> dict[str, Any]:
         "precision": cell.precision,
         "compiled": cell.compiled,
         "memory_format": cell.memory_format,
+        "device": cell.device,
         "data": cell.data,
     }
 

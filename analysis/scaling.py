@@ -17,6 +17,7 @@ from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
 from dlscale.analysis.parity import Pair, pairs_of
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.stall import input_loss, input_stall
+from dlscale.analysis.startup import StartUp, start_ups
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.record import Case, Cell, Parity, Record
 
@@ -47,11 +48,13 @@ class Row:
 class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
-    `comparisons` set the backends beside each other, ordered by family and ranks.
+    `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
+    cost before they train.
     """
 
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
+    start_ups: tuple[StartUp, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
 
@@ -61,6 +64,11 @@ class ScalingTable:
         scaling = {row.family for row in self.rows if row.cell.control != "whole_machine"}
         alone = {row.family for row in self.rows if not any(one.covers(row.family) for one in scaling)}
         return tuple(sorted(scaling | alone))
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """(framework, backend) of all cells."""
+        return {(row.cell.framework, row.cell.backend) for row in self.rows}
 
     def of(self, family: Family) -> tuple[Row, ...]:
         """The rows of a family, and last the whole-machine references that belong beside it."""
@@ -97,6 +105,7 @@ def scaling_table(
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
         comparisons=compare_backends(measured),
+        start_ups=tuple(start_ups(records)),
         failures=tuple(
             sorted(
                 (record for record in records if why_unusable(record) is not None),

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from dlscale.analysis import backends_table
+from dlscale.analysis import backends_table, productivity, productivity_table, startup
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
 from dlscale.analysis.grid import Grid
@@ -42,6 +42,8 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
         parts.append("No records: nothing has been measured yet.")
     if table.comparisons:
         parts += [f"[dim]{escape(backends_table.LEGEND)}[/dim]", ""]
+    parts += startup.render(table.start_ups)
+    parts += productivity_table.render(productivity.stored(table.pairs))
     parts += _problems(table, bad_files)
     return Group(*parts)
 

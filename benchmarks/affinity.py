@@ -15,14 +15,19 @@ def local_rank() -> int:
     return 0
 
 
-def bind(cores_per_rank: int) -> list[int]:
+def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:
     """Bind this process to the cores of its local rank, and return them.
 
     Think of the allowed cores in ascending order as one row: local rank r takes the next `cores_per_rank`
-    from r * cores_per_rank on, starting over at the row's end when ranks exceed cores.
+    from r * cores_per_rank on, starting over at the row's end when ranks exceed cores. Ranks from `num_workers` on are
+    servers: they share what the workers leave, or all cores where nothing is left.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    first = local_rank() * cores_per_rank
-    cores = sorted({allowed[(first + offset) % len(allowed)] for offset in range(cores_per_rank)})
+    rank = local_rank()
+    if rank < num_workers:
+        first = rank * cores_per_rank
+        cores = sorted({allowed[(first + offset) % len(allowed)] for offset in range(cores_per_rank)})
+    else:
+        cores = allowed[num_workers * cores_per_rank :] or allowed
     os.sched_setaffinity(0, cores)
     return cores

@@ -18,7 +18,7 @@ from dlscale.benchmarks.record import (
     Setting,
     Window,
 )
-from dlscale.benchmarks.spool import RankSpool
+from dlscale.benchmarks.spool import Event, RankSpool
 
 
 class Circumstances(Frozen):
@@ -45,9 +45,11 @@ def assemble(
 ) -> Record:
     """The record of the launch's case number `index`.
 
-    `failure` is why the launch ended early; a case that had ended before keeps its result, and a failed gate
-    makes a failure of its own.
+    `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; a case that
+    had ended before keeps its result, and a failed gate makes a failure of its own.
     """
+    num_ranks = case.cell.num_ranks
+    spools, servers = spools[:num_ranks], spools[num_ranks:]
     gates = _gates(spools, index)
     ended = all(spool.of("case_end", index) for spool in spools)
     failed = next((gate for gate in gates if not gate.passed), None)
@@ -63,7 +65,7 @@ def assemble(
     return Record(
         study=circumstances.study,
         system=circumstances.system,
-        evidence=_evidence(spools, case.cell.num_nodes),
+        evidence=_evidence([*spools, *servers], case.cell.num_nodes),
         case=case,
         attempt=attempt,
         started_at=circumstances.started_at,
@@ -72,6 +74,7 @@ def assemble(
         command=circumstances.command,
         oversubscribed=circumstances.oversubscribed,
         ranks=[_facts(spool, index) for spool in spools if spool.hello],
+        servers=[_facts(spool, index) for spool in servers if spool.hello],
         backend_settings=_settings(results),
         environment_variables=circumstances.environment_variables,
         phases=_phases(spools, index),
@@ -108,7 +111,9 @@ def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
     return [
         Window(
             phase=events[0]["phase"],
-            num_steps=events[0]["num_steps"],
+            num_steps=max(event["num_steps"] for event in events),
+            num_applied=events[0]["num_applied"],
+            rank_steps=_rank_steps(events),
             start_seconds=[event["start"] - zero for event in events],
             seconds=[event["seconds"] for event in events],
             step_seconds=[e["step_seconds"] for e in events] if events[0]["step_seconds"] else None,
@@ -123,11 +128,17 @@ def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
 
     return Phases(
         start_up=[spool.seconds("start_up") for spool in spools],
+        import_backend=[spool.seconds("import_backend") for spool in spools],
         connect=[spool.seconds("connect") for spool in spools],
         gates=[spool.seconds("gates") for spool in spools],
         first_step=[next(iter(warm_up(spool)), None) for spool in spools],
         warm_up=[math.fsum(warm_up(spool)) or None for spool in spools],
     )
+
+
+def _rank_steps(events: Sequence[Event]) -> list[int] | None:
+    """Steps of each rank, where they took as many as they could."""
+    return None if events[0]["num_applied"] is None else [event["num_steps"] for event in events]
 
 
 def _facts(spool: RankSpool, index: int) -> RankFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import numpy as np
 
 from dlscale.benchmarks.data_name import data_name
 from dlscale.benchmarks.definition import one_of
+from dlscale.benchmarks.gpus import on_device
 from dlscale.benchmarks.plan import Launch, Plan
 from dlscale.benchmarks.record import Case, Cell, Control
+from dlscale.benchmarks.servers import counts
 from dlscale.benchmarks.study import Study
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import capabilities
+from dlscale.collectives import capabilities, check_options, untimed_options
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
@@ -41,18 +44,21 @@ def expand(study: Study, *, environment: str, num_cores: int, data: str | None) 
     cores_per_rank = max(1, num_cores // ranks[-1])
     paths = _data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
+    servers: dict[int, list[int]] = {}
+    if any(capabilities(backend).servers for backend, _ in pairs):
+        servers, too_many = counts(study.servers, ranks)
+        left_out += too_many
+    _check_options(study)
     groups: list[list[tuple[Cell, Path | None]]] = []
     references: list[list[tuple[Cell, Path | None]]] = []
     for workload, framework in product(study.workloads, study.frameworks):
         maker = _CellMaker(study, workload, framework, environment, paths.get(workload), max(ranks))
         backends = [backend for backend, trained in pairs if trained == framework]
         for backend, num_ranks in product(backends, ranks):
-            groups.append(
-                [
-                    maker.cell(backend, num_ranks, cores_per_rank, control)
-                    for control in maker.controls(backend)
-                ]
-            )
+            for num_servers in servers[num_ranks] if capabilities(backend).servers else [0]:
+                controls = maker.controls(backend)
+                make = partial(maker.cell, backend, num_ranks, cores_per_rank, num_servers=num_servers)
+                groups.append([make(control) for control in controls])
         if study.reference_launches and cores_per_rank < num_cores:
             references.append([maker.cell("none", 1, num_cores, "whole_machine")])
     return Plan(
@@ -64,17 +70,18 @@ def expand(study: Study, *, environment: str, num_cores: int, data: str | None) 
 
 
 def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
-    """The (backend, framework) pairs that can train, and a warning for each that cannot.
+    """The (backend, framework) pairs that can train on the study's device, and a warning for each that cannot.
 
-    Raises UsageError for a backend that trains in none of the study's frameworks: asked for, it may not vanish.
+    Raises UsageError for a backend that trains in none of the study's frameworks, or not on its device: asked for, it
+    may not vanish.
     """
     pairs: list[tuple[str, str]] = []
-    left_out = []
-    for backend in study.backends:
-        row = capabilities(one_of("backend", backend, BACKENDS))
+    backends, left_out = on_device(study)
+    for backend in backends:
+        row = capabilities(backend)
         frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
         trained = [framework for framework in frameworks if framework in row.frameworks]
-        if not trained:
+        if not trained and not study.every_backend:
             raise UsageError(
                 f"backend {backend} does not train in {', '.join(frameworks)}; "
                 f"it does in: {', '.join(row.frameworks)}"
@@ -86,6 +93,19 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
             if framework not in trained
         ]
     return pairs, left_out
+
+
+def _check_options(study: Study) -> None:
+    """Returns if the study's options are ones that its backends have. Raises UsageError."""
+    for backend, options in study.backend_options.items():
+        one_of("backend", backend, BACKENDS)
+        if backend in study.backends:
+            check_options(backend, options)
+            for name in set(options) & set(untimed_options(backend)):
+                raise UsageError(
+                    f"option {name} of backend {backend} takes time of its own and has no place in a study; "
+                    f"dlscale check {name} shows what it shows"
+                )
 
 
 def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
@@ -133,7 +153,7 @@ class _CellMaker:
         return ["train", *self._study.controls]
 
     def cell(
-        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control
+        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
     ) -> tuple[Cell, Path | None]:
         """One cell and the file that it reads."""
         local_batch, global_batch = self._batches(num_ranks)
@@ -146,6 +166,7 @@ class _CellMaker:
             environment=self._environment,
             scaling_mode=self._study.scaling_mode,
             num_ranks=num_ranks,
+            num_servers=num_servers,
             cores_per_rank=cores_per_rank,
             threads_per_rank=cores_per_rank,
             local_batch=local_batch,
@@ -153,6 +174,7 @@ class _CellMaker:
             precision=self._study.precision,
             compiled=self._study.compiled,
             memory_format=self._study.memory_format,
+            device=self._study.device,
             control=control,
             data=self._data_name,
         )

@@ -38,9 +38,14 @@ def gradient_gate(
     the next d + 1 changes the weights by the gradients at the first ones. (The last of these tells a late gradient
     from one that was only skipped at the start: its own step saw other weights.)
 
+    Where only the first gradients to come are accepted, the first ranks step first: the mean is theirs, and what the
+    others bring afterwards changes nothing.
+
     Where gradients are rounded on their way the ranks' own largest ones are the measure: their mean may be smaller.
+    Asynchronous trainers have a gate of their own (`gates_asynchronous.turns_gate`).
     """
     exchanges, delay = backend.capabilities.exchanges, backend.delay
+    num_accepted = shard.count if backend.num_accepted is None else backend.num_accepted
     trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
     try:
         before = trainer.weights()
@@ -48,12 +53,13 @@ def gradient_gate(
         reference = factory(shard=shard, seed=seed, gate=True)
         reference.load(before)
         expected = [gradient.astype(np.float64) for gradient in reference.gradients()]
-        largest_own = _largest(expected)
+        largest_own = largest_of(expected)
         if exchanges:
             for gradient in expected:
+                gradient *= shard.index < num_accepted
                 control.Allreduce(_in_place(), gradient)
-                gradient /= shard.count
-        largest = _largest(expected)
+                gradient /= num_accepted
+        largest = largest_of(expected)
         if backend.wire != "float32":
             largest = control.allreduce(largest_own, op=_elementwise_maximum)
         if delay:
@@ -61,14 +67,19 @@ def gradient_gate(
             gates.append(_delay_gate(before, after, control=control, delay=delay))
         worst = 0.0
         for _ in range(1 + delay):
+            if shard.index >= num_accepted:
+                control.Barrier()
             after = _after_steps(trainer, 1)
-            worst = max(worst, _worst_deviation(before, after, expected, largest=largest))
+            if shard.index < num_accepted < shard.count:
+                control.Barrier()
+            worst = max(worst, worst_deviation(before, after, expected, largest=largest))
             before = after
     finally:
         trainer.close()
     tolerance = max(RELATIVE_TOLERANCE[precision], WIRE_TOLERANCE[backend.wire])
     worst = control.allreduce(worst, op=_maximum())
-    what = "the mean of the ranks' own gradients" if exchanges else "the rank's own gradient"
+    whose = "the ranks'" if num_accepted == shard.count else f"the first {num_accepted} ranks'"
+    what = f"the mean of {whose} own gradients" if exchanges else "the rank's own gradient"
     late = f" {delay} step earlier" if delay else ""
     gate = Gate(
         name="gradient",
@@ -130,7 +141,7 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
     )
 
 
-def _largest(gradients: Weights) -> list[float]:
+def largest_of(gradients: Weights) -> list[float]:
     """Of each tensor."""
     return [float(np.max(np.abs(gradient), initial=0.0)) for gradient in gradients]
 
@@ -139,7 +150,7 @@ def _elementwise_maximum(first: list[float], second: list[float]) -> list[float]
     return [float(np.maximum(a, b)) for a, b in zip(first, second, strict=True)]  # NaN stays NaN
 
 
-def _worst_deviation(before: Weights, after: Weights, expected: Weights, *, largest: list[float]) -> float:
+def worst_deviation(before: Weights, after: Weights, expected: Weights, *, largest: list[float]) -> float:
     """Largest |(before - after) - expected| over the tensor's of `largest`, over all tensors.
 
     Some gradients are zero but for rounding (a bias before batch norm, which takes it out again): a tensor whose

@@ -12,20 +12,26 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
-from dlscale.benchmarks import gates
+from dlscale.benchmarks import gates, gates_asynchronous
 from dlscale.benchmarks.affinity import local_rank
+from dlscale.benchmarks.case_run import CaseRun
+from dlscale.benchmarks.control import MpiControl
 from dlscale.benchmarks.launchers import SIZE_VARIABLES
-from dlscale.benchmarks.measure import Measured, Rules, measure
-from dlscale.benchmarks.record import Case, Cell, Frozen, Gate
+from dlscale.benchmarks.measure import Rules
+from dlscale.benchmarks.record import Case, Cell, Frozen
 from dlscale.benchmarks.spool import SpoolWriter
-from dlscale.collectives import Backend, connect
+from dlscale.collectives import Job, connect, preload, serve
+from dlscale.collectives.job import split
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import Execution, Input, Replica, ReplicaFactory, Shard, framework_module
+from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, framework_module
 
 
 class Orders(Frozen):
-    """What a launch is to do. All cases have the same backend and ranks; the first decides them."""
+    """What a launch is to do. All cases have the same backend, ranks and servers; the first decides them.
+
+    `patient`: who waits at a barrier sleeps, because there are more ranks than cores.
+    """
 
     cases: list[Case]
     rules: Rules
@@ -33,75 +39,47 @@ class Orders(Frozen):
     seconds: PositiveFloat  # wall time that the launch may take
     data: str | None  # path of the input; None where every case is synthetic
     skip_bad: bool = False
+    patient: bool = False
     seed: int
-
-
-class MpiControl:
-    """The control plane over mpi4py, on a communicator of its own (`measure.Control`)."""
-
-    def __init__(self, communicator: Any) -> None:
-        from mpi4py import MPI
-
-        self._communicator = communicator
-        self._max = MPI.MAX
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        self._communicator.Barrier()
-
-    def maximum(self, value: float) -> float:
-        """The largest value of all ranks."""
-        largest: float = self._communicator.allreduce(value, op=self._max)
-        return largest
-
-
-class LoaderOnly:
-    """The loader-only control: a step fetches a batch and drops it."""
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    def step(self) -> None:
-        """Fetch one local batch."""
-        self._replica.next_batch()
-
-    def synchronize(self) -> None:
-        """A fetched batch is there."""
 
 
 def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: float) -> int:
     """Do what the orders say on this rank; collective. Returns 0 if every gate passed, else 3."""
     from mpi4py import MPI
 
-    world = MPI.COMM_WORLD.Dup()
+    everyone = MPI.COMM_WORLD.Dup()
     cell = orders.cases[0].cell
-    _check_size(world.Get_size(), cell)
+    _check_size(everyone.Get_size(), cell)
+    job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
+    world = job.workers if job else everyone
+    if job and job.is_server:
+        return _serve(job, orders, spool, cores=cores)
     shard = Shard(index=world.Get_rank(), count=world.Get_size())
     # Before the framework has started any thread.
-    framework_module(cell.framework).prepare(cell.threads_per_rank)
-    factories = [_factory(case.cell, orders) for case in orders.cases]
-    spool.write(
-        "hello",
-        rank=shard.index,
-        local_rank=local_rank(),
-        pid=os.getpid(),
-        node=MPI.Get_processor_name(),
-        boot_id=boot_id(),
-        affinity=cores,
-        num_threads=cell.threads_per_rank,
+    framework_module(cell.framework).prepare(
+        cell.threads_per_rank, device=cell.device, local_rank=local_rank()
     )
+    factories = [_factory(case.cell, orders) for case in orders.cases]
+    _hello(spool, everyone, cell, cores=cores)
     spool.write("phase", name="start_up", seconds=time.time() - orders.launched_at)
 
     begin = time.perf_counter()
-    backend = connect(cell.backend, control=world, options=cell.backend_options)
+    preload(cell.backend, cell.framework)
+    spool.write("phase", name="import_backend", seconds=time.perf_counter() - begin)
+    begin = time.perf_counter()
+    backend = connect(
+        cell.backend, control=world, framework=cell.framework, options=cell.backend_options, job=job
+    )
     spool.write("phase", name="connect", seconds=time.perf_counter() - begin)
     begin = time.perf_counter()
-    passed = gates.gradient_gate(
+    gate = gates_asynchronous.turns_gate if backend.asynchronous else gates.gradient_gate
+    passed = gate(
         backend, factories[0], control=world, shard=shard, seed=orders.seed, precision=cell.precision
     )
     spool.write("gates", gates=[gate.model_dump() for gate in passed])
     spool.write("phase", name="gates", seconds=time.perf_counter() - begin)
     if not all(gate.passed for gate in passed):
+        backend.close()
         return 3
     gc.enable()
     end = process_start + orders.seconds
@@ -109,7 +87,8 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):
         now = time.perf_counter()
         deadline = now + (end - now) / (len(orders.cases) - index)
-        runner = _CaseRun(index, case.cell, backend, factory, world, shard, spool)
+        control = MpiControl(world, patient=orders.patient)
+        runner = CaseRun(index, case.cell, backend, factory, control, world, shard, spool)
         after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
         spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])
         spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes())
@@ -119,61 +98,32 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     return 0 if all_passed else 3
 
 
-class _CaseRun:
-    """One case of a launch on one rank."""
+def _serve(job: Job, orders: Orders, spool: SpoolWriter, *, cores: list[int]) -> int:
+    """On a server rank: serve until the workers have closed. Returns 0."""
+    cell = orders.cases[0].cell
+    framework_module(cell.framework).prepare(cell.threads_per_rank)
+    preload(cell.backend, cell.framework)
+    _hello(spool, job.everyone, cell, cores=cores)
+    gc.enable()
+    serve(cell.backend, job=job, framework=cell.framework, options=cell.backend_options)
+    for index in range(len(orders.cases)):
+        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes())
+    return 0
 
-    def __init__(
-        self,
-        index: int,
-        cell: Cell,
-        backend: Backend,
-        factory: ReplicaFactory,
-        world: Any,
-        shard: Shard,
-        spool: SpoolWriter,
-    ) -> None:
-        self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
-        self._world, self._shard, self._spool = world, shard, spool
 
-    def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
-        """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
-        control = MpiControl(self._world)
-        # Only where no rank waits for another do the host's stamps show who was late.
-        stamp_steps = not self._backend.capabilities.exchanges and self._cell.control == "train"
-        if self._cell.control == "loader":
-            replica = self._factory(shard=self._shard, seed=seed)
-            steady = measure(LoaderOnly(replica), control, rules, deadline=deadline, emit=self._emit)
-            self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
-            return []
-        replicas: list[Replica] = []
+def _hello(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int]) -> None:
+    from mpi4py import MPI
 
-        def remembered(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
-            replicas.append(self._factory(shard=shard, seed=seed, gate=gate))
-            return replicas[-1]
-
-        trainer = self._backend.distribute(remembered, shard=self._shard, seed=seed + self._shard.index)
-        try:
-            steady = measure(
-                trainer, control, rules, deadline=deadline, emit=self._emit, stamp_steps=stamp_steps
-            )
-            found = [gates.finite_gate(trainer, control=self._world)]
-            if self._backend.capabilities.exchanges and self._backend.capabilities.synchronous:
-                found.append(gates.identity_gate(trainer.weights(), control=self._world, name="identity"))
-            self._result(
-                steady=steady,
-                loss=trainer.loss(),
-                settings=trainer.settings(),
-                skipped=sum(replica.num_skipped() for replica in replicas),
-            )
-            return found
-        finally:
-            trainer.close()
-
-    def _result(self, **values: Any) -> None:
-        self._spool.write("result", case=self._index, **values)
-
-    def _emit(self, window: Measured) -> None:
-        self._spool.window(self._index, window)
+    spool.write(
+        "hello",
+        rank=everyone.Get_rank(),
+        local_rank=local_rank(),
+        pid=os.getpid(),
+        node=MPI.Get_processor_name(),
+        boot_id=boot_id(),
+        affinity=cores,
+        num_threads=cell.threads_per_rank,
+    )
 
 
 def _factory(cell: Cell, orders: Orders) -> ReplicaFactory:
@@ -186,7 +136,10 @@ def _factory(cell: Cell, orders: Orders) -> ReplicaFactory:
         local_batch=cell.local_batch,
         source=source,
         execution=Execution(
-            precision=cell.precision, compiled=cell.compiled, memory_format=cell.memory_format
+            precision=cell.precision,
+            compiled=cell.compiled,
+            memory_format=cell.memory_format,
+            device=cell.device,
         ),
     )
 
@@ -194,9 +147,9 @@ def _factory(cell: Cell, orders: Orders) -> ReplicaFactory:
 def _check_size(size: int, cell: Cell) -> None:
     """Another MPI's mpiexec starts P worlds of one rank each, which would train happily."""
     started = next((os.environ[name] for name in SIZE_VARIABLES if name in os.environ), None)
-    if size != cell.num_ranks:
+    if size != cell.num_processes:
         raise UsageError(
-            f"asked for {cell.num_ranks} ranks, but MPI sees {size} (the launcher says {started}): mpiexec and "
+            f"asked for {cell.num_processes} ranks, but MPI sees {size} (the launcher says {started}): mpiexec and "
             "mpi4py belong to different MPIs; use the mpiexec of the same environment"
         )
 

@@ -7,6 +7,7 @@ when the record is read (docs/metrics.md). Rules M9-M15 of the methodology.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -17,6 +18,7 @@ from typing import Literal, Protocol
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.benchmarks.record import Frozen
+from dlscale.benchmarks.stampers import Stamper
 
 STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
 STEADY_CHANGE = 0.10  # largest relative change of their medians
@@ -27,6 +29,12 @@ class Steppable(Protocol):
 
     def step(self) -> None: ...  # noqa: D102
     def synchronize(self) -> None: ...  # noqa: D102
+
+
+class Counting(Steppable, Protocol):
+    """What can be timed though its ranks do not step together: it counts what the weights took up."""
+
+    def num_applied(self) -> int: ...  # noqa: D102
 
 
 class Control(Protocol):
@@ -66,13 +74,17 @@ class Rules(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One rank's stamps of one window, on its own monotonic clock."""
+    """One rank's stamps of one window, on its own monotonic clock.
+
+    `num_applied` is of a window of fixed time: local batches of all ranks that the weights took up in it.
+    """
 
     phase: Literal["warmup", "steady"]
     num_steps: int
     start: float
     seconds: float
     step_seconds: list[float] | None = None
+    num_applied: int | None = None
 
 
 Emit = Callable[[Measured], None]
@@ -84,28 +96,51 @@ def time_window(
     *,
     phase: Literal["warmup", "steady"],
     num_steps: int,
-    stamp_steps: bool,
+    stamper: Stamper | None = None,
 ) -> Measured:
     """One window of `num_steps` steps; collective.
 
-    `stamp_steps` adds the host's seconds of each step: where steps end on the host, as over `none`, they
-    show which rank was late when.
+    `stamper` adds the seconds of each step: where no rank waits for another, as over `none`, they show which rank was
+    late when.
     """
-    stamps: list[float] | None = [0.0] * num_steps if stamp_steps else None
+    if stamper:
+        stamper.begin(num_steps)
     control.barrier()  # outside the interval
     start = time.perf_counter()
-    if stamps is None:
+    if stamper is None:
         for _ in range(num_steps):
             trainer.step()
     else:
-        for index in range(num_steps):
+        stamper.stamp()
+        for _ in range(num_steps):
             trainer.step()
-            stamps[index] = time.perf_counter()
+            stamper.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
     seconds = time.perf_counter() - start
-    if stamps is not None:
-        stamps = [end - begin for begin, end in zip([start, *stamps], stamps, strict=False)]
-    return Measured(phase, num_steps, start, seconds, stamps)
+    return Measured(phase, num_steps, start, seconds, stamper.seconds() if stamper else None)
+
+
+def time_fixed_window(
+    trainer: Counting, control: Control, *, phase: Literal["warmup", "steady"], seconds: float
+) -> Measured:
+    """One window in which every rank takes as many steps as it can begin in `seconds`; collective.
+
+    For ranks that do not step together: a fixed number of steps would end when the slowest rank had done them, with
+    the others idle. What was applied is counted between barriers, outside the interval, when nothing is under way.
+    """
+    control.barrier()
+    before = trainer.num_applied()
+    control.barrier()
+    num_steps = 0
+    start = time.perf_counter()
+    end = start + seconds
+    while time.perf_counter() < end:
+        trainer.step()
+        num_steps += 1
+    trainer.synchronize()
+    taken = time.perf_counter() - start
+    control.barrier()
+    return Measured(phase, num_steps, start, taken, num_applied=trainer.num_applied() - before)
 
 
 def measure(
@@ -115,12 +150,15 @@ def measure(
     *,
     deadline: float,
     emit: Emit,
-    stamp_steps: bool = False,
+    stamper: Stamper | None = None,
+    counting: Counting | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
-    All ranks run the same windows, because every decision is taken on the maximum over ranks. At least
-    the rules' minimum is measured, however late it is. Returns whether the warm-up met the steady-state test.
+    Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
+    that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
+    ranks. At least the rules' minimum is measured, however late it is. Returns whether the warm-up met the
+    steady-state test.
     """
     steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
@@ -130,8 +168,15 @@ def measure(
     left = -control.maximum(time.perf_counter() - deadline)
     fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
     room = (rules.max_steps - rules.longest_warm_up) // steps
+    one_window = functools.partial(
+        time_window, trainer, control, phase="steady", num_steps=steps, stamper=stamper
+    )
+    if counting:
+        one_window = functools.partial(
+            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
+        )
     for _ in range(max(num_windows, min(fitting, room))):
-        emit(time_window(trainer, control, phase="steady", num_steps=steps, stamp_steps=stamp_steps))
+        emit(one_window())
     return steady
 
 
@@ -146,7 +191,7 @@ def _warm_up(
     begin = time.perf_counter()
     world: list[float] = []
     while True:
-        window = time_window(trainer, control, phase="warmup", num_steps=1, stamp_steps=False)
+        window = time_window(trainer, control, phase="warmup", num_steps=1)
         emit(window)
         world.append(control.maximum(window.seconds))
         last = statistics.median(world[-STEADY_GROUP:])

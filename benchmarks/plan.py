@@ -17,6 +17,7 @@ START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # of a launch until its first
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
+STEP_FLOPS_PER_GPU = 5e12  # likewise, but nobody measured it yet (docs/gpu.md)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ def step_seconds(cell: Cell) -> float:
     """A rough estimate of one training step: three forward passes at a usual speed."""
     preset = load_workload(cell.workload).preset(cell.preset)
     flops = 3 * preset.forward_flops_per_sample * cell.local_batch
-    return flops / (STEP_FLOPS_PER_CORE * cell.cores_per_rank)
+    return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 
 
 def _start_seconds(launch: Launch) -> float:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Control = Literal["train", "synthetic", "loader", "whole_machine"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
@@ -51,8 +51,14 @@ class Cell(Frozen):
     precision: str
     compiled: bool = False  # torch.compile, or XLA in TensorFlow
     memory_format: str = "channels_last"
+    device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     data: str  # the study's: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
+
+    @property
+    def num_processes(self) -> int:
+        """Workers and servers: the ranks of the launch."""
+        return self.num_ranks + self.num_servers
 
     @property
     def id(self) -> str:
@@ -81,14 +87,17 @@ class Window(Frozen):
     """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
 
     `start_seconds` counts on the node's monotonic clock from the first window's earliest start, so that
-    maximum - minimum over ranks is the start skew.
+    maximum - minimum over ranks is the start skew. Where ranks do not step together a window has a fixed time instead:
+    `num_steps` are then the most that a rank took, and what counts is `num_applied`.
     """
 
     phase: Literal["warmup", "steady"]
     num_steps: PositiveInt
+    num_applied: NonNegativeInt | None = None  # local batches of all ranks that the weights took up
+    rank_steps: list[NonNegativeInt] | None = None  # [P]
     start_seconds: list[float]  # [P]
     seconds: list[float]  # [P]
-    step_seconds: list[list[float]] | None = None  # [P][num_steps], host stamps, where the control needs them
+    step_seconds: list[list[float]] | None = None  # [P][num_steps], where the control needs them
 
 
 class Gate(Frozen):
@@ -119,7 +128,7 @@ class Parity(Frozen):
 class Failure(Frozen):
     """Why there is no result. `rank` is the one that failed first, where that is known."""
 
-    kind: Literal["gate", "error", "killed", "hang", "interrupted"]
+    kind: Literal["gate", "error", "killed", "hang", "interrupted", "unavailable"]
     rank: NonNegativeInt | None
     message: str
     log_tail: str = ""
@@ -129,6 +138,7 @@ class Phases(Frozen):
     """Seconds on each rank, [P]; null where a phase was not reached."""
 
     start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init
+    import_backend: list[float | None]  # importing what the backend needs
     connect: list[float | None]  # joining the backend
     gates: list[float | None]
     first_step: list[float | None]
@@ -160,7 +170,7 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     study: str
     system: str
     evidence: Evidence
@@ -172,6 +182,7 @@ class Record(Frozen):
     command: str
     oversubscribed: bool  # more ranks x cores than the machine has
     ranks: list[RankFacts]
+    servers: list[RankFacts] = []  # ranks that served, in order
     backend_settings: dict[str, Setting]  # what the backend decided by itself
     environment_variables: dict[str, str]  # those on the allow-list that were set
     phases: Phases

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlscale.benchmarks import environment, launchers, supervisor
+from dlscale.benchmarks import environment, gpus, launchers, supervisor
 from dlscale.benchmarks.assemble import Circumstances
 from dlscale.benchmarks.expand import expand
 from dlscale.benchmarks.launch import Orders
@@ -39,6 +39,7 @@ class Campaign:
     flavour: launchers.Flavour
     fingerprint: Fingerprint
     plan: Plan
+    unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
     store: Store
 
     def todo(self, records: list[Record]) -> list[Launch]:
@@ -56,7 +57,7 @@ class Campaign:
         return launchers.mpiexec(
             self.flavour,
             self.installation.mpiexec,
-            num_ranks=cell.num_ranks,
+            num_ranks=cell.num_processes,
             oversubscribed=self.oversubscribed(launch),
             variables=self.variables(launch),
             program=[str(self.installation.python), *WORKER, str(self.spool(launch))],
@@ -65,7 +66,10 @@ class Campaign:
     def variables(self, launch: Launch) -> dict[str, str]:
         """What a launch sets in its ranks' environment."""
         threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
-        cores = {"DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank)}
+        cores = {
+            "DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank),
+            "DLSCALE_NUM_WORKERS": str(launch.cell.num_ranks),
+        }
         return threads | cores | ALLOCATOR | QUIET | self.installation.variables
 
     def spool(self, launch: Launch) -> Path:
@@ -73,8 +77,13 @@ class Campaign:
         return self.store.spool_folder / launch.id
 
     def oversubscribed(self, launch: Launch) -> bool:
-        """Whether the launch's ranks need more cores than there are."""
-        return launch.cell.num_ranks * launch.cell.cores_per_rank > self.plan.num_cores
+        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
+        cell = launch.cell
+        return cell.num_ranks * cell.cores_per_rank + cell.num_servers > self.plan.num_cores
+
+    def why_not(self, launch: Launch) -> str | None:
+        """Why a launch cannot be started here; None if it can."""
+        return self.unusable.get((launch.cell.backend, launch.cell.framework))
 
     def job(self, launch: Launch) -> Job:
         """A launch, ready to be started now."""
@@ -88,6 +97,7 @@ class Campaign:
                 seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
                 skip_bad=self.plan.study.skip_bad,
+                patient=self.oversubscribed(launch),
                 seed=self.plan.study.seed,
             ),
             command=command,
@@ -112,11 +122,16 @@ def prepare(
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = expand(study, environment=name, num_cores=system.num_cores(), data=data)
-    found = environment.probe(installation)
+    pairs = sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
+    found = environment.probe(installation, pairs)
     flavour = environment.check_mpi(installation, found)
     environment.check_frameworks(installation, found, study.frameworks)
-    if "ring" in study.backends and found.ring_problem:
-        raise UsageError(found.ring_problem)
+    found = gpus.checked(installation, found, plan)
+    unusable = {pair: found.problems["/".join(pair)] for pair in pairs if "/".join(pair) in found.problems}
+    if len(unusable) == len(pairs):
+        raise UsageError(next(iter(unusable.values())))
+    if study.every_backend:
+        plan, unusable = _without(plan, unusable), {}
     fingerprint = found.fingerprint(environment.commit())
     digest = environment.combine(plan.digest, fingerprint.digest)
     return Campaign(
@@ -125,8 +140,18 @@ def prepare(
         flavour=flavour,
         fingerprint=fingerprint,
         plan=plan,
+        unusable=unusable,
         store=Store(results / system.name / f"{study.name}-{digest}"),
     )
+
+
+def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
+    """The plan without what cannot be used here, and a warning for each backend and framework that is left out."""
+    left = [
+        launch for launch in plan.launches if (launch.cell.backend, launch.cell.framework) not in unusable
+    ]
+    warnings = [f"{' in '.join(pair)} is left out: {reason}" for pair, reason in unusable.items()]
+    return replace(plan, launches=tuple(left), warnings=(*plan.warnings, *warnings))
 
 
 @contextmanager

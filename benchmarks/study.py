@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from dlscale.benchmarks import definition
 from dlscale.benchmarks.measure import Rules
 from dlscale.benchmarks.record import Frozen, Setting
+from dlscale.benchmarks.servers import check_servers
 from dlscale.benchmarks.units import parse_seconds
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
@@ -27,7 +28,11 @@ class Study(Frozen):
     workloads: list[str]
     frameworks: list[str]
     backends: list[str]
+    every_backend: bool = (
+        False  # `all` was asked for: those that cannot be used here are left out, with the reason
+    )
     backend_options: dict[str, dict[str, Setting]] = {}
+    servers: list[str] = ["1/2"]  # of backends that have them: counts, or ratios to the workers, rounded up
     preset: str | None = None  # None: each workload's default
     batch: PositiveInt | None = (
         None  # samples: per rank if weak, over all ranks if strong; None: the preset's
@@ -35,6 +40,7 @@ class Study(Frozen):
     precision: Literal["fp32", "bf16"]
     compiled: bool = False  # by torch.compile, or XLA in TensorFlow
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
+    device: Literal["cpu", "gpu"] = "cpu"
     skip_bad: bool = False  # leave out and count samples that cannot be read, instead of failing
     ranks: list[PositiveInt] | None = None  # None: up to the machine's cores
     launches: PositiveInt
@@ -43,6 +49,11 @@ class Study(Frozen):
     reference_launches: NonNegativeInt = 0
     seed: int = 1  # of the order within blocks and of initial weights
     rules: Rules = Rules()
+
+    @field_validator("servers")
+    @classmethod
+    def _check_servers(cls, value: list[str]) -> list[str]:
+        return check_servers(value)
 
     @field_validator("budget", mode="before")
     @classmethod
@@ -60,9 +71,14 @@ def load_study(name: str, **changes: Any) -> Study:
     for kind, known in EVERYTHING.items():
         if changes.get(kind) == ["all"]:
             changes[kind] = list(known)
+            if kind == "backends":
+                changes["every_backend"] = True
+    options = changes.pop("backend_options", None) or {}
     rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
     values["rules"] = values["rules"] | rules
+    for backend, settings in options.items():
+        values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
     try:
         return Study.model_validate(values)
     except ValidationError as error:

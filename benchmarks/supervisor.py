@@ -80,11 +80,30 @@ def run_job(job: Job, store: Store) -> list[Record]:
     return records
 
 
+def refuse(job: Job, store: Store, reason: str) -> list[Record]:
+    """The records of a launch that cannot be started here. One that says the same already is not written again."""
+    spools = [RankSpool(rank) for rank in range(job.orders.cases[0].cell.num_processes)]
+    failure = Failure(kind="unavailable", rank=None, message=redact(reason))
+    known = {record.case.id: record for record in sorted(store.load(), key=lambda record: record.attempt)}
+    records = []
+    for index, case in enumerate(job.orders.cases):
+        latest = known.get(case.id)
+        if latest is None or latest.failure != failure:
+            attempt = store.next_attempt(case)
+            circumstances = job.circumstances
+            latest = assemble(
+                case, index, spools, attempt=attempt, circumstances=circumstances, failure=failure
+            )
+            store.add(latest)
+        records.append(latest)
+    return records
+
+
 def collect(
     spool_folder: Path, store: Store, circumstances: Circumstances, orders: Orders, failure: Failure | None
 ) -> list[Record]:
     """Write the records of a launch that has ended, and clear its spool. Records that exist are left alone."""
-    spools = read_spools(spool_folder, orders.cases[0].cell.num_ranks)
+    spools = read_spools(spool_folder, orders.cases[0].cell.num_processes)
     if failure:
         failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
     records = []
@@ -150,9 +169,9 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
         if time.time() - max(begin, last_news(job.spool)) > stall:
             return _hang(job, stall)
     output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
-    spools = read_spools(job.spool, job.orders.cases[0].cell.num_ranks)
+    spools = read_spools(job.spool, job.orders.cases[0].cell.num_processes)
     errors = sorted((error for spool in spools for error in _errors(spool)), key=lambda found: found[0])
-    if (death := who_died(output)) and (failure := _death(death, spools)):
+    if (death := who_died(output)) and (failure := _death(death, spools, job.orders.cases[0].cell.num_ranks)):
         return failure
     if errors:
         _, rank, message = errors[0]
@@ -166,7 +185,12 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
     return None
 
 
-def _death(death: Death, spools: Sequence[RankSpool]) -> Failure | None:
+def _name(rank: int, num_ranks: int) -> str:
+    """Servers are the ranks after the workers."""
+    return f"rank {rank}" if rank < num_ranks else f"server {rank - num_ranks} (rank {rank})"
+
+
+def _death(death: Death, spools: Sequence[RankSpool], num_ranks: int) -> Failure | None:
     """The failure of a rank that died without a word; None if it had said why itself.
 
     Such a death comes before the errors of other ranks, which may be its echo.
@@ -175,7 +199,7 @@ def _death(death: Death, spools: Sequence[RankSpool]) -> Failure | None:
     rank = death.rank if death.rank is not None else next(by_pid, None)
     if rank is not None and _errors(spools[rank]):
         return None
-    name = f"rank {rank}" if rank is not None else f"the process with id {death.pid}"
+    name = _name(rank, num_ranks) if rank is not None else f"the process with id {death.pid}"
     return Failure(kind="killed", rank=rank, message=f"{name} died ({death.how}); {_progress(spools)}")
 
 
@@ -190,7 +214,7 @@ def _progress(spools: Sequence[RankSpool]) -> str:
 
 def _hang(job: Job, stall: float) -> Failure:
     """Nobody wrote for too long. A stopped rank is told from those that wait for it by its process state."""
-    spools = read_spools(job.spool, job.orders.cases[0].cell.num_ranks)
+    spools = read_spools(job.spool, job.orders.cases[0].cell.num_processes)
     states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
     stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
     missing = [spool.rank for spool in spools if not spool.hello]

@@ -25,7 +25,7 @@ from typing import Any, NoReturn  # noqa: E402
 from dlscale.benchmarks import affinity  # noqa: E402 - light: nothing below may start a thread before binding
 from dlscale.benchmarks.spool import ORDERS_FILE, SpoolWriter  # noqa: E402
 
-ABORT_DELAY_SECONDS = 1.0
+ABORT_DELAY_SECONDS = 2.0
 
 
 def main() -> NoReturn:
@@ -34,7 +34,9 @@ def main() -> NoReturn:
     text = (folder / ORDERS_FILE).read_text(encoding="utf-8")
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
     # The number of cores is needed before the orders can be checked: pydantic comes with threads and time.
-    cores = affinity.bind(int(os.environ["DLSCALE_CORES_PER_RANK"]))
+    cores = affinity.bind(
+        int(os.environ["DLSCALE_CORES_PER_RANK"]), num_workers=int(os.environ["DLSCALE_NUM_WORKERS"])
+    )
 
     from mpi4py import MPI
 

@@ -14,7 +14,10 @@ from dlscale.models.workload import ReplicaFactory, Shard, Weights
 class Capabilities:
     """What a backend can do. `collective`: it offers host-buffer operations for the micro-benchmarks.
 
-    `delayed`: it can apply gradients a step late when asked to; `Backend.delay` says whether it does.
+    `delayed`: it can apply gradients a step late when asked to; `Backend.delay` says whether it does. `asynchronous`
+    likewise, `Backend.asynchronous`. `once`: a process can connect it only once, and before the framework computes.
+    `open_ports`: its sockets ask nobody who connects. `install`: the command that gets it where it is missing; empty
+    means that it comes with the environment.
     """
 
     name: str
@@ -27,6 +30,9 @@ class Capabilities:
     delayed: bool = False
     asynchronous: bool = False
     servers: bool = False
+    once: bool = False
+    open_ports: bool = False
+    install: str = ""
 
 
 class Collective(Protocol):
@@ -110,6 +116,14 @@ class Trainer(Protocol):
         ...
 
 
+class CountingTrainer(Trainer, Protocol):
+    """A trainer whose ranks do not step together, so that steps are no measure of what was learnt."""
+
+    def num_applied(self) -> int:
+        """Local batches, of all ranks together, whose gradients the weights have taken up so far; not collective."""
+        ...
+
+
 class Backend(Protocol):
     """How the ranks of one launch combine their gradients."""
 
@@ -121,6 +135,19 @@ class Backend(Protocol):
     @property
     def delay(self) -> int:
         """Steps by which it applies gradients late, as it was connected: 0 where steps are synchronous."""
+        ...
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a rank's gradients are applied as they come: no rank waits for another, and weights differ."""
+        ...
+
+    @property
+    def num_accepted(self) -> int | None:
+        """How many ranks' gradients make an update, the first to come; None: those of all.
+
+        What comes later is dropped. Where this is not None or `asynchronous`, trainers are `CountingTrainer`s.
+        """
         ...
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlscale.collectives.backend import Capabilities
 from dlscale.models.errors import UsageError
 
-NAMES = ("none", "mpi", "gloo", "ring")
+NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "tf_collective", "nccl")
 
 TABLE = {
     row.name: row
@@ -14,6 +14,7 @@ TABLE = {
             name="none",
             summary="no exchange of gradients: the control",
             frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
             collective=False,
             exchanges=False,
         ),
@@ -29,6 +30,7 @@ TABLE = {
             summary="torch.distributed with Gloo under DistributedDataParallel",
             frameworks=("torch",),
             collective=True,
+            open_ports=True,
         ),
         Capabilities(
             name="ring",
@@ -36,6 +38,41 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             collective=True,
             delayed=True,
+        ),
+        Capabilities(
+            name="horovod",
+            summary="Horovod over MPI, oneCCL or NCCL",
+            frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
+            collective=True,
+            install="make horovod",
+        ),
+        Capabilities(
+            name="grpc_ps",
+            summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
+            frameworks=("torch", "tensorflow"),
+            collective=False,
+            asynchronous=True,
+            servers=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="tf_collective",
+            summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
+            frameworks=("tensorflow",),
+            collective=False,
+            once=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="nccl",
+            summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
+            frameworks=("torch", "tensorflow"),
+            devices=("gpu",),
+            collective=False,
+            once=True,
+            open_ports=True,
+            install="an environment of GPU builds, then make gpu-check",
         ),
     )
 }

@@ -8,8 +8,10 @@ from dlscale.collectives.options import read_options
 from dlscale.collectives.over_collective import CollectiveBackend
 from dlscale.collectives.training import Training
 
+OPTION_KINDS = (Training,)
 
-def connect(*, control: Any, options: dict[str, Any]) -> CollectiveBackend:
+
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:  # noqa: ARG001
     """Join the ranks of `control`; collective. The options are those of `Training`."""
     training = read_options(Training, options, backend="mpi")
     from dlscale.collectives.mpi_collective import MpiCollective

@@ -18,7 +18,7 @@ class Options:
     """There are none."""
 
 
-def connect(*, control: Any, options: dict[str, Any]) -> NoneBackend:  # noqa: ARG001
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> NoneBackend:  # noqa: ARG001
     """Nothing to join."""
     read_options(Options, options, backend="none")
     return NoneBackend()
@@ -36,6 +36,16 @@ class NoneBackend:
     def delay(self) -> int:
         """None: a step applies its own gradients."""
         return 0
+
+    @property
+    def asynchronous(self) -> bool:
+        """No: all ranks step together."""
+        return False
+
+    @property
+    def num_accepted(self) -> int | None:
+        """All ranks' gradients."""
+        return None
 
     @property
     def wire(self) -> str:

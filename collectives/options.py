@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -19,6 +19,16 @@ def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> 
     """
     _check(_defaults(kind), options, backend=backend)
     return kind(**options)
+
+
+def check_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> None:
+    """Returns if `options` are of the dataclasses `kinds` together, and each takes its own. Raises UsageError."""
+    _check(
+        {name: value for kind in kinds for name, value in _defaults(kind).items()}, options, backend=backend
+    )
+    for kind in kinds:
+        own = _defaults(kind)
+        kind(**{name: value for name, value in options.items() if name in own})
 
 
 def read_two(first: type[T], second: type[U], options: Mapping[str, Any], *, backend: str) -> tuple[T, U]:
@@ -40,6 +50,8 @@ def _check(known: Mapping[str, Any], options: Mapping[str, Any], *, backend: str
         if name not in known:
             offer = f"choose from: {', '.join(known)}" if known else "it has none"
             raise UsageError(f"backend {backend} has no option {name!r}; {offer}")
+        if type(value) is int and type(known[name]) is float:
+            continue
         if type(value) is not type(known[name]):
             raise UsageError(
                 f"option {name} of backend {backend} is {value!r}; give a {type(known[name]).__name__}"

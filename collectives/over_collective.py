@@ -37,6 +37,16 @@ class CollectiveBackend:
         return self._training.delay
 
     @property
+    def asynchronous(self) -> bool:
+        """No: all ranks step together."""
+        return False
+
+    @property
+    def num_accepted(self) -> int | None:
+        """All ranks' gradients."""
+        return None
+
+    @property
     def wire(self) -> str:
         """What float32 gradients travel as, which the collective says in its settings where it rounds them."""
         return str(self._gradients[0].settings().get("wire", "float32"))

@@ -18,6 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.models._tensorflow_layers import Network
+from dlscale.models.gpus import gpu_module
 from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
@@ -53,11 +54,17 @@ class TensorFlowProgram:
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
 
 
-def prepare(num_threads: int) -> None:
-    """Give TensorFlow its threads; before it has computed anything. One operation runs at a time."""
+def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> None:
+    """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
+
+    Before it has computed anything. One operation runs at a time.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.config.set_visible_devices([], "GPU")
+    if device == "gpu":
+        gpu_module("tensorflow").take(local_rank)
+    else:
+        tf.config.set_visible_devices([], "GPU")
 
 
 def objective(
@@ -94,11 +101,20 @@ def replica_factory(
             gate=gate,
         )
         program = make_program(preset, gate=gate)
-        replica = TensorFlowReplica(program, batches, execution)
+        replica = _kind()(program, batches, execution)
         initialise(replica, program.initial, seed=seed)
         return replica
 
     return build
+
+
+def _kind() -> type[TensorFlowReplica]:
+    """The replica for where it is built: eagerly, or in a graph of version 1."""
+    if tf.executing_eagerly():
+        return TensorFlowReplica
+    from dlscale.models._tensorflow_graph import GraphReplica  # it knows this module
+
+    return GraphReplica
 
 
 class TensorFlowReplica:
@@ -112,11 +128,15 @@ class TensorFlowReplica:
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(program.objectives)
         self.compiled = execution.compiled
+        self.device = execution.device
         self._program = program
         self._batches = batches
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
-        self._samples: Iterator[Batch]
-        self._samples = iter(_Dataset(batches)) if batches.fixed is None else repeat(_tensors(batches.fixed))
+        self._samples = self._open(batches)
+
+    @staticmethod
+    def _open(batches: LocalBatches) -> Iterator[Batch]:
+        return iter(_Dataset(batches)) if batches.fixed is None else repeat(_tensors(batches.fixed))
 
     def next_batch(self) -> Batch:
         """The next local batch; images are (N, H, W, C)."""
@@ -126,10 +146,16 @@ class TensorFlowReplica:
         """One pass through the networks, in the precision asked for."""
         return self._program.forward(*self._as_computed(batch))
 
-    def differentiate(self, *batch: Any) -> tuple[list[Any], list[list[Any]], list[Update]]:
-        """(a loss per objective, its gradients per parameter, updates), of one pass through the networks."""
+    def differentiate(
+        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
+    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
+        """(a loss per objective, its gradients per parameter, updates), of one pass through the networks.
+
+        Gradients are those of `wrapped(tape)`: a library may exchange them there.
+        """
         with tf.GradientTape(persistent=len(self.objectives) > 1) as tape:
             forward = self.forward(*batch)
+        tape = wrapped(tape)
         gradients = [
             tape.gradient(loss, objective.parameters)
             for loss, objective in zip(forward.losses, self.objectives, strict=True)

@@ -25,7 +25,9 @@ class Network(tf.Module):  # type: ignore[misc]
         self, name: str, shape: tuple[int, ...], *, value: float = 0.0, trainable: bool = True
     ) -> Any:
         """A new float32 variable, filled with `value` until the replica draws its first weights."""
-        made = tf.Variable(tf.fill(shape, value), name=name, trainable=trainable)
+        # What is not trained, batch norm's statistics, stays each rank's own under a strategy.
+        local = tf.VariableSynchronization.AUTO if trainable else tf.VariableSynchronization.ON_READ
+        made = tf.Variable(tf.fill(shape, value), name=name, trainable=trainable, synchronization=local)
         self.ordered.append(made)
         return made
 

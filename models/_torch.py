@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -15,12 +15,14 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from dlscale.models.gpus import gpu_module
 from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
 
 Batch = tuple[torch.Tensor, ...]
 MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
+DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # torch's names; "cuda" is the GPU that `prepare` took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,10 @@ class TorchProgram:
     predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
 
 
-def prepare(num_threads: int) -> None:
-    """Give torch its threads; before it has computed anything."""
+def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> None:
+    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything."""
+    if device == "gpu":
+        gpu_module("torch").take(local_rank)
     torch.set_num_threads(num_threads)
     torch.set_num_interop_threads(1)
 
@@ -87,7 +91,8 @@ def replica_factory(
     """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
-        program = make_program(preset, gate=gate)
+        with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
+            program = make_program(preset, gate=gate)
         for network in program.networks:
             network.to(memory_format=MEMORY_FORMATS[execution.memory_format])  # type: ignore[call-overload]
         batches = LocalBatches(
@@ -115,6 +120,7 @@ class TorchReplica:
         self.objectives = tuple(
             replace(objective, loss=_executed(objective.loss, execution)) for objective in program.objectives
         )
+        self.device = execution.device
         self._program, self._execution, self._batches = program, execution, batches
         self._samples: Iterator[Batch]
         if batches.fixed is not None:
@@ -212,7 +218,8 @@ def canonical(tensor: torch.Tensor) -> NDArray[Any]:
 
 def autocast(execution: Execution) -> torch.autocast:
     """Compute in bfloat16 where that is asked for."""
-    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=execution.precision == "bf16")
+    kind = DEVICES[execution.device]
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=execution.precision == "bf16")
 
 
 def _from_canonical(tensor: torch.Tensor) -> torch.Tensor:
@@ -253,17 +260,25 @@ class _Endless(IterableDataset[Arrays]):
 
 
 def _tensors(arrays: Sequence[NDArray[Any]], execution: Execution) -> Batch:
-    """Arrays as tensors: (N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first."""
+    """Arrays as tensors: (N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first.
+
+    A GPU gets copies of them, in the order of its work: the host does not wait.
+    """
     found = []
     for array in arrays:
         tensor = torch.from_numpy(array)
         if tensor.dim() == 4:
             tensor = tensor.permute(0, 3, 1, 2)
             tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[execution.memory_format])
-        found.append(tensor)
+        found.append(_on_gpu(tensor) if execution.device == "gpu" else tensor)
     return tuple(found)
+
+
+def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy on the GPU with the same strides. Memory that is not pinned would be copied by a waiting host."""
+    return tensor.pin_memory().to(DEVICES["gpu"], non_blocking=True)
 
 
 def _channels_to_the_end(tensor: torch.Tensor) -> NDArray[np.float32]:
     tensor = tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
-    return tensor.float().contiguous().numpy().copy()
+    return tensor.float().contiguous().cpu().numpy().copy()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dlscale.models.errors import UsageError
 
 FRAMEWORKS = ("torch", "tensorflow")
+DEVICES = ("cpu", "gpu")
 MEMORY_FORMATS = {
     "torch": ("channels_last", "channels_first"),
     "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
@@ -59,12 +60,14 @@ class Execution:
     """How a framework runs the network; a part of what is compared, and recorded.
 
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in
-    torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow.
+    torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow. On `device` gpu
+    a replica lives on the GPU that its process has taken (`prepare`).
     """
 
     precision: str = "fp32"
     compiled: bool = False
     memory_format: str = "channels_last"
+    device: str = "cpu"  # one of DEVICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,11 @@ class Replica(Protocol):
     @property
     def framework(self) -> str:
         """The framework that it is written in, one of FRAMEWORKS."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """What it computes on, one of DEVICES."""
         ...
 
     @property
@@ -233,9 +241,10 @@ class Workload:
 
 
 def framework_module(framework: str) -> Any:
-    """What all networks of a framework share, with `prepare(num_threads)`, to be called before it computes.
+    """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
-    Imports the framework. Raises UsageError if it is unknown or not installed.
+    `prepare(num_threads, device=..., local_rank=...)` gives it its threads, and GPU number `local_rank` of this node or
+    none. Imports the framework. Raises UsageError if it is unknown or not installed.
     """
     if framework not in FRAMEWORKS:
         raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")

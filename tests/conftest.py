@@ -45,6 +45,11 @@ def _missing(name: str) -> str | None:
         return None if shutil.which(os.environ.get("CXX", "g++")) else "no C++ compiler"
     if name == "sanitizers":
         return _no_sanitizers()
+    backend, _, framework = name.partition("-")
+    if framework:
+        from dlscale.collectives.availability import problem
+
+        return problem(backend, framework)
     return None if importlib.util.find_spec(name) else f"package {name} is not installed"
 
 
@@ -86,7 +91,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("requires"):
         for name in mark.args:
             reason = _missing(name)
-            if reason and name in required:
+            if reason and {name, name.partition("-")[0]} & set(required):
                 pytest.fail(f"DLSCALE_REQUIRE names {name}, but: {reason}", pytrace=False)
             if reason:
                 pytest.skip(f"{name}: {reason}")

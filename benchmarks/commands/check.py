@@ -12,6 +12,7 @@ from rich.table import Table
 from dlscale.benchmarks import environment, parity_gate
 from dlscale.benchmarks.cli import NOT_COMPARABLE
 from dlscale.benchmarks.commands.check_physics import physics
+from dlscale.benchmarks.commands.check_timeline import timeline
 from dlscale.benchmarks.commands.options import Words, json_option
 from dlscale.benchmarks.parity import Request
 from dlscale.benchmarks.record import Parity
@@ -28,10 +29,12 @@ def check() -> None:
     Examples:
       dlscale check parity
       dlscale check physics
+      dlscale check timeline
     """  # noqa: D301
 
 
 check.add_command(physics)
+check.add_command(timeline)
 
 
 @check.command("parity")

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from dlscale.benchmarks.backend_options import parse_backend_options
+from dlscale.benchmarks.record import Setting
 from dlscale.benchmarks.units import parse_counts, split_list
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +34,19 @@ class Counts(click.ParamType[list[int]]):
         """The counts in `value`; a malformed one ends in one line."""
         try:
             return value if isinstance(value, list) else parse_counts(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
+    """BACKEND.OPTION=VALUE, separated by commas or spaces."""
+
+    name = "options"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """{backend: {option: value}}; a malformed one ends in one line."""
+        try:
+            return value if isinstance(value, dict) else parse_backend_options(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

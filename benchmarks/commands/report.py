@@ -26,6 +26,8 @@ from dlscale.benchmarks.store import Store
 def report(study: str | None, results: Path, as_json: bool) -> int:
     """Print the table of STUDY (the beginning of a folder's name; default: the latest) from its records.
 
+    Below it stand the lines of code that each of its backends asks of a training script (docs/productivity.md).
+
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
     differ between the frameworks, 4 if no number can carry an interval.
 

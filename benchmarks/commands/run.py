@@ -12,14 +12,15 @@ import click
 
 from dlscale.benchmarks import definition, parity_gate
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
-from dlscale.benchmarks.commands.options import Counts, Words, results_option
+from dlscale.benchmarks.commands.options import BackendOptions, Counts, Words, results_option
 from dlscale.benchmarks.commands.progress import Display
 from dlscale.benchmarks.plan import Launch
 from dlscale.benchmarks.runner import Campaign, opened, prepare
 from dlscale.benchmarks.study import load_study
-from dlscale.benchmarks.supervisor import run_job
+from dlscale.benchmarks.supervisor import refuse, run_job
 from dlscale.benchmarks.system import System, load_system
 from dlscale.benchmarks.units import format_seconds
+from dlscale.collectives import with_capability
 from dlscale.models.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,21 @@ OPTIONS = (
     click.option("--workloads", type=Words(), help="For example hep_cnn,resnet50, or all."),
     click.option("--frameworks", type=Words(), help="torch, tensorflow or all."),
     click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring, or all."),
+    click.option(
+        "--backend-options",
+        type=BackendOptions(),
+        help="For example horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true.",
+    ),
+    click.option(
+        "--servers",
+        type=Words(),
+        help="Of backends with servers: counts, or ratios to the ranks such as 1/2 (default), several for an axis.",
+    ),
+    click.option(
+        "--allow-open-ports",
+        **YES,
+        help="Let backends whose sockets ask nobody who connects work across machines; recorded.",
+    ),
     click.option(
         "--ranks", type=Counts(), help="1,2,4 or 1:8 or 1:512:x2; default: 1 to the machine's cores."
     ),
@@ -46,6 +62,9 @@ OPTIONS = (
     click.option("--precision", help="fp32 or bf16."),
     click.option("--compiled", **YES, help="torch.compile, and XLA in TensorFlow."),
     click.option("--memory-format", help="channels_last (default) or channels_first (torch only)."),
+    click.option(
+        "--device", help="cpu (default) or gpu, one for each rank; backends none, horovod and nccl."
+    ),
     click.option(
         "--data",
         help="Input file or folder, WORKLOAD=PATH,... for several, or the word synthetic; default: the sample "
@@ -132,13 +151,26 @@ def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campa
             name: options[name]
             for name in ("workloads", "frameworks", "backends", "ranks", "preset", "batch", "precision")
         },
-        **{name: options[name] for name in ("compiled", "memory_format", "skip_bad")},
+        **{name: options[name] for name in ("compiled", "memory_format", "device", "skip_bad")},
         **{name: options[name] for name in ("budget", "launches", "seed")},
+        servers=options["servers"],
+        backend_options=_with_open_ports(options),
         rules={name: options[name] for name in ("warmup_steps", "max_steps")},
     )
     return prepare(
         chosen, machine, environment_name=options["environment"], data=options["data"], results=results
     )
+
+
+def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The backends' options, and that of every backend which has it if its ports may be open."""
+    found: dict[str, dict[str, Any]] = {
+        name: dict(own) for name, own in (options["backend_options"] or {}).items()
+    }
+    if options["allow_open_ports"]:
+        for backend in with_capability("open_ports"):
+            found.setdefault(backend, {})["allow_open_ports"] = True
+    return found
 
 
 def _check_placement(system: System, options: dict[str, Any]) -> None:
@@ -204,5 +236,7 @@ def _run(campaign: Campaign, launches: list[Launch]) -> None:
                 f"{cell.workload} in {cell.framework} over {cell.backend} on {cell.num_ranks} "
                 f"rank{'s' if cell.num_ranks > 1 else ''}"
             )
-            records = run_job(campaign.job(launch), campaign.store)
+            reason = campaign.why_not(launch)
+            job = campaign.job(launch)
+            records = refuse(job, campaign.store, reason) if reason else run_job(job, campaign.store)
             display.finished(launch.id, [record for record in records if not record.good])

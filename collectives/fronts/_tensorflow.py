@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -54,14 +55,18 @@ class TensorFlowTrainer:
     """A replica's objectives, all differentiated and exchanged, and only then all updated (`Trainer`).
 
     XLA, where it was asked for, compiles the networks and their gradients; exchange and update stay outside.
+    `tape` wraps the gradient tape, for libraries that exchange in it.
     """
 
-    def __init__(self, replica: Any, exchange: Exchange) -> None:
+    def __init__(
+        self, replica: Any, exchange: Exchange, *, tape: Callable[[Any], Any] = lambda tape: tape
+    ) -> None:
         self._replica, self._exchange = replica, exchange
-        self._differentiate: Callable[..., Any] = replica.differentiate
+        self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
         if replica.compiled:
             self._differentiate = _compiled(replica.differentiate)
         self._step = tf.function(self._one_step)
+        self._waits = on_gpu(replica)
         self._losses: Sequence[Any] = ()
 
     def step(self) -> None:
@@ -69,7 +74,9 @@ class TensorFlowTrainer:
         self._losses = self._run(self._step, *self._replica.next_batch())
 
     def synchronize(self) -> None:
-        """On a CPU a step is done when it returns."""
+        """On a CPU a step is done when it returns; a GPU has to be waited for."""
+        if self._waits:
+            tf.test.experimental.sync_devices()
 
     def losses(self) -> list[float]:
         """This rank's losses of the last step, one per objective; none before the first."""
@@ -130,6 +137,12 @@ class LateExchange(Exchange, Protocol):
     def synchronize(self) -> None:
         """Return when nothing is under way."""
         ...
+
+
+def on_gpu(replica: Any) -> bool:
+    """Whether a replica's weights are on a GPU, which is still at work when a step returns."""
+    parameters = (parameter for objective in replica.objectives for parameter in objective.parameters)
+    return any("GPU" in parameter.device for parameter in parameters)
 
 
 def assign(updates: Sequence[tuple[Any, Any]]) -> None:

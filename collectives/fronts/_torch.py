@@ -101,33 +101,34 @@ class TorchTrainer:
         self, replica: Any, exchanges: Sequence[Exchange], *, close: Callable[[], None] = lambda: None
     ) -> None:
         self._replica = replica
-        self._exchanges = tuple(exchanges)
+        self.exchanges = tuple(exchanges)
         self._close = close
         self._updates = [Update(objective) for objective in replica.objectives]
+        self._on_gpu = any(p.is_cuda for objective in replica.objectives for p in objective.parameters)
         self._losses: Sequence[torch.Tensor] = ()
 
     def step(self) -> None:
         """Train on one local batch."""
-        if all(exchange.drain() for exchange in self._exchanges):
+        if all(exchange.drain() for exchange in self.exchanges):
             self._update()
         batch = self._replica.next_batch()
         losses = []
-        for objective, exchange in zip(self._replica.objectives, self._exchanges, strict=True):
+        for objective, exchange in zip(self._replica.objectives, self.exchanges, strict=True):
             exchange.begin()
             loss = exchange.loss(*batch)
             # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
             loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)
             exchange.flush()
             losses.append(loss.detach())
-        if all(exchange.finish() for exchange in self._exchanges):
+        if all(exchange.finish() for exchange in self.exchanges):
             self._update()
         self._losses = losses
 
     def synchronize(self) -> None:
         """On a CPU only a pipelined exchange can outlast its step; a GPU has to be waited for."""
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             exchange.synchronize()
-        if torch.cuda.is_available():
+        if self._on_gpu:
             torch.cuda.synchronize()
 
     def losses(self) -> list[float]:
@@ -146,13 +147,13 @@ class TorchTrainer:
     def settings(self) -> dict[str, Setting]:
         """What the exchanges decided by themselves, of the last one where they differ."""
         found: dict[str, Setting] = {}
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             found.update(exchange.settings())
         return found
 
     def close(self) -> None:
         """Undo the exchanges' hooks."""
-        for exchange in self._exchanges:
+        for exchange in self.exchanges:
             exchange.close()
         self._close()
 

@@ -17,6 +17,7 @@ vendor.py    refuses an MPI other than the one that the engine was compiled with
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ __all__ = [
     "torch_hook",
     "tune",
 ]
+
+OPTION_KINDS = (Settings, Training)
 
 
 def join(control: Any, settings: Settings | None = None) -> Ring:
@@ -149,7 +152,12 @@ def _several(rings: Ring | Sequence[Ring]) -> Sequence[Ring]:
     return rings if isinstance(rings, Sequence) else [rings]
 
 
-def connect(*, control: Any, options: dict[str, Any]) -> CollectiveBackend:
+def check(framework: str) -> None:  # noqa: ARG001
+    """Returns if the engine was built for the MPI that is here. Raises UsageError."""
+    importlib.import_module("dlscale.collectives.ring.engine")
+
+
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:  # noqa: ARG001
     """Join the ranks of `control` as a backend; collective. Raises UsageError as `join`.
 
     The options are those of `Settings` and of `Training`.

@@ -116,7 +116,12 @@ def _make_record(
         backend_settings={} if overlap is None else {"overlap": overlap},
         environment_variables={},
         phases=Phases(
-            start_up=per_rank, connect=per_rank, gates=per_rank, first_step=per_rank, warm_up=per_rank
+            import_backend=[0.1] * num_ranks,
+            start_up=per_rank,
+            connect=per_rank,
+            gates=per_rank,
+            first_step=per_rank,
+            warm_up=per_rank,
         ),
         steady=steady,
         windows=[] if failure else [warmup, *steady_windows],

@@ -23,8 +23,17 @@ def test_compilation_and_memory_format_are_named_where_they_are_unusual(make_rec
     assert ", XLA, " in family(make_record, compiled=True, framework="tensorflow").constants
 
 
+def test_a_gpu_is_named_and_shares_no_curve_with_cores(make_record):
+    on_gpu = family(make_record, device="gpu")
+    assert on_gpu != family(make_record)
+    assert on_gpu.title == "hep_cnn tiny, torch gpu, weak scaling on local"
+    assert on_gpu.constants == "8 samples per rank and step, fp32, gpu, 1 core per rank"
+    assert on_gpu.file_stem == "hep_cnn-tiny-torch-weak-fp32-gpu"
+
+
 def test_a_reference_covers_only_what_ran_the_same_way(make_record):
     reference = family(make_record, control="whole_machine", cores_per_rank=4)
     assert family(make_record).covers(reference)
     assert not family(make_record, compiled=True).covers(reference)
     assert not family(make_record, memory_format="channels_first").covers(reference)
+    assert not family(make_record, device="gpu").covers(reference)

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.frame import start_skew, tidy, world_step_seconds
+from dlscale.analysis.frame import start_skew, tidy, why_unusable, world_step_seconds
 from dlscale.benchmarks.record_files import load_records
 from dlscale.models.errors import UsageError
 
@@ -49,7 +49,7 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study, make_record)
         "odd.json",
         "folder.json",
     }
-    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 2"
+    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 3"
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]
@@ -149,3 +149,16 @@ def test_environments_have_their_own_fingerprints(make_record):
 
 def test_no_records_are_an_empty_table():
     assert tidy([]).empty
+
+
+def test_where_ranks_do_not_step_together_only_what_was_applied_counts(make_record):
+    together = make_record(num_ranks=2)
+    windows = [
+        window.model_copy(update={"num_applied": 6, "rank_steps": [10, 10], "num_steps": 10})
+        for window in together.windows
+    ]
+    apart = together.model_copy(update={"windows": windows})
+    seconds = [max(window.seconds) for window in apart.windows if window.phase == "steady"]
+    assert world_step_seconds(apart) == pytest.approx(np.array(seconds) / 3)
+    nothing = [window.model_copy(update={"num_applied": 0}) for window in windows]
+    assert "no gradient was applied" in why_unusable(together.model_copy(update={"windows": nothing}))

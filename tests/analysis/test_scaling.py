@@ -96,6 +96,7 @@ def test_a_failed_base_case_is_told(make_record):
         {"precision": "bf16"},
         {"compiled": True},
         {"memory_format": "channels_first"},
+        {"device": "gpu"},
         {"framework": "tensorflow"},
         {"environment": "openmpi"},
         {"local_batch": 16},
@@ -205,12 +206,12 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
 
 def test_rows_have_stable_keys_and_survive_json(make_study):
     content = json.loads(json.dumps(to_json(scaling_table(make_study()))))
-    assert list(content) == ["schema", "rows", "backends"]
+    assert list(content) == ["schema", "rows", "backends", "start_up", "productivity"]
     assert content["schema"] == 1
     assert list(content["rows"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
-        *("local_batch", "global_batch", "precision", "compiled", "memory_format"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
         *("data", "control", "evidence", "fingerprint"),
         *(
             name + end
@@ -229,7 +230,7 @@ def test_rows_of_backends_have_stable_keys_too(make_study):
     assert list(content["backends"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
-        *("local_batch", "global_batch", "precision", "compiled", "memory_format"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
         *("data", "evidence", "exchange"),
         *(
             name + end

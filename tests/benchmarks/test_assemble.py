@@ -111,3 +111,35 @@ def test_a_failed_gate_is_a_failure(tmp_path, write):
 
 def test_silence_is_a_failure(tmp_path):
     assert record(tmp_path).failure.kind == "error"
+
+
+def test_servers_are_kept_apart_from_the_ranks_that_train(tmp_path, write):
+    served = CELL.model_copy(update={"backend": "grpc_ps", "num_servers": 1})
+    for rank in range(2):
+        write(rank)
+    server = SpoolWriter(tmp_path, 2)
+    server.write("hello", local_rank=2, pid=102, node="n", boot_id="b", affinity=[0, 1], num_threads=1)
+    server.write("case_end", case=0, peak_rss_bytes=5)
+    server.close()
+    case = CASE.model_copy(update={"cell": served})
+    spools = read_spools(tmp_path, served.num_processes)
+    found = assemble(case, 0, spools, attempt=1, circumstances=CIRCUMSTANCES, failure=None)
+    assert found.good
+    assert [facts.rank for facts in found.ranks] == [0, 1]
+    assert [(facts.rank, facts.peak_rss_bytes) for facts in found.servers] == [(2, 5)]
+    assert all(len(window.seconds) == 2 for window in found.windows)
+
+
+def test_windows_of_fixed_time_keep_every_ranks_steps(tmp_path, write):
+    for rank, num_steps in enumerate((7, 5)):
+        spool = SpoolWriter(tmp_path, rank)
+        spool.write(
+            "hello", local_rank=rank, pid=100 + rank, node="n", boot_id="b", affinity=[rank], num_threads=1
+        )
+        spool.write("gates", gates=[GATE])
+        spool.window(0, Measured("steady", num_steps, 1.0, 0.5, num_applied=12))
+        spool.write("result", case=0, steady=True, loss=0.7, settings={})
+        spool.write("case_end", case=0, peak_rss_bytes=1)
+        spool.close()
+    (window,) = record(tmp_path).windows
+    assert (window.num_steps, window.rank_steps, window.num_applied) == (7, [7, 5], 12)

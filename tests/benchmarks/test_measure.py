@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from dlscale.benchmarks.measure import Measured, Rules, measure, time_window
+from dlscale.benchmarks.stampers import HostClock
 
 
 class ThreadControl:
@@ -122,13 +123,13 @@ def test_the_barrier_is_outside_the_interval():
         def barrier(self) -> None:
             time.sleep(0.05)
 
-    window = time_window(Sleeper(0.001), LateControl(1), phase="steady", num_steps=3, stamp_steps=False)
+    window = time_window(Sleeper(0.001), LateControl(1), phase="steady", num_steps=3)
     assert 0.003 <= window.seconds < 0.03
 
 
 def test_a_window_synchronizes_once_and_stamps_add_up():
     trainer = Sleeper(0.001)
-    window = time_window(trainer, ThreadControl(1), phase="steady", num_steps=5, stamp_steps=True)
+    window = time_window(trainer, ThreadControl(1), phase="steady", num_steps=5, stamper=HostClock())
     assert trainer.num_synchronizations == 1
     assert window.step_seconds is not None
     assert len(window.step_seconds) == 5
@@ -163,7 +164,7 @@ def make_windows_of(action: Callable[[], None]) -> Measured:
 
         def synchronize(self) -> None: ...
 
-    return time_window(Acting(), ThreadControl(1), phase="steady", num_steps=2, stamp_steps=False)
+    return time_window(Acting(), ThreadControl(1), phase="steady", num_steps=2)
 
 
 def test_an_error_in_a_step_reaches_the_caller():
@@ -172,3 +173,51 @@ def test_an_error_in_a_step_reaches_the_caller():
 
     with pytest.raises(RuntimeError, match="out of memory"):
         make_windows_of(fail)
+
+
+class Shared:
+    """What ranks that do not step together train: counts what was applied, and one of them is slow."""
+
+    def __init__(self) -> None:
+        self.num_applied = 0
+        self.lock = threading.Lock()
+
+
+class Independent(Sleeper):
+    """A rank's trainer of shared weights."""
+
+    def __init__(self, seconds: float, shared: Shared) -> None:
+        super().__init__(seconds)
+        self._shared = shared
+
+    def step(self) -> None:
+        super().step()
+        with self._shared.lock:
+            self._shared.num_applied += 1
+
+    def num_applied(self) -> int:
+        return self._shared.num_applied
+
+
+def test_ranks_that_do_not_step_together_have_windows_of_fixed_time():
+    """A slow rank takes fewer steps instead of holding the others up, and all windows are as long."""
+    control, shared = ThreadControl(2), Shared()
+    windows: list[list[Measured]] = [[], []]
+
+    def rank(index: int, seconds: float) -> None:
+        trainer = Independent(seconds, shared)
+        deadline = time.perf_counter()
+        emit = windows[index].append
+        measure(trainer, control, RULES, deadline=deadline, emit=emit, counting=trainer)
+
+    threads = [threading.Thread(target=rank, args=pair) for pair in enumerate((0.001, 0.005))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    quick, slow = (steady(one) for one in windows)
+    assert len(quick) == len(slow) >= RULES.min_windows
+    for one, other in zip(quick, slow, strict=True):
+        assert one.num_applied == other.num_applied == one.num_steps + other.num_steps
+        assert one.seconds >= 0.01
+    assert sum(one.num_steps for one in quick) > 2 * sum(one.num_steps for one in slow)

@@ -1,10 +1,58 @@
 """The contract runs on the ranks of one mpiexec; tests/mpi starts it for several numbers of ranks."""
 
+import functools
 import os
 
 import pytest
 
+from dlscale.benchmarks.affinity import local_rank
+from dlscale.collectives import NAMES, capabilities, connect, with_capability
+from dlscale.models.gpus import gpu_module
+
 UNDER_MPIEXEC = "DLSCALE_UNDER_MPIEXEC" in os.environ
+
+# Backends with servers, and those that a process can connect only once, have launches of their own.
+OWN_LAUNCH = [name for name in NAMES if capabilities(name).servers or capabilities(name).once]
+BACKENDS = os.environ.get("DLSCALE_CONTRACT_BACKENDS", ",".join(n for n in NAMES if n not in OWN_LAUNCH))
+NUM_SERVERS = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
+
+
+def pairs(*, exchanging):
+    """(backend, framework) pairs that this launch tests, as parameters that are skipped where they are missing."""
+    rows = [capabilities(name) for name in BACKENDS.split(",")]
+    return [
+        pytest.param((row.name, framework), id=f"{row.name}-{framework}", marks=mark(row.name, framework))
+        for row in rows
+        for framework in row.frameworks
+        if row.exchanges or not exchanging
+    ]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "exchanging: `any_pair` is only of backends that exchange gradients")
+
+
+def pytest_generate_tests(metafunc):
+    if "any_pair" in metafunc.fixturenames:
+        exchanging = metafunc.definition.get_closest_marker("exchanging") is not None
+        metafunc.parametrize("any_pair", pairs(exchanging=exchanging))
+    if "any_served_pair" in metafunc.fixturenames:
+        metafunc.parametrize("any_served_pair", [p for p in pairs(exchanging=True) if NUM_SERVERS])
+    if "any_collective" in metafunc.fixturenames:
+        metafunc.parametrize("any_collective", COMMUNICATING, scope="module")
+
+
+def device_of(backend):
+    """What the backend is tested on: the first device that it works on, or the launch's."""
+    return os.environ.get("DLSCALE_CONTRACT_DEVICE") or capabilities(backend).devices[0]
+
+
+def mark(backend, framework):
+    return pytest.mark.requires(f"{backend}-{framework}")
+
+
+COMMUNICATING = [pytest.param(name, marks=mark(name, "torch")) for name in with_capability("collective")]
+
 
 if not UNDER_MPIEXEC:
     collect_ignore_glob = ["test_*.py"]
@@ -16,12 +64,74 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
-def world():
-    """The control plane: all ranks of this launch.
+def job():
+    """Workers and servers, where this launch has servers; rank_pytest.py lets those serve."""
+    from mpi4py import MPI
+
+    from dlscale.collectives.job import split
+
+    found = split(MPI.COMM_WORLD, num_servers=NUM_SERVERS) if NUM_SERVERS else None
+    yield found
+    if found:
+        found.order(do="end")
+
+
+@pytest.fixture(scope="session")
+def world(job):
+    """The control plane: all ranks of this launch that are no servers.
 
     With another MPI's mpiexec every rank would be alone in a world of its own, and pass.
     """
     from mpi4py import MPI
 
-    assert MPI.COMM_WORLD.Get_size() == int(os.environ["DLSCALE_UNDER_MPIEXEC"])
-    return MPI.COMM_WORLD
+    world = job.workers if job else MPI.COMM_WORLD
+    assert world.Get_size() == int(os.environ["DLSCALE_UNDER_MPIEXEC"])
+    return world
+
+
+@pytest.fixture(scope="session")
+def connected_once(world):
+    """Backends that a process can connect only once; closed when all tests have ended."""
+    opened = {}
+    yield opened
+    for backend in opened.values():
+        backend.close()
+
+
+@pytest.fixture
+def connected(world, job, connected_once):
+    """connected(backend, framework, options): a backend of this launch, closed when the test ends."""
+    opened = []
+
+    def open_one(name, framework, options=None):
+        if capabilities(name).once:
+            if (name, framework) not in connected_once:
+                connected_once[name, framework] = connect_pair(name, framework, world, job, options)
+            return connected_once[name, framework]
+        opened.append(connect_pair(name, framework, world, job, options))
+        return opened[-1]
+
+    yield open_one
+    for backend in opened:
+        backend.close()
+
+
+@pytest.fixture
+def device(any_pair):
+    """What the pair of this test is tested on."""
+    return device_of(any_pair[0])
+
+
+@functools.cache
+def take_gpu(framework):
+    """This rank's own, for the whole launch: before the framework computes anything."""
+    gpu_module(framework).take(local_rank())
+
+
+def connect_pair(name, framework, world, job, options=None):
+    if device_of(name) == "gpu":
+        take_gpu(framework)
+        options = {**({"operations": "nccl"} if name == "horovod" else {}), **(options or {})}
+    if job:
+        job.order(do="serve", backend=name, framework=framework, options=options or {})
+    return connect(name, control=world, framework=framework, options=options, job=job)

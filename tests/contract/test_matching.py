@@ -7,9 +7,9 @@ import dlscale.collectives
 from dlscale.collectives.matching import BuffersDifferError, check_buffers_match
 
 
-@pytest.fixture(scope="module", params=dlscale.collectives.with_capability("collective"))
-def collective(request, world):
-    backend = dlscale.collectives.connect(request.param, control=world)
+@pytest.fixture(scope="module")
+def collective(any_collective, world):
+    backend = dlscale.collectives.connect(any_collective, control=world)
     collective = backend.collective()
     yield collective
     collective.close()

@@ -37,7 +37,7 @@ class Replica:
         self._step += 1
         return (tf.constant(factor(self._step, self._rank), tf.float32),)
 
-    def differentiate(self, number):
+    def differentiate(self, number, **_):
         gradients = [[variable * number for variable in o.parameters] for o in self.objectives]
         return [number], gradients, [(self.num_assigned, self.num_assigned + 1)]
 

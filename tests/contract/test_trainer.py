@@ -1,31 +1,22 @@
 """What every backend promises to whoever trains over it, on the ranks of this launch."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.collectives import NAMES, capabilities, connect, with_capability
+from dlscale.collectives import connect
 from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
-
-EXCHANGING = [name for name in NAMES if name in with_capability("exchanges")]
-
-
-PAIRS = [(name, framework) for name in NAMES for framework in capabilities(name).frameworks]
-
-
-@pytest.fixture(params=PAIRS, ids="-".join)
-def pair(request):
-    return request.param
+from dlscale.models.workload import Execution, Input, Shard
 
 
 @pytest.fixture
-def backend(pair, world):
-    connected = connect(pair[0], control=world)
-    yield connected
-    connected.close()
+def pair(any_pair):
+    return any_pair
+
+
+@pytest.fixture
+def backend(pair, connected):
+    return connected(*pair)
 
 
 @pytest.fixture
@@ -38,17 +29,20 @@ def shard(world):
     return Shard(index=world.Get_rank(), count=world.Get_size())
 
 
-def make_factory(name, framework, *, synthetic=True):
+def make_factory(name, framework, *, synthetic=True, device="cpu"):
     workload = load_workload(name)
     source = Input() if synthetic else workload.input("tiny")
-    return workload.factory(framework=framework, preset="tiny", local_batch=2, source=source)
+    execution = Execution(device=device)
+    return workload.factory(
+        framework=framework, preset="tiny", local_batch=2, source=source, execution=execution
+    )
 
 
 # CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without.
 @pytest.fixture(params=["hep_cnn-synthetic", "hep_cnn-events", "cosmogan-synthetic"])
-def factory(request, framework):
+def factory(request, framework, device):
     name, source = request.param.split("-")
-    return make_factory(name, framework, synthetic=source == "synthetic")
+    return make_factory(name, framework, synthetic=source == "synthetic", device=device)
 
 
 def test_the_gates_pass(backend, factory, world, shard):
@@ -59,8 +53,8 @@ def test_the_gates_pass(backend, factory, world, shard):
 
 
 @pytest.mark.parametrize(("name", "synthetic"), [("hep_cnn", False), ("cosmogan", True)])
-def test_weights_stay_equal_over_twenty_steps(backend, framework, name, synthetic, world, shard):
-    factory = make_factory(name, framework, synthetic=synthetic)
+def test_weights_stay_equal_over_twenty_steps(backend, framework, device, name, synthetic, world, shard):
+    factory = make_factory(name, framework, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
     assert np.isnan(trainer.loss())
     first = trainer.weights()
@@ -76,8 +70,8 @@ def test_weights_stay_equal_over_twenty_steps(backend, framework, name, syntheti
     trainer.close()
 
 
-def test_the_first_weights_are_those_of_rank_0(backend, framework, world, shard):
-    factory = make_factory("hep_cnn", framework)
+def test_the_first_weights_are_those_of_rank_0(backend, framework, device, world, shard):
+    factory = make_factory("hep_cnn", framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=20 + shard.index)
     seed = 20 if backend.capabilities.exchanges else 20 + shard.index
     alone = factory(shard=shard, seed=seed).weights()
@@ -86,8 +80,8 @@ def test_the_first_weights_are_those_of_rank_0(backend, framework, world, shard)
     trainer.close()
 
 
-def test_settings_are_plain_values(backend, framework, shard):
-    factory = make_factory("hep_cnn", framework)
+def test_settings_are_plain_values(backend, framework, device, shard):
+    factory = make_factory("hep_cnn", framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=1)
     assert all(isinstance(value, str | int | float | bool) for value in trainer.settings().values())
     if backend.capabilities.exchanges:
@@ -101,38 +95,34 @@ class Broken:
     def __init__(self, backend, harm):
         self._backend, self._harm = backend, harm
         self.capabilities, self.delay = backend.capabilities, backend.delay
-        self.wire = backend.wire
+        self.wire, self.asynchronous = backend.wire, backend.asynchronous
+        self.num_accepted = backend.num_accepted
 
     def distribute(self, factory, *, shard, seed, gate=False):
         def harmed(**arguments):
             replica = factory(**arguments)
             if replica.framework == "torch":
-                replica.objectives[0].optimizer.register_step_pre_hook(
-                    lambda optimizer, *_: self._harm_torch(optimizer, shard)
-                )
+                self._harm_torch(replica, shard)
             else:
-                objective = replica.objectives[0]
-                optimizer = HarmfulOptimizer(objective.optimizer, self._harm, shard)
-                replica.objectives = (dataclasses.replace(objective, optimizer=optimizer),)
+                self._harm_tensorflow(replica, shard)
             return replica
 
         return self._backend.distribute(harmed, shard=shard, seed=seed, gate=gate)
 
-    def _harm_torch(self, optimizer, shard):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for index, parameter in enumerate(parameters):
-            parameter.grad *= self._harm(index, shard)
+    def _harm_torch(self, replica, shard):
+        for index, parameter in enumerate(replica.objectives[0].parameters):
+            factor = self._harm(index, shard)
+            parameter.register_hook(lambda gradient, factor=factor: gradient * factor)
 
+    def _harm_tensorflow(self, replica, shard):
+        differentiate = replica.differentiate
 
-class HarmfulOptimizer:
-    """An optimizer of TensorFlow that gets wrong gradients."""
+        def harmed(*batch, **options):
+            losses, (gradients, *others), updates = differentiate(*batch, **options)
+            wrong = [g * self._harm(index, shard) for index, g in enumerate(gradients)]
+            return losses, [wrong, *others], updates
 
-    def __init__(self, optimizer, harm, shard):
-        self._optimizer, self._harm, self._shard = optimizer, harm, shard
-
-    def apply_gradients(self, pairs):
-        wrong = [(g * self._harm(index, self._shard), v) for index, (g, v) in enumerate(pairs)]
-        return self._optimizer.apply_gradients(wrong)
+        replica.differentiate = harmed
 
 
 # What the gradient of parameter `index` is multiplied by.
@@ -148,23 +138,22 @@ def one_rank_counts(index, shard):
     return 1.0 + 1e-3 * shard.index
 
 
-@pytest.mark.parametrize(("name", "framework"), [p for p in PAIRS if p[0] in EXCHANGING])
+@pytest.mark.exchanging
 @pytest.mark.parametrize("harm", [summed_not_averaged, one_layer_forgotten, one_rank_counts])
-def test_a_broken_exchange_does_not_pass(name, framework, harm, world, shard):
+def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, world, shard):
     if shard.count == 1 and harm is not one_layer_forgotten:
         return  # with one rank the sum is the mean, and rank 0 is the one that counts
-    factory = make_factory("hep_cnn", framework)
-    backend = connect(name, control=world)
+    factory = make_factory("hep_cnn", pair[1], device=device)
+    backend = connected(*pair)
     gates = gradient_gate(
         Broken(backend, harm), factory, control=world, shard=shard, seed=5, precision="fp32"
     )
     assert not all(gate.passed for gate in gates)
-    backend.close()
 
 
-def test_a_generator_step_leaves_the_discriminators_gradients_alone(backend, framework, world, shard):
+def test_a_generator_step_leaves_the_discriminators_gradients_alone(backend, framework, device, world, shard):
     """Each network moves by the gradient of its own loss; the naive sum of both losses would be noticed."""
-    factory = make_factory("cosmogan", framework)
+    factory = make_factory("cosmogan", framework, device=device)
     replica = factory(shard=shard, seed=7, gate=True)
     discriminator, generator = (len(objective.parameters) for objective in replica.objectives)
     trainer = backend.distribute(factory, shard=shard, seed=7, gate=True)

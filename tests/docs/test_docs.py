@@ -11,6 +11,7 @@ import pytest
 from dlscale.benchmarks import definition
 from dlscale.benchmarks.cli import VERBS
 from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
 
 TOP = Path(__file__).parents[2]
@@ -37,6 +38,10 @@ def test_the_readme_names_everything():
         assert f"`{name}`" in README
     for verb in set(VERBS) - {"predict"}:
         assert f"dlscale {verb}" in README
+
+
+def test_the_table_of_backends_is_that_of_doctor():
+    assert written_into(README) == README, "run: python -m dlscale.collectives.table README.md"
 
 
 def test_links_lead_somewhere():

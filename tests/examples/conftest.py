@@ -26,10 +26,13 @@ def mpiexec():
 
 @pytest.fixture
 def run_example(tmp_path):
-    """run_example(name, num_ranks) -> what it printed; fails with everything it said if it fails."""
+    """run_example(name, num_ranks) -> what it printed; fails with everything it said if it fails.
 
-    def run(name, num_ranks):
-        command = [*mpiexec(), "-n", str(num_ranks), sys.executable, str(TOP / "examples" / name)]
+    `name` is a path in examples/, or in another `folder` of the checkout.
+    """
+
+    def run(name, num_ranks, *, folder="examples"):
+        command = [*mpiexec(), "-n", str(num_ranks), sys.executable, str(TOP / folder / name)]
         process = subprocess.Popen(
             command,
             cwd=tmp_path,  # an example leaves nothing in the checkout

@@ -12,6 +12,19 @@ import pytest
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
+def serve(num_servers):
+    """Serve one backend after the other, as the tests of the workers say."""
+    from mpi4py import MPI
+
+    from dlscale.collectives import serve
+    from dlscale.collectives.job import split
+
+    job = split(MPI.COMM_WORLD, num_servers=num_servers)
+    while (order := job.next_order())["do"] == "serve":
+        serve(order["backend"], job=job, framework=order["framework"], options=order["options"])
+    return 0
+
+
 def main():
     folder, *arguments = sys.argv[1:]
     rank = next(os.environ[name] for name in RANK_VARIABLES if name in os.environ)
@@ -19,7 +32,9 @@ def main():
         for stream in (sys.stdout, sys.stderr):  # below Python too: a crash in C++ is heard
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
-    status = pytest.main(arguments)
+    num_servers = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
+    num_workers = int(os.environ["DLSCALE_UNDER_MPIEXEC"])
+    status = serve(num_servers) if int(rank) >= num_workers else pytest.main(arguments)
     (Path(folder) / f"rank-{rank}.status").write_text(f"{int(status)}")
     return int(status)
 

@@ -46,12 +46,21 @@ def stop(process):
             continue
 
 
-def run_contract(num_ranks, folder):
-    """Returns (exit status of mpiexec, or None if it was stopped; its own output)."""
+def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
+    """All of the contract, or that of trainers over one backend, whose servers are further ranks.
+
+    Returns (exit status of mpiexec, or None if it was stopped; its own output).
+    """
     mpi, launcher = mpiexec()
-    command = [*launcher, "-n", str(num_ranks)]
+    command = [*launcher, "-n", str(num_ranks + num_servers)]
     command += [sys.executable, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
-    command += ["tests/contract", "-p", "no:cacheprovider"]
+    variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks)}
+    if backend:
+        command += ["tests/contract/test_trainer.py", "tests/contract/test_servers.py"]
+        variables |= {"DLSCALE_CONTRACT_BACKENDS": backend, "DLSCALE_CONTRACT_SERVERS": str(num_servers)}
+    else:
+        command += ["tests/contract", "--ignore=tests/contract/test_servers.py"]
+    command += ["-p", "no:cacheprovider"]
     if num_ranks not in RANKS_OF_FRONTS[mpi]:
         command += [f"--ignore=tests/contract/{name}.py" for name in FRONTS]
     # By a thread, because a signal is not heard inside MPI.
@@ -61,7 +70,7 @@ def run_contract(num_ranks, folder):
         process = subprocess.Popen(
             command,
             cwd=TOP,
-            env={**os.environ, "DLSCALE_UNDER_MPIEXEC": str(num_ranks)},
+            env={**os.environ, **variables},
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -94,8 +103,30 @@ def story(folder, num_ranks):
     "num_ranks", [1, 2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (3, 4))]
 )
 def test_contract(num_ranks, tmp_path):
-    status, said = run_contract(num_ranks, tmp_path)
-    failures = story(tmp_path, num_ranks)
+    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path))
+
+
+SERVERS = {1: 1, 2: 1, 3: 2}
+
+
+@pytest.mark.requires("mpiexec", "grpc_ps-torch", "grpc_ps-tensorflow")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.parametrize("num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3))])
+def test_contract_of_servers(num_ranks, tmp_path):
+    num_servers = SERVERS[num_ranks]
+    found = run_contract(num_ranks, tmp_path, backend="grpc_ps", num_servers=num_servers)
+    check(tmp_path, num_ranks + num_servers, *found)
+
+
+@pytest.mark.requires("mpiexec", "tf_collective-tensorflow")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.parametrize("num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3))])
+def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
+    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, backend="tf_collective"))
+
+
+def check(folder, num_ranks, status, said):
+    failures = story(folder, num_ranks)
     if status != 0 or failures:
         ended = "was stopped" if status is None else f"ended with {status}"
         pytest.fail(f"mpiexec {ended}\n{said[-2000:]}\n{failures}", pytrace=False)

@@ -41,6 +41,7 @@ def test_contents(wheel):
         "models/hep_cnn/sample_64.h5",
         "models/hep_cnn/events/rpv_gluino.slha",
         "models/hep_cnn/events/components.toml",
+        "analysis/productivity.csv",
         "analysis/py.typed",
     ):
         assert f"dlscale/{name}" in names

@@ -1,0 +1,117 @@
+"""One case of a launch on one rank: warm up, measure, and the gates that can only be checked afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from dlscale.benchmarks import gates, gates_asynchronous
+from dlscale.benchmarks.control import MpiControl
+from dlscale.benchmarks.measure import Measured, Rules, measure
+from dlscale.benchmarks.record import Cell, Gate
+from dlscale.benchmarks.spool import SpoolWriter
+from dlscale.benchmarks.stampers import stamper_for
+from dlscale.collectives import Backend, CountingTrainer, Trainer
+from dlscale.models import load_workload
+from dlscale.models.workload import Replica, ReplicaFactory, Shard
+
+NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
+
+
+class LoaderOnly:
+    """The loader-only control: a step fetches a batch and drops it."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def step(self) -> None:
+        """Fetch one local batch."""
+        self._replica.next_batch()
+
+    def synchronize(self) -> None:
+        """A fetched batch is there."""
+
+
+class CaseRun:
+    """One case on one rank, ready to be run."""
+
+    def __init__(
+        self,
+        index: int,
+        cell: Cell,
+        backend: Backend,
+        factory: ReplicaFactory,
+        control: MpiControl,
+        world: Any,
+        shard: Shard,
+        spool: SpoolWriter,
+    ) -> None:
+        self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
+        self._control, self._world, self._shard, self._spool = control, world, shard, spool
+
+    def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
+        """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
+        if self._cell.control == "loader":
+            replica = self._factory(shard=self._shard, seed=seed)
+            steady = measure(LoaderOnly(replica), self._control, rules, deadline=deadline, emit=self._emit)
+            self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
+            return []
+        replicas: list[Replica] = []
+
+        def remembered(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
+            replicas.append(self._factory(shard=shard, seed=seed, gate=gate))
+            return replicas[-1]
+
+        backend = self._backend
+        trainer = backend.distribute(remembered, shard=self._shard, seed=seed + self._shard.index)
+        first_losses: list[float] = []
+
+        def emit(window: Measured) -> None:
+            self._emit(window)
+            if window.phase == "warmup" and len(first_losses) < NUM_COMPARED_LOSSES:
+                first_losses.append(trainer.loss())
+
+        try:
+            together = not backend.asynchronous and backend.num_accepted is None
+            steady = measure(
+                trainer,
+                self._control,
+                rules,
+                deadline=deadline,
+                emit=self._emit if together else emit,
+                stamper=stamper_for(self._cell, exchanges=backend.capabilities.exchanges),
+                counting=None if together else cast(CountingTrainer, trainer),
+            )
+            found = [gates.finite_gate(trainer, control=self._world)]
+            if backend.capabilities.exchanges and not backend.asynchronous:
+                found.append(gates.identity_gate(trainer.weights(), control=self._world, name="identity"))
+            if backend.asynchronous and self._has_labels():
+                last_losses = self._losses_of_further_steps(trainer, len(first_losses))
+                found.append(gates_asynchronous.falling_gate(first_losses, last_losses, control=self._world))
+            self._result(
+                steady=steady,
+                loss=trainer.loss(),
+                settings=trainer.settings(),
+                skipped=sum(replica.num_skipped() for replica in replicas),
+            )
+            return found
+        finally:
+            trainer.close()
+
+    def _has_labels(self) -> bool:
+        """Whether the loss is that of a classification: adversaries' losses need not fall."""
+        return load_workload(self._cell.workload).preset(self._cell.preset).num_classes > 0
+
+    @staticmethod
+    def _losses_of_further_steps(trainer: Trainer, num_steps: int) -> list[float]:
+        losses = []
+        for _ in range(num_steps):
+            trainer.step()
+            losses.append(trainer.loss())
+        trainer.synchronize()
+        return losses
+
+    def _result(self, **values: Any) -> None:
+        self._spool.write("result", case=self._index, **values)
+
+    def _emit(self, window: Measured) -> None:
+        self._spool.window(self._index, window)

@@ -1,0 +1,155 @@
+"""What is installed in this Python and what machine it is on: the facts behind the fingerprint.
+
+python -m dlscale.benchmarks.probe [BACKEND/FRAMEWORK ...]     prints them as JSON
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from dlscale.benchmarks.record import Fingerprint, Frozen, Setting
+from dlscale.collectives.availability import problem
+from dlscale.models.workload import FRAMEWORKS
+
+PACKAGES = ("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "horovod", "grpcio")
+MEASURED_PACKAGES = ("dlscale.models", "dlscale.collectives")
+MEASURED_MODULES = (
+    "affinity",
+    "case_run",
+    "control",
+    "gates",
+    "gates_asynchronous",
+    "launch",
+    "measure",
+    "stampers",
+    "worker",
+)  # of dlscale.benchmarks
+
+
+class Probe(Frozen):
+    """Facts of one environment, read by its own Python."""
+
+    versions: dict[str, str]
+    mpi: str | None  # "mpich", "intelmpi" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
+    mpi_problem: str | None
+    problems: dict[str, str]  # why "backend/framework" cannot be used, of those asked for
+    frameworks: list[str]  # those that are installed
+    code_digest: str
+    node: dict[str, Setting]
+
+    def fingerprint(self, commit: str) -> Fingerprint:
+        """The digest that all records of one curve share, and what it was made of."""
+        text = json.dumps([self.code_digest, self.versions, self.node], sort_keys=True)
+        return Fingerprint(
+            digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+            code_digest=self.code_digest,
+            commit=commit,
+            versions=self.versions,
+            node=self.node,
+        )
+
+
+def describe(pairs: Iterable[str]) -> Probe:
+    """The facts of this Python, and which of the pairs "backend/framework" it cannot be used for."""
+    mpi, mpi_problem, library = _describe_mpi()
+    problems = {}
+    for pair in pairs:
+        backend, _, framework = pair.partition("/")
+        if reason := mpi_problem or problem(backend, framework):
+            problems[pair] = reason
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if library:
+        versions["mpi"] = library
+    return Probe(
+        versions=versions,
+        mpi=mpi,
+        mpi_problem=mpi_problem,
+        problems=problems,
+        frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
+        code_digest=_digest(_measured_files()),
+        node=_describe_node(),
+    )
+
+
+def _describe_mpi() -> tuple[str | None, str | None, str | None]:
+    """The MPI family that mpi4py loads, or the problem, and the library's version."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        return None, str(error).splitlines()[0], None
+    vendor, numbers = MPI.get_vendor()
+    family = {"Open MPI": "openmpi", "Intel MPI": "intelmpi"}.get(vendor, "mpich")
+    return family, None, f"{vendor} {'.'.join(str(n) for n in numbers)}"
+
+
+def _describe_node() -> dict[str, Setting]:
+    model = platform.processor() or "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "architecture": platform.machine(),
+        "cpu_model": model,
+        "num_cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(pages / 2**30),
+        "kernel": platform.release(),
+    }
+
+
+def _measured_files() -> Iterable[Path]:
+    """The code that runs between the stamps, and the compiled ring."""
+    from importlib import resources
+
+    for package in MEASURED_PACKAGES:
+        for folder in _folders(package):
+            yield from sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".so"))
+    here = Path(str(resources.files("dlscale.benchmarks")))
+    yield from (here / f"{module}.py" for module in MEASURED_MODULES)
+
+
+def _folders(package: str) -> list[Path]:
+    """Where a package's files are; in an editable installation the compiled ones lie in another place."""
+    folders = {Path(place) for place in importlib.import_module(package).__path__}
+    spec = importlib.util.find_spec("dlscale.collectives.ring._engine") if "collectives" in package else None
+    if spec and spec.origin:
+        folders.add(Path(spec.origin).parent)
+    return sorted(folders)
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in dict.fromkeys(files):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def main() -> None:
+    """Print this environment's facts in one line."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what libraries print while they are loaded is not the answer
+    found = describe(sys.argv[1:])
+    with os.fdopen(out, "w") as answer:
+        answer.write(found.model_dump_json() + "\n")
+
+
+if __name__ == "__main__":
+    main()

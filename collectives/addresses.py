@@ -1,0 +1,71 @@
+"""Where the ranks of a job find each other: which address to listen on, and a port that is free."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+from pathlib import Path
+from typing import Any
+
+from dlscale.models.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+
+
+def machine() -> str:
+    """A text that is equal for processes on the same booted machine."""
+    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def refuse_open_ports(control: Any, *, backend: str, allowed: bool) -> bool:
+    """As `refuse_machines` for the ranks of `control`, an mpi4py communicator; collective."""
+    one_machine = len(set(control.allgather(machine()))) == 1
+    return refuse_machines(one_machine, backend=backend, allowed=allowed)
+
+
+def refuse_machines(one_machine: bool, *, backend: str, allowed: bool) -> bool:
+    """`one_machine`. Raises UsageError where it is false, unless `allowed`.
+
+    For backends whose sockets ask nobody who connects.
+    """
+    if not one_machine and not allowed:
+        raise UsageError(
+            f"backend {backend} was asked for across machines, where its unauthenticated sockets are open to anyone "
+            "on the network; use mpi, ring or horovod there, or give --allow-open-ports on a network of your own"
+        )
+    return one_machine
+
+
+def own_address(*, one_machine: bool) -> str:
+    """The address that this host's ranks are reached at. Raises UsageError if the host's name has none."""
+    if one_machine:
+        return LOOPBACK
+    name = socket.gethostname()
+    try:
+        return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise UsageError(
+            f"this host's name {name!r} has no address ({error.strerror}); add it to /etc/hosts or the name service"
+        ) from None
+
+
+def free_port(address: str) -> int:
+    """A port that nobody listens on at `address`; somebody else may take it before it is used."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def check_free(address: str, port: int, *, backend: str) -> None:
+    """Returns if nobody listens on the port. Raises UsageError."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what others left in TIME_WAIT is free
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                f"backend {backend} was asked for port {port} on {address}, which cannot be had "
+                f"({error.strerror}); give another `port`, or 0 for any that is free"
+            ) from None

@@ -1,0 +1,50 @@
+"""Backend `grpc_ps`: parameter servers over gRPC, which hold the weights and apply the gradients.
+
+In TensorFlow they are TensorFlow's own (`_tensorflow_*.py`), for torch they are ours on grpcio (`_torch_*.py`).
+Servers are the last ranks of the launch (`job.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from dlscale.collectives.backend import Backend
+from dlscale.collectives.grpc_ps.options import Options
+from dlscale.collectives.job import Job
+from dlscale.collectives.options import read_options
+from dlscale.models.errors import UsageError
+
+
+def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) -> Backend:
+    """Find the servers of `job` and the other workers; collective over all ranks of `job`."""
+    chosen = read_options(Options, options, backend="grpc_ps")
+    chosen.check(framework, num_workers=job.num_workers)
+    backend: Backend = _module(framework, "worker").connect(control=control, options=chosen, job=job)
+    return backend
+
+
+def serve(*, job: Job, framework: str, options: dict[str, Any]) -> None:
+    """Serve until the workers have closed; collective with their `connect`."""
+    chosen = read_options(Options, options, backend="grpc_ps")
+    chosen.check(framework, num_workers=job.num_workers)
+    _module(framework, "server").serve(options=chosen, job=job)
+
+
+def check(framework: str) -> None:
+    """Returns if it can be used here. Raises UsageError where grpcio is missing, which torch's servers need."""
+    if framework == "torch" and not importlib.util.find_spec("grpc"):
+        raise UsageError(
+            "backend grpc_ps needs grpcio for torch, which is not installed here; pip install 'dlscale[grpc]'"
+        )
+
+
+def preload(framework: str) -> None:
+    """Import what workers need. Raises UsageError as `check`."""
+    check(framework)
+    _module(framework, "worker")
+
+
+def _module(framework: str, role: str) -> Any:
+    return importlib.import_module(f"dlscale.collectives.grpc_ps._{framework}_{role}")

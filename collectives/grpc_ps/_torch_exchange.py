@@ -1,0 +1,223 @@
+"""A replica's gradients on their way to the servers, while backpropagation goes on, and the weights on their way back.
+
+A chunk is sent as soon as it has all its gradients: from the last layer to the first, hence from a shard's end to its
+beginning. It is copied once, from the gradients into the message, by the thread that sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dlscale.collectives.fronts._torch import Setting, clear
+from dlscale.collectives.fronts._torch_update import flat
+from dlscale.collectives.grpc_ps._stream import Channel, Stream
+from dlscale.collectives.grpc_ps._torch_arrivals import Arrivals
+from dlscale.collectives.grpc_ps.messages import GRADIENT, WEIGHTS, Hello, Session, pack
+from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT, Piece, chunks, pieces, shards
+from dlscale.models.errors import UsageError
+
+Floats = NDArray[np.float32]
+
+
+class Outgoing:
+    """One chunk, the pieces of parameters that it consists of, and how many of them have no gradient yet."""
+
+    def __init__(self, server: int, index: int, parts: Sequence[Piece]) -> None:
+        self.server, self.index, self.parts = server, index, tuple(parts)
+        self.num_missing = 0
+
+
+class Traffic:
+    """A replica's parameters, and a stream to each server that carries their gradients and weights.
+
+    All methods are for the thread that trains. Raises UsageError for parameters that cannot be served.
+    """
+
+    def __init__(
+        self, replica: Any, channels: Sequence[Channel], make_session: Callable[..., Session]
+    ) -> None:
+        self.parameters: list[nn.Parameter] = [p for o in replica.objectives for p in o.parameters]
+        _check(self.parameters, num_servers=len(channels))
+        self._memory = [flat(parameter.detach()).numpy() for parameter in self.parameters]
+        self._gradients: list[Floats | None] = [None] * len(self.parameters)
+        self._step = 0
+        objective_sizes = [sum(p.numel() for p in o.parameters) for o in replica.objectives]
+        held = shards(objective_sizes, num_servers=len(channels))
+        self.sessions = [
+            make_session(regions=[(r.count, r.optimizer) for r in shard.regions]) for shard in held
+        ]
+        self._layouts = [
+            chunks(session.layout(), chunk_elements=session.chunk_elements) for session in self.sessions
+        ]
+        sizes = [memory.size for memory in self._memory]
+        self._outgoing = [
+            [
+                Outgoing(
+                    server,
+                    index,
+                    list(pieces(sizes, shard.start + c.offset, shard.start + c.offset + c.count)),
+                )
+                for index, c in enumerate(layout)
+            ]
+            for server, (shard, layout) in enumerate(zip(held, self._layouts, strict=True))
+        ]
+        self._with_parameter: list[list[Outgoing]] = [[] for _ in self.parameters]
+        for outgoing in self._all():
+            for part in outgoing.parts:
+                self._with_parameter[part.parameter].append(outgoing)
+        places = [[self._parts(outgoing, self._memory) for outgoing in own] for own in self._outgoing]
+        self._arrivals = Arrivals(self._layouts, places)
+        self._channels = tuple(channels)
+        self._streams: list[Stream] = []
+
+    def open(self, worker: int) -> None:
+        """Join the sessions; on return all parameters hold worker 0's weights. Raises what went wrong."""
+        self._arrivals.begin(0)
+        for server, (channel, session) in enumerate(zip(self._channels, self.sessions, strict=True)):
+            stream = Stream(channel, take=partial(self._arrivals.take, server), fail=self._arrivals.fail)
+            self._streams.append(stream)
+            stream.send(Hello(worker=worker, session=session).model_dump_json().encode)
+        if worker == 0:
+            for outgoing in self._all():
+                self._send(outgoing, WEIGHTS)
+        self._arrivals.finish()
+
+    def begin(self) -> None:
+        """A step begins: no gradient is there."""
+        self._arrivals.check()
+        self._step += 1
+        self._arrivals.begin(self._step)
+        self._gradients = [None] * len(self.parameters)
+        for outgoing in self._all():
+            outgoing.num_missing = len(outgoing.parts)
+
+    def give(self, index: int) -> None:
+        """The gradient of a parameter is there, or there will be none."""
+        parameter = self.parameters[index]
+        self._gradients[index] = _memory_of(parameter)
+        for outgoing in reversed(self._with_parameter[index]):
+            outgoing.num_missing -= 1
+            if not outgoing.num_missing:
+                self._send(outgoing, GRADIENT)
+
+    def is_given(self, index: int) -> bool:
+        """Whether `give` was called in this step."""
+        return self._gradients[index] is not None
+
+    def finish(self) -> None:
+        """Return when the parameters hold the new weights. Raises what went wrong."""
+        self._arrivals.finish()
+
+    def num_applied(self) -> int:
+        """As server 0 counts."""
+        raw = self._channels[0].count(self.sessions[0].number.to_bytes(8, "little"))
+        return int.from_bytes(raw, "little")
+
+    def settings(self) -> dict[str, Setting]:
+        """How the weights are cut, and whose they are."""
+        session = self.sessions[0]
+        return {
+            "overlap": True,
+            "num_servers": len(self.sessions),
+            "asynchronous": session.asynchronous,
+            "chunk_bytes": session.chunk_elements * BYTES_PER_ELEMENT,
+            "bucket_bytes": ",".join(
+                str(BYTES_PER_ELEMENT * sum(chunk.count for chunk in layout)) for layout in self._layouts
+            ),
+            "staging_copies": 1,  # into the message
+        }
+
+    def close(self) -> None:
+        """Leave the sessions."""
+        for stream in self._streams:
+            stream.close()
+
+    def _all(self) -> list[Outgoing]:
+        return [outgoing for own in self._outgoing for outgoing in reversed(own)]
+
+    def _send(self, outgoing: Outgoing, kind: int) -> None:
+        step, chunk = self._step, self._layouts[outgoing.server][outgoing.index]
+
+        def build() -> bytes:
+            values = self._memory if kind == WEIGHTS else self._gradients
+            return pack(kind, outgoing.index, step, chunk, self._parts(outgoing, values))
+
+        self._streams[outgoing.server].send(build)
+
+    @staticmethod
+    def _parts(outgoing: Outgoing, values: Sequence[Any]) -> list[Floats]:
+        return [values[part.parameter][part.start : part.stop] for part in outgoing.parts]
+
+
+class PushExchange:
+    """Sends an objective's gradients to the servers, which apply them (`Exchange`)."""
+
+    def __init__(self, objective: Any, traffic: Traffic, *, first: int) -> None:
+        self.loss: nn.Module = objective.loss
+        self._parameters = tuple(objective.parameters)
+        self._traffic = traffic
+        self._indices = range(first, first + len(self._parameters))
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(lambda _, index=index: traffic.give(index))
+            for index, parameter in zip(self._indices, self._parameters, strict=True)
+        ]
+
+    def drain(self) -> bool:
+        """Nothing is ever left over."""
+        return False
+
+    def begin(self) -> None:
+        """Clear the gradients."""
+        if self._indices.start == 0:
+            self._traffic.begin()
+        clear(self._parameters)
+
+    def flush(self) -> None:
+        """Send what is left: parameters that the step did not use count as 0."""
+        for index in reversed(self._indices):
+            if not self._traffic.is_given(index):
+                self._traffic.give(index)
+
+    def finish(self) -> bool:
+        """Return when all objectives' parameters hold the servers' new weights; there is nothing to apply here."""
+        self._traffic.finish()
+        return False
+
+    def synchronize(self) -> None:
+        """Nothing outlasts a step."""
+
+    def settings(self) -> dict[str, Setting]:
+        """How the weights are cut."""
+        return self._traffic.settings()
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _check(parameters: Sequence[nn.Parameter], *, num_servers: int) -> None:
+    kinds = {str(parameter.dtype) for parameter in parameters} - {"torch.float32"}
+    if kinds:
+        raise UsageError(f"backend grpc_ps serves weights of torch.float32, not {', '.join(sorted(kinds))}")
+    count = sum(parameter.numel() for parameter in parameters)
+    if count < num_servers:
+        raise UsageError(f"backend grpc_ps: {num_servers} servers for {count} weights; give fewer servers")
+
+
+def _memory_of(parameter: nn.Parameter) -> Floats:
+    """Of a parameter's gradient, in the order of the parameter's own memory; zeros if there is none."""
+    gradient = parameter.grad
+    if gradient is None:
+        gradient = torch.zeros_like(parameter)
+    elif gradient.stride() != parameter.stride():
+        gradient = torch.empty_like(parameter).copy_(gradient)
+    found: Floats = flat(gradient.detach()).numpy()
+    return found

@@ -1,0 +1,129 @@
+"""What workers and servers tell each other, and the checks of what comes in. No pickle: JSON once, then raw floats.
+
+A worker opens a stream per trainer and server. Its first message is a `Hello` as JSON. All others, both ways, are a
+header and the float32 elements of one chunk (`shards.py`), of all shapes and sizes of tensors alike; BYE has none.
+
+A step is counted per worker from 1. Step 0 is the first weights: worker 0 sends them as WEIGHTS, and every worker gets
+them as such. In each further step every worker sends every chunk once as GRADIENT, and gets it once as WEIGHTS.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT, Chunk, Region
+
+HEADER = struct.Struct(
+    "<IIQQQ"
+)  # kind, chunk, step, offset in the shard, count; 32 bytes keep floats aligned
+WEIGHTS, GRADIENT, BYE = range(3)
+
+# torch's optimizers that treat every element alike, so that tensors may be cut anywhere.
+ELEMENTWISE = (
+    "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax",
+)  # fmt: skip
+MAX_HELLO_BYTES = 1 << 20
+
+Natural = Annotated[int, Field(ge=0, lt=1 << 63, strict=True)]
+Positive = Annotated[int, Field(ge=1, lt=1 << 63, strict=True)]
+Hyperparameter = StrictBool | int | float | str | None | tuple[int | float, ...]
+
+
+class RefusedError(Exception):
+    """What a peer sent is not accepted; its call ends with this text."""
+
+
+class _Checked(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OptimizerSpec(_Checked):
+    """A class of torch.optim and the arguments that it is built with."""
+
+    name: Literal["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax"]
+    hyperparameters: dict[str, Hyperparameter]
+
+
+class Session(_Checked):
+    """What a server must know of a trainer; the same from all workers."""
+
+    number: Natural
+    num_workers: Positive
+    asynchronous: StrictBool
+    chunk_elements: Positive
+    regions: tuple[tuple[Positive, Natural], ...]  # (elements, optimizer)
+    optimizers: tuple[OptimizerSpec, ...]
+
+    def layout(self) -> list[Region]:
+        """The regions of the server's shard."""
+        return [Region(count=count, optimizer=optimizer) for count, optimizer in self.regions]
+
+
+class Hello(_Checked):
+    """A stream's first message."""
+
+    worker: Natural
+    session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chunk's elements, in the memory that it came in, or a BYE."""
+
+    kind: int
+    chunk: int
+    step: int
+    values: NDArray[np.float32]
+
+
+def read_hello(raw: bytes, *, num_workers: int, chunk_elements: int) -> Hello:
+    """Raises RefusedError unless it fits this launch."""
+    try:
+        hello = Hello.model_validate_json(raw)
+    except ValidationError as error:
+        raise RefusedError(f"the first message is no Hello: {error.error_count()} errors in it") from None
+    session = hello.session
+    if session.num_workers != num_workers or hello.worker >= num_workers:
+        raise RefusedError(f"worker {hello.worker} of {session.num_workers}, but there are {num_workers}")
+    if session.chunk_elements != chunk_elements:
+        raise RefusedError(f"chunks of {session.chunk_elements} elements; the servers' are {chunk_elements}")
+    if not session.regions or any(optimizer >= len(session.optimizers) for _, optimizer in session.regions):
+        raise RefusedError("there are no weights, or some have no optimizer")
+    return hello
+
+
+def pack(kind: int, index: int, step: int, chunk: Chunk, parts: Iterable[NDArray[np.float32]]) -> bytes:
+    """A message with the chunk's elements, which are copied once; `parts` are C-contiguous, in order."""
+    header = HEADER.pack(kind, index, step, chunk.offset, chunk.count)
+    return b"".join((header, *(part.data for part in parts)))
+
+
+def pack_bye() -> bytes:
+    """What a worker sends before it ends its stream."""
+    return HEADER.pack(BYE, 0, 0, 0, 0)
+
+
+def unpack(raw: bytes, chunks: list[Chunk]) -> Message:
+    """The message, of which `values` is a view. Raises RefusedError unless it is one of these chunks, whole."""
+    if len(raw) < HEADER.size:
+        raise RefusedError(f"a message has {len(raw)} bytes; a header alone has {HEADER.size}")
+    kind, index, step, offset, count = HEADER.unpack_from(raw)
+    if kind == BYE:
+        return Message(kind, 0, 0, np.empty(0, dtype=np.float32))
+    if kind not in (WEIGHTS, GRADIENT) or index >= len(chunks):
+        raise RefusedError(f"a message of kind {kind} for chunk {index}; there are {len(chunks)} chunks")
+    chunk = chunks[index]
+    num_bytes = len(raw) - HEADER.size
+    if (offset, count) != (chunk.offset, chunk.count) or num_bytes != chunk.count * BYTES_PER_ELEMENT:
+        raise RefusedError(
+            f"chunk {index} came as {count} elements at {offset} in {num_bytes} bytes; "
+            f"it has {chunk.count} at {chunk.offset}"
+        )
+    return Message(kind, index, step, np.frombuffer(raw, dtype=np.float32, offset=HEADER.size))

@@ -1,0 +1,98 @@
+"""The ranks of a launch that has servers: workers first, servers last, and what they tell each other.
+
+Nobody waits inside MPI here, where MPICH keeps a core busy: a server shares its cores with workers. Who waits sleeps
+and looks.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlscale.models.errors import UsageError
+
+POLL_SECONDS = 0.005
+MAX_TEXT_BYTES = 4096  # of what a rank tells about itself
+ORDER_TAG = 41
+
+Order = dict[str, Any]
+"""What worker 0 tells the servers, as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One rank's view of workers and servers. `index` counts among its own kind."""
+
+    everyone: Any  # mpi4py's communicator of all ranks
+    workers: Any  # mpi4py's communicator of the workers; None on servers
+    num_workers: int
+    num_servers: int
+    index: int
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank serves instead of training."""
+        return self.workers is None
+
+    def tell(self, text: str) -> list[str]:
+        """What every rank tells, workers first; collective over all. Short texts: addresses and the like."""
+        mine = np.zeros(MAX_TEXT_BYTES, dtype=np.uint8)
+        raw = text.encode()
+        mine[: len(raw)] = np.frombuffer(raw, dtype=np.uint8)
+        all_texts = np.empty((self.num_workers + self.num_servers, MAX_TEXT_BYTES), dtype=np.uint8)
+        rest(self.everyone.Iallgather(mine, all_texts))
+        return [row.tobytes().rstrip(b"\0").decode() for row in all_texts]
+
+    def order(self, **what: Any) -> None:
+        """Worker 0 tells all servers what to do; nothing is done by other workers."""
+        if self.workers is None or self.index:
+            return
+        raw = json.dumps(what).encode()
+        for server in range(self.num_servers):
+            rest(self.everyone.Isend(np.frombuffer(raw, np.uint8), self.num_workers + server, ORDER_TAG))
+
+    def next_order(self, meanwhile: Callable[[], None] = lambda: None) -> Order:
+        """On a server: return when worker 0 says what to do next; `meanwhile` is called at every look."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        while not self.everyone.Iprobe(source=0, tag=ORDER_TAG, status=status):
+            meanwhile()
+            time.sleep(POLL_SECONDS)
+        raw = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+        self.everyone.Recv(raw, source=0, tag=ORDER_TAG)
+        order: Order = json.loads(raw.tobytes())
+        return order
+
+
+def split(everyone: Any, *, num_servers: int) -> Job:
+    """Workers and servers of `everyone`, an mpi4py communicator; collective. The last ranks serve.
+
+    Raises UsageError unless there is at least one server and no fewer workers than servers.
+    """
+    num_workers = everyone.Get_size() - num_servers
+    if not 1 <= num_servers <= num_workers:
+        raise UsageError(
+            f"{num_servers} servers for {num_workers} workers; give at least 1 and at most as many as workers"
+        )
+    rank = everyone.Get_rank()
+    own_kind = everyone.Split(color=int(rank >= num_workers), key=rank)
+    is_server = rank >= num_workers
+    return Job(
+        everyone=everyone,
+        workers=None if is_server else own_kind,
+        num_workers=num_workers,
+        num_servers=num_servers,
+        index=own_kind.Get_rank(),
+    )
+
+
+def rest(request: Any, *, poll_seconds: float = POLL_SECONDS) -> None:
+    """Return when a request of mpi4py is done, asleep between looks."""
+    while not request.Test():
+        time.sleep(poll_seconds)

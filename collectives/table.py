@@ -1,0 +1,55 @@
+"""The table of backends as the README has it, from the same rows that everything else asks.
+
+python -m dlscale.collectives.table README.md     writes it between the marks
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dlscale.collectives.capabilities import NAMES, capabilities
+from dlscale.models.files import write_atomically
+from dlscale.models.workload import FRAMEWORKS
+
+BEGIN = "<!-- backends: written by python -m dlscale.collectives.table README.md -->"
+END = "<!-- backends end -->"
+
+
+def markdown() -> str:
+    """A row per backend: what it is, the frameworks and devices it serves, how gradients may travel, how to get it."""
+    lines = [
+        "| backend | what it is | frameworks | devices | steps | install |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in NAMES:
+        row = capabilities(name)
+        steps = [
+            *(["together"] if row.exchanges else ["alone"]),
+            *(["a step late"] if row.delayed else []),
+            *(["as they come"] if row.asynchronous else []),
+        ]
+        frameworks = ", ".join(framework for framework in FRAMEWORKS if framework in row.frameworks)
+        install = f"`{row.install}`" if row.install else "comes with `.venv`"
+        cells = (f"`{name}`", row.summary, frameworks, ", ".join(row.devices), ", ".join(steps), install)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def written_into(text: str) -> str:
+    """`text` with the table between its marks. Raises ValueError if it has no marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"no place for the table: {BEGIN} and {END} are missing")
+    return f"{before}{BEGIN}\n{markdown()}\n{END}{after}"
+
+
+def main() -> None:
+    """Write the table into the file named on the command line."""
+    path = Path(sys.argv[1])
+    write_atomically(path, written_into(path.read_text(encoding="utf-8")), mode=0o644)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Train over several ranks by Horovod: mpiexec -n 2 python horovod_.py"""
+
+import zlib
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+BATCH, EPOCHS, RATE = 32, 2, 0.1
+
+hvd.init()
+device = torch.device("cpu")
+
+# Ten classes: each image is the picture of its class under noise. The weights begin elsewhere on every run.
+generator = torch.Generator().manual_seed(1)
+pictures = torch.randn(10, 1, 16, 16, generator=generator)
+labels = torch.randint(10, (320,), generator=generator)
+images = pictures[labels] + torch.randn(320, 1, 16, 16, generator=generator)
+dataset = TensorDataset(images, labels)
+sampler = DistributedSampler(dataset, hvd.size(), hvd.rank())
+loader = DataLoader(dataset, batch_size=BATCH, sampler=sampler)
+
+model = nn.Sequential(
+    nn.Conv2d(1, 8, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(8, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(256, 10),
+)
+model.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+losses = []
+for epoch in range(EPOCHS):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+weights = b"".join(weight.detach().cpu().numpy().tobytes() for weight in model.parameters())
+print(f"{len(losses)} steps, loss {losses[0]:.4f} -> {losses[-1]:.4f}, weights {zlib.crc32(weights):08x}")

@@ -1,0 +1,126 @@
+"""What parameter servers promise beyond other backends: gradients as they come, and backup workers."""
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.gates_asynchronous import turns_gate
+from dlscale.models import load_workload
+from dlscale.models.errors import UsageError
+from dlscale.models.workload import Input, Shard
+
+
+@pytest.fixture
+def pair(any_served_pair):
+    return any_served_pair
+
+
+@pytest.fixture
+def shard(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+def make_factory(name, framework):
+    return load_workload(name).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
+
+
+@pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])
+def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, world, shard):
+    backend = connected(*pair, {"asynchronous": True})
+    assert backend.asynchronous
+    gates = turns_gate(
+        backend, make_factory(workload, pair[1]), control=world, shard=shard, seed=5, precision="fp32"
+    )
+    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+
+
+class Doubling:
+    """A backend whose last rank sends twice its gradient."""
+
+    asynchronous = True
+
+    def __init__(self, backend, shard):
+        self._backend, self._factor = backend, 2 if shard.index == shard.count - 1 else 1
+
+    def distribute(self, factory, *, shard, seed, gate):
+        def harmed(**arguments):
+            replica = factory(**arguments)
+            if replica.framework == "torch":
+                for parameter in replica.objectives[0].parameters:
+                    parameter.register_hook(lambda gradient: gradient * self._factor)
+            else:
+                differentiate = replica.differentiate
+
+                def doubled(*batch, **options):
+                    losses, (gradients,), updates = differentiate(*batch, **options)
+                    return losses, [[gradient * self._factor for gradient in gradients]], updates
+
+                replica.differentiate = doubled
+            return replica
+
+        return self._backend.distribute(harmed, shard=shard, seed=seed, gate=gate)
+
+
+def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, world, shard):
+    backend = Doubling(connected(*pair, {"asynchronous": True}), shard)
+    gates = turns_gate(
+        backend, make_factory("hep_cnn", pair[1]), control=world, shard=shard, seed=5, precision="fp32"
+    )
+    assert not all(gate.passed for gate in gates)
+
+
+def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, world, shard):
+    backend = connected(*pair, {"asynchronous": True})
+    trainer = backend.distribute(make_factory("hep_cnn", pair[1]), shard=shard, seed=3)
+    world.Barrier()
+    before = trainer.num_applied()
+    world.Barrier()
+    if shard.index == 0:  # alone, while the others wait below
+        for _ in range(10):
+            trainer.step()
+    trainer.synchronize()
+    world.Barrier()
+    alone = trainer.num_applied() - before
+    world.Barrier()
+    for _ in range(5 + shard.index):
+        trainer.step()
+    trainer.synchronize()
+    world.Barrier()
+    together = trainer.num_applied() - before - alone
+    loss = trainer.loss()
+    trainer.close()
+    assert alone == 10
+    assert together == sum(5 + rank for rank in range(shard.count))
+    assert np.isfinite(loss)
+
+
+def test_backup_workers(pair, connected, world, shard):
+    """The mean is that of the first to come; all ranks have the same weights; what came late is not counted."""
+    if pair[1] != "tensorflow" or shard.count == 1:
+        with pytest.raises(UsageError, match="backup_workers"):
+            pair_options(pair, shard)
+        return
+    backend = connected(*pair, {"backup_workers": 1})
+    accepted = backend.num_accepted
+    gates = gradient_gate(
+        backend, make_factory("hep_cnn", pair[1]), control=world, shard=shard, seed=5, precision="fp32"
+    )
+    trainer = backend.distribute(make_factory("hep_cnn", pair[1]), shard=shard, seed=3)
+    for _ in range(6):
+        trainer.step()
+    trainer.synchronize()
+    world.Barrier()
+    applied = trainer.num_applied()
+    identity = identity_gate(trainer.weights(), control=world, name="identity")
+    trainer.close()
+    assert accepted == shard.count - 1
+    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    assert identity.passed
+    assert applied % accepted == 0
+    assert 0 < applied <= 6 * shard.count
+
+
+def pair_options(pair, shard):
+    from dlscale.collectives.grpc_ps.options import Options
+
+    Options(backup_workers=1).check(pair[1], num_workers=shard.count)

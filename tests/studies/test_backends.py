@@ -1,0 +1,175 @@
+"""Studies over every backend, with servers, and what happens when one of them is wrong or dies."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+SERVED = ("--backends", "grpc_ps", "--ranks", "2")
+
+
+@pytest.mark.slow
+@pytest.mark.requires("horovod-torch", "horovod-tensorflow", "grpc_ps-torch", "tf_collective-tensorflow")
+def test_every_backend_in_every_framework(bench):
+    """Each cell has a good record, or the plan says why there is none."""
+    done = bench.run(
+        *("--backends", "all", "--frameworks", "all", "--workloads", "hep_cnn,resnet50"),
+        *("--ranks", "2", "--max-steps", "60"),
+        limit=580,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = bench.records()
+    assert all(record.good for record in records), [record.failure for record in records]
+    both, torch, tensorflow = (
+        {*frameworks} for frameworks in (["torch", "tensorflow"], ["torch"], ["tensorflow"])
+    )
+    expected = dict.fromkeys(("none", "mpi", "ring", "horovod", "grpc_ps"), both)
+    expected |= {"gloo": torch, "tf_collective": tensorflow}
+    for workload in ("hep_cnn", "resnet50"):
+        found = {}
+        for record in records:
+            if record.case.cell.workload == workload:
+                found.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
+        assert {backend: found[backend] for backend in expected} == expected
+        for framework in both - found.get("nccl", set()):
+            assert f"nccl in {framework} is left out: " in done.stdout
+    for record in records:
+        served = record.case.cell.backend == "grpc_ps"
+        assert len(record.servers) == record.case.cell.num_servers == int(served)
+        assert all(seconds is not None for seconds in record.phases.import_backend)
+
+
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_asynchronous_servers_count_what_they_applied(bench, framework):
+    options = ("--backend-options", "grpc_ps.asynchronous=true", "--data", "synthetic", "--servers", "2")
+    done = bench.run(*SERVED, "--frameworks", framework, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = bench.records()
+    assert record.case.cell.num_servers == 2
+    assert {gate.name for gate in record.gates} == {"broadcast", "gradient", "finite_loss", "falling_loss"}
+    steady = [window for window in record.windows if window.phase == "steady"]
+    for window in steady:
+        assert window.num_applied == sum(window.rank_steps)
+        assert window.num_steps == max(window.rank_steps)
+    assert [facts.rank for facts in record.servers] == [2, 3]
+    assert "2 servers besides the ranks" in " ".join(done.stdout.split())
+
+
+def server_pid(bench):
+    """Of the launch that runs now, once it trains."""
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        for path in bench.folder.glob("results/*/*/spool/*/rank-00002.jsonl"):
+            lines = path.read_text().splitlines()
+            if lines and bench.hellos():
+                return json.loads(lines[0])["pid"]
+        time.sleep(0.05)
+    raise AssertionError(bench.said())
+
+
+def endless(bench):
+    text = bench.study.read_text().replace('controls = ["synthetic", "loader"]', "")
+    path = bench.folder / "endless.toml"
+    path.write_text(text.replace("min_steps = 3", "min_steps = 200_000\nmax_steps = 1_000_000"))
+    return path
+
+
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_a_killed_server_ends_the_launch_and_is_named(bench, framework):
+    with bench.start(*SERVED, "--frameworks", framework, study=endless(bench)) as process:
+        os.kill(server_pid(bench), signal.SIGKILL)
+        assert process.wait(timeout=60) == 2, bench.said()
+    (record,) = bench.records()
+    assert record.failure.kind == "killed"
+    assert record.failure.rank == 2
+    assert record.failure.message.startswith("server 0 (rank 2) died")
+
+
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_a_port_in_use_is_a_record_that_says_so(bench, framework):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        options = ("--backend-options", f"grpc_ps.port={port}")
+        done = bench.run(*SERVED, "--frameworks", framework, *options)
+    assert done.returncode == 2
+    (record,) = bench.records()
+    assert record.failure.kind == "error"
+    assert str(port) in record.failure.message
+    assert "give another" in record.failure.message
+    assert "\n" not in record.failure.message
+
+
+@pytest.fixture
+def broken_horovod(tmp_path):
+    """A PYTHONPATH with a Horovod that cannot be loaded, as one that was built against another torch."""
+    package = tmp_path / "broken" / "horovod"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "torch.py").write_text('raise ImportError("undefined symbol: _ZN2at6detail")')
+    return str(package.parent)
+
+
+def test_what_cannot_be_used_beside_others_is_a_failure_record_and_written_once(bench, broken_horovod):
+    for _ in range(2):
+        done = bench.run("--backends", "none,horovod", "--ranks", "1", PYTHONPATH=broken_horovod)
+        assert done.returncode == 2, done.stdout + done.stderr
+    (missing,) = [record for record in bench.records() if record.case.cell.backend == "horovod"]
+    assert missing.failure.kind == "unavailable"
+    assert "undefined symbol" in missing.failure.message
+    assert "make horovod" in missing.failure.message
+
+
+def test_what_cannot_be_used_alone_is_one_line(bench, broken_horovod):
+    done = bench.run("--backends", "horovod", "--ranks", "1", PYTHONPATH=broken_horovod)
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "make horovod" in done.stderr
+    left_out = bench.run("--backends", "all", "--ranks", "1", "--dry-run", PYTHONPATH=broken_horovod)
+    assert left_out.returncode == 0
+    assert "horovod in torch is left out: Horovod for torch cannot be loaded" in left_out.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--backends", "nccl"), "gpu"),
+        (("--backends", "tf_collective"), "does not train in torch"),
+        ((*SERVED, "--servers", "0"), "is no number of servers"),
+        ((*SERVED, "--servers", "3"), "more servers than workers"),
+        ((*SERVED, "--servers", "many"), "is no number of servers"),
+        ((*SERVED, "--backend-options", "grpc_ps.sharding=size"), "has no option 'sharding'"),
+        ((*SERVED, "--backend-options", "grpc_ps.chunk_kib=big"), "give a int"),
+        ((*SERVED, "--backend-options", "chunk_kib=4"), "write BACKEND.OPTION=VALUE"),
+        (("--backends", "horovod", "--backend-options", "horovod.operations=tcp"), "choose from: mpi, ccl"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):
+    done = bench.run(*options)
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = done.stderr.strip().splitlines()
+    assert len(line) == 1, done.stderr
+    assert said in line[0]
+    assert not bench.record_files()
+
+
+@pytest.mark.requires("horovod-torch")
+def test_horovods_timeline_is_written_outside_of_studies(bench):
+    out = bench.folder / "trace.json"
+    words = ("check", "timeline", "--preset", "tiny", "--steps", "3", "--out", str(out))
+    done = subprocess.run([DLSCALE, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "NEGOTIATE_ALLREDUCE" in out.read_text()
+    refused = bench.run("--backends", "horovod", "--backend-options", "horovod.timeline=trace.json")
+    assert refused.returncode == 1
+    assert "has no place in a study" in refused.stderr
