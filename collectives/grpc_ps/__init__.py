@@ -1,5 +1,10 @@
 """Backend `grpc_ps`: parameter servers over gRPC, which hold the weights and apply the gradients.
 
+    job = split(MPI.COMM_WORLD, num_servers=1)
+    if job.is_server:
+        sys.exit(grpc_ps.serve(job=job))
+    optimizer = grpc_ps.served_optimizer(job, optimizer)   # zero_grad, backward, step as before; close at the end
+
 In TensorFlow they are TensorFlow's own (`_tensorflow_*.py`), for torch they are ours on grpcio (`_torch_*.py`).
 Servers are the last ranks of the launch (`job.py`).
 """
@@ -8,13 +13,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import Job
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
+
+if TYPE_CHECKING:
+    from dlscale.collectives.grpc_ps._torch_user import ServedOptimizer
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) -> Backend:
@@ -25,11 +33,25 @@ def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) 
     return backend
 
 
-def serve(*, job: Job, framework: str, options: dict[str, Any]) -> None:
-    """Serve until the workers have closed; collective with their `connect`."""
-    chosen = read_options(Options, options, backend="grpc_ps")
+def serve(*, job: Job, framework: str = "torch", options: dict[str, Any] | None = None) -> None:
+    """Serve until the workers have closed; collective with their `connect` or `served_optimizer`."""
+    chosen = read_options(Options, options or {}, backend="grpc_ps")
     chosen.check(framework, num_workers=job.num_workers)
     _module(framework, "server").serve(options=chosen, job=job)
+
+
+def served_optimizer(job: Job, optimizer: Any, **options: str | int | float | bool) -> ServedOptimizer:
+    """In a torch script, on a worker of `job`: an optimizer whose steps the servers take; collective over all ranks.
+
+    The servers hold the weights, worker 0's to begin with, and do what `optimizer` would do. Raises UsageError for
+    an optimizer that treats elements of a tensor differently, and where grpcio is missing.
+    """
+    check("torch")
+    chosen = read_options(Options, options, backend="grpc_ps")
+    chosen.check("torch", num_workers=job.num_workers)
+    from dlscale.collectives.grpc_ps._torch_user import ServedOptimizer
+
+    return ServedOptimizer(job, optimizer, chosen)
 
 
 def check(framework: str) -> None:

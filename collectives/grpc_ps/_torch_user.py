@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -46,8 +45,3 @@ class ServedOptimizer:
         """Let the servers go, once all workers are here; collective over the workers."""
         self._trainer.close()
         self._backend.close()
-
-
-def served_optimizer(job: Job, optimizer: Any, options: Options) -> ServedOptimizer:
-    """The optimizer on the servers of `job`, with the weights of worker 0; collective over all ranks."""
-    return ServedOptimizer(job, optimizer, options)

@@ -22,7 +22,6 @@ from dlscale.models.errors import UsageError
 TOP = Path(__file__).parents[2]
 EXAMPLES = TOP / "docs" / "examples"
 AGAIN = "an example has changed: python -m dlscale.analysis.productivity docs/examples"
-WITHOUT_SCRIPT = {("torch", "grpc_ps")}  # whoever writes the script takes it out
 
 
 def test_blank_lines_comments_and_docstrings_are_no_code():
@@ -88,7 +87,7 @@ def test_the_page_shows_what_is_stored():
 
 def test_every_backend_has_a_script_in_each_of_its_frameworks():
     pairs = {(framework, name) for name in NAMES for framework in TABLE[name].frameworks if name != "none"}
-    assert pairs - {(one.framework, one.backend) for one in stored()} == WITHOUT_SCRIPT
+    assert pairs - {(one.framework, one.backend) for one in stored()} == set()
 
 
 def test_the_tool_writes_numbers_and_page(tmp_path, monkeypatch):

@@ -10,11 +10,12 @@ FOLDER = "docs/examples"
 TOP = Path(__file__).parents[2]
 LINE = re.compile(r"(\d+) steps, loss ([\d.]+) -> ([\d.]+), weights ([0-9a-f]{8})")
 NUM_STEPS = 20  # of one process; ranks share them
-NUM_SERVERS = {"tensorflow/grpc_ps.py": 1}
+NUM_SERVERS = {"torch/grpc_ps.py": 1, "tensorflow/grpc_ps.py": 1}
 COMMON_LOSS = ("tensorflow/tf_collective.py", "tensorflow/nccl.py")  # their loss is that of all ranks
 
 NEEDS = {
     "torch/gloo.py": (),
+    "torch/grpc_ps.py": ("grpc_ps-torch",),
     "torch/horovod_.py": ("horovod",),
     "torch/mpi.py": (),
     "torch/nccl.py": ("two_gpus",),
