@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ LOOPBACK = "127.0.0.1"
 
 
 def machine() -> str:
-    """A text that is equal for processes on the same booted machine."""
-    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    return hashlib.sha256(text.encode()).hexdigest()
+    """A text that is equal for processes that share a kernel and its network interfaces."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    network = os.readlink("/proc/self/ns/net")
+    return hashlib.sha256(f"{boot} {network}".encode()).hexdigest()
 
 
 def refuse_open_ports(control: Any, *, backend: str, allowed: bool) -> bool:
@@ -39,16 +41,23 @@ def refuse_machines(one_machine: bool, *, backend: str, allowed: bool) -> bool:
 
 
 def own_address(*, one_machine: bool) -> str:
-    """The address that this host's ranks are reached at. Raises UsageError if the host's name has none."""
+    """The one address that this host's ranks are reached at. Raises UsageError if the host's name has none."""
     if one_machine:
         return LOOPBACK
     name = socket.gethostname()
     try:
-        return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
         raise UsageError(
             f"this host's name {name!r} has no address ({error.strerror}); add it to /etc/hosts or the name service"
         ) from None
+    reachable = [str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")]
+    if not reachable:
+        raise UsageError(
+            f"this host's name {name!r} means {found[0][4][0]}, which other hosts cannot reach; give it the address of "
+            "its network in /etc/hosts or the name service"
+        )
+    return reachable[0]
 
 
 def free_port(address: str) -> int:

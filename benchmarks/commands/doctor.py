@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dlscale.benchmarks import environment
+from dlscale.benchmarks import environment, gpus
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.commands.options import Words, json_option
 from dlscale.benchmarks.probe import Probe
@@ -103,6 +103,8 @@ def _print(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"threads in MPI: {environment.mpi_threads(installation) or 'MPI does not start'}"
     )
+    for one in gpus.ask(installation, found.frameworks).seen if found.frameworks else []:
+        click.echo(f"GPUs that {one.framework} sees: {', '.join(one.names) or 'none'}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={environment.redact(value)}")
     width = max(map(len, NAMES)) + 2

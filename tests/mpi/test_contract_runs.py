@@ -85,6 +85,14 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
     return status, output.read_text()
 
 
+def words_of(cmdline):
+    """A process's command line; nothing once it is gone."""
+    try:
+        return cmdline.read_bytes()
+    except OSError:
+        return b""
+
+
 def story(folder, num_ranks):
     """What the ranks that did not pass wrote, the end of it."""
     parts = []
@@ -127,6 +135,8 @@ def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
 
 def check(folder, num_ranks, status, said):
     failures = story(folder, num_ranks)
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder).encode() in words_of(path)]
+    assert not left, f"processes that outlived their launch: {left}"
     if status != 0 or failures:
         ended = "was stopped" if status is None else f"ended with {status}"
         pytest.fail(f"mpiexec {ended}\n{said[-2000:]}\n{failures}", pytrace=False)

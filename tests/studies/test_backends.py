@@ -94,14 +94,20 @@ def test_a_killed_server_ends_the_launch_and_is_named(bench, framework):
     assert record.failure.message.startswith("server 0 (rank 2) died")
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
-def test_a_port_in_use_is_a_record_that_says_so(bench, framework):
+@pytest.mark.parametrize(
+    ("backend", "framework"),
+    [
+        ("grpc_ps", "torch"),
+        *(pytest.param(name, "tensorflow", marks=pytest.mark.slow) for name in ("grpc_ps", "tf_collective")),
+    ],
+)
+def test_a_port_in_use_is_a_record_that_says_so(bench, backend, framework):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = ("--backend-options", f"grpc_ps.port={port}")
-        done = bench.run(*SERVED, "--frameworks", framework, *options)
+        options = ("--backend-options", f"{backend}.port={port}")
+        done = bench.run("--backends", backend, "--ranks", "2", "--frameworks", framework, *options)
     assert done.returncode == 2
     (record,) = bench.records()
     assert record.failure.kind == "error"
