@@ -20,6 +20,7 @@ FRONTS = [
     *("test_torch_group", "test_torch_training", "test_wire_training"),
 ]
 RANKS_OF_FRONTS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
+RANKS_OF_TRAINERS = {"MPICH": (1, 2, 3), "Open MPI": (2, 3)}
 
 
 def mpiexec():
@@ -63,6 +64,8 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
     command += ["-p", "no:cacheprovider"]
     if num_ranks not in RANKS_OF_FRONTS[mpi]:
         command += [f"--ignore=tests/contract/{name}.py" for name in FRONTS]
+    if num_ranks not in RANKS_OF_TRAINERS[mpi]:
+        command += ["--ignore=tests/contract/test_trainer.py"]
     # By a thread, because a signal is not heard inside MPI.
     command += [f"--timeout={TEST_LIMIT_SECONDS}", "--timeout-method=thread"]
     output = folder / "mpiexec.txt"
