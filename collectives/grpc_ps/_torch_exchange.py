@@ -19,6 +19,7 @@ from dlscale.collectives.fronts._torch import Setting, clear
 from dlscale.collectives.fronts._torch_update import flat
 from dlscale.collectives.grpc_ps._stream import Channel, Stream
 from dlscale.collectives.grpc_ps._torch_arrivals import Arrivals
+from dlscale.collectives.grpc_ps._torch_optimizers import Section
 from dlscale.collectives.grpc_ps.messages import GRADIENT, WEIGHTS, Hello, Session, pack
 from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT, Piece, chunks, pieces, shards
 from dlscale.models.errors import UsageError
@@ -41,15 +42,16 @@ class Traffic:
     """
 
     def __init__(
-        self, replica: Any, channels: Sequence[Channel], make_session: Callable[..., Session]
+        self, sections: Sequence[Section], channels: Sequence[Channel], make_session: Callable[..., Session]
     ) -> None:
-        self.parameters: list[nn.Parameter] = [p for o in replica.objectives for p in o.parameters]
+        self.parameters: list[nn.Parameter] = [p for section in sections for p in section.parameters]
         _check(self.parameters, num_servers=len(channels))
         self._memory = [flat(parameter.detach()).numpy() for parameter in self.parameters]
         self._gradients: list[Floats | None] = [None] * len(self.parameters)
+        self._due: set[int] = set()  # parameters without a gradient in this step
         self._step = 0
-        objective_sizes = [sum(p.numel() for p in o.parameters) for o in replica.objectives]
-        held = shards(objective_sizes, num_servers=len(channels))
+        sizes_of_sections = [sum(p.numel() for p in section.parameters) for section in sections]
+        held = shards(sizes_of_sections, num_servers=len(channels))
         self.sessions = [
             make_session(regions=[(r.count, r.optimizer) for r in shard.regions]) for shard in held
         ]
@@ -95,11 +97,18 @@ class Traffic:
         self._step += 1
         self._arrivals.begin(self._step)
         self._gradients = [None] * len(self.parameters)
+        self._due = set(range(len(self.parameters)))
         for outgoing in self._all():
             outgoing.num_missing = len(outgoing.parts)
 
     def give(self, index: int) -> None:
-        """The gradient of a parameter is there, or there will be none."""
+        """The gradient of a parameter is there, or there will be none. Raises UsageError for one that is not due."""
+        if index not in self._due:
+            raise UsageError(
+                "backend grpc_ps sends a gradient as soon as it is there, but it came twice in a step, or outside of "
+                "one; call zero_grad, backward once, and step, in this order"
+            )
+        self._due.remove(index)
         parameter = self.parameters[index]
         self._gradients[index] = _memory_of(parameter)
         for outgoing in reversed(self._with_parameter[index]):
@@ -109,7 +118,7 @@ class Traffic:
 
     def is_given(self, index: int) -> bool:
         """Whether `give` was called in this step."""
-        return self._gradients[index] is not None
+        return index not in self._due
 
     def finish(self) -> None:
         """Return when the parameters hold the new weights. Raises what went wrong."""
@@ -159,11 +168,13 @@ class Traffic:
 class PushExchange:
     """Sends an objective's gradients to the servers, which apply them (`Exchange`)."""
 
-    def __init__(self, objective: Any, traffic: Traffic, *, first: int) -> None:
+    def __init__(self, objective: Any, traffic: Traffic, *, is_first: bool) -> None:
         self.loss: nn.Module = objective.loss
         self._parameters = tuple(objective.parameters)
         self._traffic = traffic
-        self._indices = range(first, first + len(self._parameters))
+        self._is_first = is_first  # of the objectives
+        place = {id(parameter): index for index, parameter in enumerate(traffic.parameters)}
+        self._indices = [place[id(parameter)] for parameter in self._parameters]
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(lambda _, index=index: traffic.give(index))
             for index, parameter in zip(self._indices, self._parameters, strict=True)
@@ -175,7 +186,7 @@ class PushExchange:
 
     def begin(self) -> None:
         """Clear the gradients."""
-        if self._indices.start == 0:
+        if self._is_first:
             self._traffic.begin()
         clear(self._parameters)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,24 +16,49 @@ from dlscale.models.errors import UsageError
 PLAIN = (bool, int, float, str, type(None))
 
 
-def describe(optimizer: torch.optim.Optimizer) -> OptimizerSpec:
-    """Its class and hyperparameters. Raises UsageError unless it treats all elements of all parameters alike."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Parameters that are updated alike: those of one group of an objective's optimizer."""
+
+    optimizer: OptimizerSpec
+    parameters: tuple[nn.Parameter, ...]
+
+
+def sections(objectives: Sequence[Any]) -> list[Section]:
+    """The objectives' parameters: objectives in order, groups in order, each one's as the objective has them.
+
+    Raises UsageError for an optimizer that `describe` refuses.
+    """
+    found = []
+    for objective in objectives:
+        # By address: an optimizer may hold flat views of the parameters (`fronts._torch_update`).
+        group_of = {
+            parameter.data_ptr(): index
+            for index, group in enumerate(objective.optimizer.param_groups)
+            for parameter in group["params"]
+        }
+        for index in range(len(objective.optimizer.param_groups)):
+            own = tuple(p for p in objective.parameters if group_of[p.data_ptr()] == index)
+            if own:
+                found.append(Section(optimizer=describe(objective.optimizer, group=index), parameters=own))
+    return found
+
+
+def describe(optimizer: torch.optim.Optimizer, *, group: int = 0) -> OptimizerSpec:
+    """Its class and a group's hyperparameters. Raises UsageError unless it treats all elements of a tensor alike."""
     name = type(optimizer).__name__
     if name not in ELEMENTWISE or type(optimizer) is not getattr(torch.optim, name):
         raise UsageError(
             f"backend grpc_ps cuts tensors into pieces, which optimizer {name} does not allow; "
             f"choose from torch.optim: {', '.join(ELEMENTWISE)}"
         )
-    if len(optimizer.param_groups) != 1:
-        raise UsageError(
-            f"backend grpc_ps updates all parameters of an optimizer alike, but this {name} has "
-            f"{len(optimizer.param_groups)} groups; give it one"
-        )
     known = inspect.signature(type(optimizer)).parameters
-    group = {
-        key: value for key, value in optimizer.param_groups[0].items() if key in known and key != "params"
+    settings = {
+        key: value for key, value in optimizer.param_groups[group].items() if key in known and key != "params"
     }
-    return OptimizerSpec(name=name, hyperparameters={key: _plain(key, value) for key, value in group.items()})
+    return OptimizerSpec(
+        name=name, hyperparameters={key: _plain(key, value) for key, value in settings.items()}
+    )
 
 
 def build(spec: OptimizerSpec, weights: nn.Parameter) -> torch.optim.Optimizer:

@@ -85,28 +85,29 @@ class Server:
         try:
             outbox = served.join(hello.worker)
         except RefusedError as error:
-            served.fail(str(error))
+            self._fail(served, str(error))
             raise
         Thread(target=self._receive, args=(served, hello.worker, requests), daemon=True).start()
         try:
             while message := outbox.get():
                 yield message
         finally:
-            self._free_if_ended(hello.session.number, served)
+            self._free_if_ended(served)
         if served.failure:
             raise LostError(served.failure)
 
     def _receive(self, served: ServedSession, worker: int, requests: Iterator[bytes]) -> None:
         """Takes what a worker sends until it takes leave; whatever else ends its stream ends the session."""
         try:
-            for raw in requests:
+            while (raw := _next(requests)) is not None:
                 if not served.take(worker, raw):
                     return
         except RefusedError as error:
-            served.fail(str(error))
-        except Exception:  # noqa: S110  # grpc raises bare ones for a call that was cancelled
-            pass
-        served.fail(f"worker {worker} went away")
+            self._fail(served, str(error))
+        except Exception as error:
+            self._fail(served, f"the server failed: {type(error).__name__}: {error}")
+            raise
+        self._fail(served, f"worker {worker} went away")
 
     def _session_of(self, hello: Hello) -> ServedSession:
         """The session that the worker means; the first to come opens it."""
@@ -121,11 +122,17 @@ class Server:
                 found = self._sessions[number] = ServedSession(hello.session)
         if found.session != hello.session:
             text = f"worker {hello.worker} trains other weights, or in another way, than the worker that came first"
-            found.fail(text)
+            self._fail(found, text)
             raise RefusedError(text)
         return found
 
-    def _free_if_ended(self, number: int, served: ServedSession) -> None:
+    def _fail(self, served: ServedSession, text: str) -> None:
+        """End a session, of which there may be no stream that would free it: none joined, or all were cancelled."""
+        served.fail(text)
+        self._free_if_ended(served)
+
+    def _free_if_ended(self, served: ServedSession) -> None:
+        number = served.session.number
         with self._lock:
             if served.has_ended() and self._sessions.get(number) is served:
                 del self._sessions[number]
@@ -137,3 +144,11 @@ class Server:
         if served is None:
             raise RefusedError("there is no such trainer")
         return served.num_applied().to_bytes(8, "little")
+
+
+def _next(requests: Iterator[bytes]) -> bytes | None:
+    """The next message; None when there is none to come. Of a call that was cancelled grpc raises a bare Exception."""
+    try:
+        return next(requests, None)
+    except Exception:
+        return None

@@ -50,7 +50,7 @@ class ServedChunk:
         try:
             with torch.no_grad():
                 self._step(self._optimizer)
-        except (RuntimeError, TypeError, ValueError) as error:
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             raise RefusedError(f"{type(self._optimizer).__name__}: {error}") from None
         self._parameter.grad = None  # it may be a view of a message
         return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])

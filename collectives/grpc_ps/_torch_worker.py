@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, count
+from itertools import count
 from typing import Any
 
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
@@ -11,7 +11,7 @@ from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.fronts._torch import TorchTrainer
 from dlscale.collectives.grpc_ps._stream import Channel
 from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
-from dlscale.collectives.grpc_ps._torch_optimizers import describe
+from dlscale.collectives.grpc_ps._torch_optimizers import sections
 from dlscale.collectives.grpc_ps.addresses import meet
 from dlscale.collectives.grpc_ps.messages import Session
 from dlscale.collectives.grpc_ps.options import Options
@@ -92,10 +92,9 @@ class ServedTrainer(TorchTrainer):
     """Trains on what the servers make of all workers' gradients (`CountingTrainer`)."""
 
     def __init__(self, replica: Any, traffic: Traffic) -> None:
-        firsts = accumulate((len(o.parameters) for o in replica.objectives), initial=0)
         exchanges = [
-            PushExchange(objective, traffic, first=first)
-            for objective, first in zip(replica.objectives, firsts, strict=False)
+            PushExchange(objective, traffic, is_first=index == 0)
+            for index, objective in enumerate(replica.objectives)
         ]
         super().__init__(replica, exchanges, close=traffic.close)
         self._traffic = traffic
@@ -109,7 +108,7 @@ def served(
     replica: Any, channels: Sequence[Channel], *, worker: int, num_workers: int, options: Options, number: int
 ) -> ServedTrainer:
     """The replica in session `number` of the servers; collective over workers. Raises what went wrong."""
-    optimizers = tuple(describe(objective.optimizer) for objective in replica.objectives)
+    found = sections(replica.objectives)
 
     def make_session(regions: Any) -> Session:
         return Session(
@@ -118,10 +117,10 @@ def served(
             asynchronous=options.asynchronous,
             chunk_elements=(options.chunk_kib << 10) // BYTES_PER_ELEMENT,
             regions=tuple(regions),
-            optimizers=optimizers,
+            optimizers=tuple(section.optimizer for section in found),
         )
 
-    traffic = Traffic(replica, channels, make_session)
+    traffic = Traffic(found, channels, make_session)
     try:
         traffic.open(worker)
     except BaseException:

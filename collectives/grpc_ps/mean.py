@@ -31,8 +31,9 @@ class OrderedMean:
         if worker in self._waiting or worker < self._num_added:
             raise RefusedError(f"worker {worker} sent a gradient twice")
         self._waiting[worker] = gradient
-        while self._num_added in self._waiting:
-            self._take(self._waiting.pop(self._num_added))
+        with np.errstate(over="ignore", invalid="ignore"):  # of training that diverges, which gates tell
+            while self._num_added in self._waiting:
+                self._take(self._waiting.pop(self._num_added))
         if self._num_added < self._num_workers:
             return None
         self._num_added = 0
@@ -40,6 +41,7 @@ class OrderedMean:
             return gradient
         return np.divide(self._sum, np.float32(self._num_workers), out=self._sum)
 
+    @np.errstate(invalid="ignore", over="ignore")  # what is not finite reaches the weights, and the gates
     def _take(self, gradient: NDArray[np.float32]) -> None:
         if self._num_added == 1 and self._first is not None:
             np.add(self._first, gradient, out=self._sum)

@@ -1,9 +1,10 @@
 """Who holds which weights: arithmetic only.
 
-The trainable weights of all objectives lie behind each other in one flat space, counted in elements: objectives in
-order, each one's parameters as registered, each in the order of its memory. A *shard* is one server's range of it;
+The trainable weights of all objectives lie behind each other in one flat space, counted in elements: sections in order
+(an objective's parameters that one group of its optimizer updates), each one's parameters as registered, each in the
+order of its memory. A *shard* is one server's range of it;
 shards differ by at most one element, and their borders may lie inside a tensor. A *region* is the part of a shard
-that one optimizer updates. A *chunk* is a piece of a region: what one message carries and one update takes.
+of one section. A *chunk* is a piece of a region: what one message carries and one update takes.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class Piece:
     stop: int
 
 
-def shards(objective_sizes: Sequence[int], *, num_servers: int) -> list[Shard]:
-    """One per server, of objectives with so many elements; each objective has an optimizer of its own."""
-    total = sum(objective_sizes)
-    ends = list(accumulate(objective_sizes))
+def shards(section_sizes: Sequence[int], *, num_servers: int) -> list[Shard]:
+    """One per server, of sections with so many elements; each section has an optimizer of its own."""
+    total = sum(section_sizes)
+    ends = list(accumulate(section_sizes))
     found = []
     for server in range(num_servers):
         start, stop = total * server // num_servers, total * (server + 1) // num_servers
         overlaps = [
-            min(stop, end) - max(start, end - size) for end, size in zip(ends, objective_sizes, strict=True)
+            min(stop, end) - max(start, end - size) for end, size in zip(ends, section_sizes, strict=True)
         ]
         regions = tuple(
             Region(count=count, optimizer=index) for index, count in enumerate(overlaps) if count > 0

@@ -41,7 +41,13 @@ def gone(pid):
 
 
 def two_ranks(bench):
-    return wait_for(lambda: found if len(found := bench.hellos()) == 2 else None)
+    """Process ids by rank of the launch that runs now; the one before may not have cleared its spool yet."""
+
+    def alive():
+        found = {rank: pid for rank, pid in bench.hellos().items() if not gone(pid)}
+        return found if len(found) == 2 else None
+
+    return wait_for(alive)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -1,0 +1,68 @@
+"""The mean of gradients does not depend on the order in which they come."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from dlscale.collectives.grpc_ps.mean import OrderedMean
+from dlscale.collectives.grpc_ps.messages import RefusedError
+
+pytestmark = pytest.mark.requires("grpc_ps-torch")
+
+
+def gradients(num_workers, *, seed=0, count=7):
+    generator = np.random.default_rng(seed)
+    scales = 10.0 ** generator.integers(-6, 6, size=(num_workers, count))
+    return (generator.standard_normal((num_workers, count)) * scales).astype(np.float32)
+
+
+@pytest.mark.parametrize("num_workers", [2, 3, 4])
+def test_the_mean_has_the_same_bits_in_every_order(num_workers):
+    rows = gradients(num_workers)
+    expected = rows[0].copy()
+    for row in rows[1:]:
+        expected += row
+    expected /= np.float32(num_workers)
+    for order in permutations(range(num_workers)):
+        mean = OrderedMean(count=rows.shape[1], num_workers=num_workers)
+        *early, last = (mean.add(worker, rows[worker].copy()) for worker in order)
+        assert early == [None] * (num_workers - 1)
+        np.testing.assert_array_equal(last, expected, strict=True)
+
+
+def test_nothing_is_left_over_for_the_next_step():
+    mean = OrderedMean(count=7, num_workers=3)
+    for seed, order in enumerate([(0, 1, 2), (2, 1, 0), (1, 2, 0)]):
+        rows = gradients(3, seed=seed)
+        assert not mean.is_partial
+        for worker in order[:2]:
+            assert mean.add(worker, rows[worker]) is None
+            assert mean.is_partial
+        found = mean.add(order[2], rows[order[2]])
+        np.testing.assert_array_equal(found, (rows[0] + rows[1] + rows[2]) / np.float32(3))
+
+
+def test_what_workers_sent_is_not_written_to():
+    """It may be a message, whose memory is read-only."""
+    rows = gradients(3)
+    rows.setflags(write=False)
+    mean = OrderedMean(count=7, num_workers=3)
+    assert [mean.add(worker, rows[worker]) is None for worker in (1, 0, 2)] == [True, True, False]
+
+
+def test_one_workers_gradient_is_the_mean_and_is_not_copied():
+    (gradient,) = gradients(1)
+    mean = OrderedMean(count=7, num_workers=1)
+    assert mean.add(0, gradient) is gradient
+    assert mean.add(0, gradient) is gradient
+    assert not mean.is_partial
+
+
+@pytest.mark.parametrize("worker", [0, 2])
+def test_a_second_gradient_in_a_step_is_refused(worker):
+    """Worker 0's is added at once, worker 2's waits for worker 1's."""
+    mean = OrderedMean(count=7, num_workers=3)
+    mean.add(worker, gradients(3)[worker])
+    with pytest.raises(RefusedError, match=f"worker {worker} sent a gradient twice"):
+        mean.add(worker, gradients(3)[worker])

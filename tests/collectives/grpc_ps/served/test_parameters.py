@@ -1,0 +1,53 @@
+"""Which parameters and optimizers a worker may bring; what it may not is said before it joins."""
+
+import pytest
+import torch
+
+from dlscale.models.errors import UsageError
+
+pytestmark = pytest.mark.requires("grpc_ps-torch")
+
+
+@pytest.fixture
+def refused(make_cluster, tools):
+    """The one line that a trainer is refused with."""
+
+    def text_of(network, optimizer=None, **cluster):
+        made = make_cluster(num_workers=1, **cluster)
+        optimizer = optimizer or torch.optim.SGD(network.parameters(), lr=0.1)
+        with pytest.raises(UsageError) as caught:
+            made.trainer(0, tools.Replica(network, optimizer))
+        assert made.num_sessions() == [0] * len(made.servers)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return text_of
+
+
+def test_weights_of_other_types(refused):
+    network = torch.nn.Linear(2, 2).double()
+    assert refused(network) == "backend grpc_ps serves weights of torch.float32, not torch.float64"
+
+
+def test_more_servers_than_weights(refused):
+    network = torch.nn.Linear(2, 1, bias=False)
+    text = refused(network, num_servers=3)
+    assert text == "backend grpc_ps: 3 servers for 2 weights; give fewer servers"
+
+
+def test_optimizers_that_are_not_elementwise(refused, tools):
+    network = tools.perceptron(1)
+    text = refused(network, torch.optim.LBFGS(network.parameters()))
+    assert text.startswith("backend grpc_ps cuts tensors into pieces, which optimizer LBFGS does not allow; ")
+
+
+def test_as_many_servers_as_weights(make_cluster, tools):
+    def make(worker):
+        torch.manual_seed(1)
+        network = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        return tools.Replica(network, optimizer, index=worker, num_inputs=2)
+
+    one, other = make_cluster(num_servers=3).train(make, num_steps=3)
+    tools.assert_close(one, tools.plain(make, num_workers=2, num_steps=3))
+    tools.assert_close(one, other)
