@@ -18,13 +18,14 @@ SERVED = ("--backends", "grpc_ps", "--ranks", "2")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(960)  # some 24 launches
 @pytest.mark.requires("horovod-torch", "horovod-tensorflow", "grpc_ps-torch", "tf_collective-tensorflow")
 def test_every_backend_in_every_framework(bench):
     """Each cell has a good record, or the plan says why there is none."""
     done = bench.run(
         *("--backends", "all", "--frameworks", "all", "--workloads", "hep_cnn,resnet50"),
         *("--ranks", "2", "--max-steps", "60"),
-        limit=580,
+        limit=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
@@ -40,8 +41,7 @@ def test_every_backend_in_every_framework(bench):
             if record.case.cell.workload == workload:
                 found.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
         assert {backend: found[backend] for backend in expected} == expected
-        for framework in both - found.get("nccl", set()):
-            assert f"nccl in {framework} is left out: " in done.stdout
+    assert "backend nccl does not work on device cpu: left out" in " ".join(done.stdout.split())
     for record in records:
         served = record.case.cell.backend == "grpc_ps"
         assert len(record.servers) == record.case.cell.num_servers == int(served)

@@ -1,5 +1,6 @@
 """Which parameters and optimizers a worker may bring; what it may not is said before it joins."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,23 @@ def test_optimizers_that_are_not_elementwise(refused, tools):
     network = tools.perceptron(1)
     text = refused(network, torch.optim.LBFGS(network.parameters()))
     assert text.startswith("backend grpc_ps cuts tensors into pieces, which optimizer LBFGS does not allow; ")
+
+
+@pytest.mark.parametrize("num_servers", [1, 3])
+def test_groups_keep_their_settings(make_cluster, tools, num_servers):
+    """In another order than the parameters': biases first."""
+
+    def make(worker):
+        network = tools.perceptron(1)
+        weights = [p for p in network.parameters() if p.ndim > 1]
+        biases = [p for p in network.parameters() if p.ndim == 1]
+        groups = [{"params": biases, "lr": 0.5}, {"params": weights, "weight_decay": 0.1}]
+        return tools.Replica(network, torch.optim.SGD(groups, lr=0.1, momentum=0.9), index=worker)
+
+    one, other = make_cluster(num_servers=num_servers).train(make, num_steps=4)
+    tools.assert_close(one, tools.plain(make, num_workers=2, num_steps=4))
+    for mine, theirs in zip(one, other, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_as_many_servers_as_weights(make_cluster, tools):
