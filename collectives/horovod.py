@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
 from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -123,7 +124,7 @@ def other_versions(note: Path) -> str | None:
     return None
 
 
-class HorovodBackend:
+class HorovodBackend(InStep):
     """DistributedOptimizer or DistributedGradientTape (`Backend`)."""
 
     def __init__(self, options: Options, hvd: Any, framework: str) -> None:
@@ -134,26 +135,6 @@ class HorovodBackend:
     def capabilities(self) -> Capabilities:
         """This backend's row of the table."""
         return capabilities("horovod")
-
-    @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
-        return None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired as Horovod's documentation says, with the weights of rank 0."""

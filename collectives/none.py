@@ -8,6 +8,7 @@ from typing import Any
 
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
 from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -24,33 +25,13 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> NoneBac
     return NoneBackend()
 
 
-class NoneBackend:
+class NoneBackend(InStep):
     """Wires nothing (`Backend`)."""
 
     @property
     def capabilities(self) -> Capabilities:
         """This backend's row of the table."""
         return capabilities("none")
-
-    @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
-        return None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.checked import CheckedTrainer
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.matching import check_buffers_match
 from dlscale.collectives.training import Training
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
-class CollectiveBackend:
+class CollectiveBackend(InStep):
     """Trains over collectives of its own and hands out further ones (`Backend`)."""
 
     def __init__(
@@ -35,16 +36,6 @@ class CollectiveBackend:
     def delay(self) -> int:
         """Steps by which gradients are applied late."""
         return self._training.delay
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
-        return None
 
     @property
     def wire(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from dlscale.collectives.addresses import check_free, free_port, own_address, refuse_open_ports
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
 from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.options import read_options
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -62,7 +63,7 @@ def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[
     return [address for address, _ in told]
 
 
-class TensorFlowCollective:
+class TensorFlowCollective(InStep):
     """A training loop of one's own under MultiWorkerMirroredStrategy (`Backend`).
 
     `implementation` is what carries its collectives, in words for the record.
@@ -78,26 +79,6 @@ class TensorFlowCollective:
     def capabilities(self) -> Capabilities:
         """This backend's row of the table."""
         return capabilities(self._name)
-
-    @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
-        return None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica made in the strategy's scope, with the weights of rank 0."""

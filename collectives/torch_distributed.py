@@ -13,6 +13,7 @@ from typing import Any
 from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
 from dlscale.collectives.backend import Capabilities, Collective, Trainer
 from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.in_step import InStep
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
 
@@ -76,7 +77,7 @@ def _tcp_store(control: Any) -> Any:
     )
 
 
-class TorchDistributedBackend:
+class TorchDistributedBackend(InStep):
     """DistributedDataParallel over torch's default process group (`Backend`).
 
     `folder` is that of the ranks' meeting file, which every further group needs too; None where there is none.
@@ -98,26 +99,6 @@ class TorchDistributedBackend:
     def capabilities(self) -> Capabilities:
         """This backend's row of the table."""
         return capabilities(self._name)
-
-    @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
-    def asynchronous(self) -> bool:
-        """No: all ranks step together."""
-        return False
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
-        return None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""

@@ -9,6 +9,7 @@ from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.grpc_ps._tensorflow_cluster import Cluster, join
 from dlscale.collectives.grpc_ps._tensorflow_trainer import ServedTrainer
 from dlscale.collectives.grpc_ps.options import Options
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.job import Job
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -19,7 +20,7 @@ def connect(*, control: Any, options: Options, job: Job) -> TensorFlowServers:
     return TensorFlowServers(options, join(job, options), job, control)
 
 
-class TensorFlowServers:
+class TensorFlowServers(InStep):
     """Variables on TensorFlow's servers (`Backend`)."""
 
     def __init__(self, options: Options, cluster: Cluster, job: Job, control: Any) -> None:
@@ -32,11 +33,6 @@ class TensorFlowServers:
         return capabilities("grpc_ps")
 
     @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
     def asynchronous(self) -> bool:
         """Whether gradients are applied as they come."""
         return self._options.asynchronous
@@ -46,11 +42,6 @@ class TensorFlowServers:
         """All workers' but those of the backup workers."""
         backups = self._options.backup_workers
         return self._job.num_workers - backups if backups else None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose variables are on the servers, with the weights of worker 0."""

@@ -16,6 +16,7 @@ from dlscale.collectives.grpc_ps.addresses import meet
 from dlscale.collectives.grpc_ps.messages import Session
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT
+from dlscale.collectives.in_step import InStep
 from dlscale.collectives.job import Job, rest
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -31,7 +32,7 @@ def connect(*, control: Any, options: Options, job: Job) -> GrpcBackend:
     return GrpcBackend(options, channels, control=control, job=job)
 
 
-class GrpcBackend:
+class GrpcBackend(InStep):
     """Parameter servers over gRPC (`Backend`)."""
 
     def __init__(self, options: Options, channels: Sequence[Channel], *, control: Any, job: Job) -> None:
@@ -46,24 +47,9 @@ class GrpcBackend:
         return capabilities("grpc_ps")
 
     @property
-    def delay(self) -> int:
-        """None: a step applies its own gradients."""
-        return 0
-
-    @property
     def asynchronous(self) -> bool:
         """As asked for."""
         return self._options.asynchronous
-
-    @property
-    def num_accepted(self) -> int | None:
-        """All workers' gradients."""
-        return None
-
-    @property
-    def wire(self) -> str:
-        """Gradients are not rounded on their way."""
-        return "float32"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose weights the servers hold and update."""
