@@ -18,10 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
+from dlscale.benchmarks import causes
 from dlscale.benchmarks.assemble import Circumstances, assemble
+from dlscale.benchmarks.ends import EndWatch
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.launch import Orders
-from dlscale.benchmarks.launchers import Death, who_died
 from dlscale.benchmarks.record import Failure, Record
 from dlscale.benchmarks.spool import ORDERS_FILE, RankSpool, last_news, read_spools
 from dlscale.benchmarks.store import Store
@@ -164,81 +165,17 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
     """Wait for the launch; None if it ended well or by a failed gate, which its spools tell."""
     begin = time.time()
     stall = job.orders.rules.stall_seconds
-    while process.poll() is None:
-        time.sleep(POLL_SECONDS)
-        if time.time() - max(begin, last_news(job.spool)) > stall:
-            return _hang(job, stall)
+    cell = job.orders.cases[0].cell
+    with EndWatch(job.spool) as watch:
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            watch.look()
+            if time.time() - max(begin, last_news(job.spool)) > stall:
+                return causes.of_a_stall(read_spools(job.spool, cell.num_processes), stall)
+        ends = watch.look()
     output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
-    spools = read_spools(job.spool, job.orders.cases[0].cell.num_processes)
-    errors = sorted((error for spool in spools for error in _errors(spool)), key=lambda found: found[0])
-    if (death := who_died(output)) and (failure := _death(death, spools, job.orders.cases[0].cell.num_ranks)):
-        return failure
-    if errors:
-        _, rank, message = errors[0]
-        return Failure(kind="error", rank=rank, message=redact(message))
-    if process.returncode not in (0, 3):  # 3: a gate failed
-        return Failure(
-            kind="error",
-            rank=None,
-            message=f"mpiexec ended with exit status {process.returncode}; {_progress(spools)}",
-        )
-    return None
-
-
-def _name(rank: int, num_ranks: int) -> str:
-    """Servers are the ranks after the workers."""
-    return f"rank {rank}" if rank < num_ranks else f"server {rank - num_ranks} (rank {rank})"
-
-
-def _death(death: Death, spools: Sequence[RankSpool], num_ranks: int) -> Failure | None:
-    """The failure of a rank that died without a word; None if it had said why itself.
-
-    Such a death comes before the errors of other ranks, which may be its echo.
-    """
-    by_pid = (spool.rank for spool in spools if spool.hello.get("pid") == death.pid)
-    rank = death.rank if death.rank is not None else next(by_pid, None)
-    if rank is not None and _errors(spools[rank]):
-        return None
-    name = _name(rank, num_ranks) if rank is not None else f"the process with id {death.pid}"
-    return Failure(kind="killed", rank=rank, message=f"{name} died ({death.how}); {_progress(spools)}")
-
-
-def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:
-    return [(event["time"], spool.rank, event["message"]) for event in spool.of("error")]
-
-
-def _progress(spools: Sequence[RankSpool]) -> str:
-    windows = [len(spool.of("window")) for spool in spools]
-    return f"finished windows per rank, warm-up steps included: {', '.join(str(n) for n in windows)}"
-
-
-def _hang(job: Job, stall: float) -> Failure:
-    """Nobody wrote for too long. A stopped rank is told from those that wait for it by its process state."""
-    spools = read_spools(job.spool, job.orders.cases[0].cell.num_processes)
-    states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
-    stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
-    missing = [spool.rank for spool in spools if not spool.hello]
-    suspects = stopped or missing
-    what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
-    blamed = f"rank {suspects[0]} {what}; " if suspects else ""
-    return Failure(
-        kind="hang",
-        rank=suspects[0] if suspects else None,
-        message=f"no rank wrote for {stall:g} s and the launch was ended; {blamed}{_progress(spools)}",
-    )
-
-
-def _state(pid: int) -> str:
-    """The state letter of a local process (R, S, T ...); X if it is gone."""
-    try:
-        return (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="ascii", errors="replace")
-            .rpartition(")")[2]
-            .split()[0]
-        )
-    except OSError:
-        return "X"
+    spools = read_spools(job.spool, cell.num_processes)
+    return causes.of_an_end(process.returncode, output, ends, spools, num_ranks=cell.num_ranks)
 
 
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:

@@ -51,9 +51,11 @@ def main() -> NoReturn:
         # This may only be the echo of another rank's death (a connection that was closed). The launcher ends
         # everybody when it sees a death, and then names the one that died; an abort now would hide it.
         time.sleep(ABORT_DELAY_SECONDS)
+        spool.write("abort", time=time.time())  # the deaths that follow are its echo
         # Otherwise the other ranks may wait for this one inside a collective: only an abort ends them all.
         MPI.COMM_WORLD.Abort(1)
         raise
+    spool.write("end", status=status)
     # All is written. Taking a framework's interpreter down would cost every launch another 0.6 s.
     sys.stdout.flush()
     os._exit(status)
