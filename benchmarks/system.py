@@ -2,48 +2,193 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import platform
 import shutil
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import BaseModel, PositiveInt, model_validator
 
 from dlscale.benchmarks import definition
+from dlscale.benchmarks.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
 from dlscale.benchmarks.record import Frozen
 from dlscale.models.errors import UsageError
 
 Mpi = Literal["mpich", "intelmpi", "openmpi"]
+Scheduler = Literal["none", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
+Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
+
+
+class Recognised(Frozen):
+    """How a system knows itself: any of these is enough. Host names may have * and ?."""
+
+    hostnames: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class Node(Frozen):
+    """One node. Peaks are per node, by data type (fp64, fp32, bf16 ...)."""
+
+    cores: Count | Literal["detect"]
+    threads_per_core: Count | None = None
+    cpu_model: Text | None = None
+    cpu_frequency: Frequency | None = None
+    numa_domains: Count | None = None
+    memory: Bytes | None = None
+    memory_bandwidth: Bandwidth | None = None
+    peak: dict[str, Flops] = {}
+
+
+class Devices(Frozen):
+    """A node's accelerators, as frameworks count them; memory and peaks are of one."""
+
+    per_node: Count
+    model: Text
+    memory: Bytes | None = None
+    memory_bandwidth: Bandwidth | None = None
+    peak: dict[str, Flops] = {}
+
+
+class Fabric(Frozen):
+    """The network between nodes. Bandwidth is a node's injection per direction, latency that of a small message."""
+
+    name: Text
+    topology: Text | None = None
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+    nics_per_node: Count | None = None
+    nodes_per_router: Count | None = None
+    nodes_per_group: Count | None = None
+    groups: Count | None = None
+    bisection: Bandwidth | None = None
+
+
+class Filesystem(Frozen):
+    """Where studies keep their records, as a path that may name $VARIABLES, and how fast it is."""
+
+    results: str
+    bandwidth: Bandwidth | None = None
+
+
+class Partition(Frozen):
+    """Nodes that the scheduler hands out together.
+
+    `directives` are the scheduler's own options, one per line of a script, without its marker; `launch_options`
+    those of the launcher.
+    """
+
+    num_nodes: Count
+    max_nodes: Count | None = None  # of one job; None: all
+    max_walltime: Seconds | None = None  # None: not known, and then --walltime must be given
+    directives: list[str] = []
+    launch_options: list[str] = []
+
+
+class Placement(Frozen):
+    """How ranks lie on a node.
+
+    The launcher is told the hardware threads of each rank: cores / ranks per node, rounded down, times threads per
+    core. `reserved_cores` are left to the operating system.
+    """
+
+    ranks_per_node: PositiveInt
+    reserved_cores: int = 0
+    launch_options: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class Policy(Frozen):
+    """How a study is cut into jobs.
+
+    `shared`: one job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a
+    factor of `max_factor`, and neighbouring jobs share one size. `chained`: one job per node count, the largest first,
+    each after the one before.
+    """
+
+    jobs: Literal["shared", "chained"] = "shared"
+    max_sizes: PositiveInt = 4
+    max_factor: PositiveInt = 8
+    margin: float = 1.25  # of a job's wall time over the estimate
 
 
 class Environment(Frozen):
-    """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in."""
+    """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
+
+    On systems with a scheduler `modules` are loaded and `commands` run at the start of each job; `python` is then
+    the interpreter's name or path. `stage` are files and folders that every node copies to `stage_folder` first, so
+    that thousands of ranks do not import from one file system.
+    """
 
     prefix: str
+    python: str | None = None  # default: bin/python in the prefix
     mpi: Mpi | Literal["detect"] = "detect"
     mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
     variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
+    modules: list[str] = []
+    commands: list[str] = []
+    stage: list[str] = []
+    stage_folder: str = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
     setup: str  # the command that makes it
 
 
 class System(Frozen):
-    """A machine: what it has and how programs are started on it."""
+    """A machine: what it has, where each number is from, and how programs are started on it."""
 
     name: str
+    aliases: list[str] = []
     title: str
-    scheduler: Literal["none"]
-    launcher: Literal["mpiexec"]
-    cores_per_node: PositiveInt | Literal["detect"]
-    num_nodes: PositiveInt
+    state: Literal["in service", "retired", "example"] = "in service"
+    scheduler: Scheduler
+    launcher: Launcher
+    recognised: Recognised = Recognised()
+    sources: dict[str, str] = {}
+    node: Node
+    devices: Devices | None = None
+    fabric: Fabric | None = None
+    filesystem: Filesystem | None = None
+    partitions: dict[str, Partition] = {}
+    partition: str | None = None  # the default one
+    needs_account: bool = False
+    placement: Placement | None = None  # None: --ranks says how many ranks share the only node
+    policy: Policy = Policy()
     environments: dict[str, Environment]
+
+    @model_validator(mode="after")
+    def _check(self) -> System:
+        for place, fact in facts(self):
+            if fact.source not in self.sources:
+                raise ValueError(f"{place} names source {fact.source!r}, which [sources] does not have")
+        if self.scheduler == "none":
+            return self
+        for field in ("partitions", "partition", "placement", "filesystem"):
+            if not getattr(self, field):
+                raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
+        if self.partition not in self.partitions:
+            raise ValueError(f"partition {self.partition!r} is none of: {', '.join(self.partitions)}")
+        if self.node.cores == "detect":
+            raise ValueError("node.cores must be a number where there is a scheduler")
+        return self
 
     def num_cores(self) -> int:
         """Cores of one node that a study may use: as stated, or those this process is allowed to run on."""
-        if self.cores_per_node == "detect":
+        if self.node.cores == "detect":
             return len(os.sched_getaffinity(0))
-        return self.cores_per_node
+        return self.node.cores.value - (self.placement.reserved_cores if self.placement else 0)
+
+    def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
+        """Whether this process runs on the system. One without a scheduler is wherever dlscale is."""
+        if self.scheduler == "none":
+            return True
+        host = hostname or platform.node()
+        return any(fnmatch.fnmatchcase(host, pattern) for pattern in self.recognised.hostnames) or any(
+            fnmatch.fnmatchcase(variables.get(name, ""), value)
+            for name, value in self.recognised.variables.items()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +204,28 @@ class Installation:
 
 
 def load_system(name: str) -> System:
-    """The system of that name or in that TOML file. Raises UsageError."""
+    """The system of that name or alias, or in that TOML file. Raises UsageError."""
+    if not name.endswith(".toml") and name not in definition.names("systems"):
+        known = (definition.load(System, other, folder="systems") for other in definition.names("systems"))
+        if found := next((system for system in known if name in system.aliases), None):
+            return found
     return definition.load(System, name, folder="systems")
+
+
+def facts(part: BaseModel, place: str = "") -> Iterator[tuple[str, Fact]]:
+    """Every fact in a system or a part of it, with its place in the file: ("node.memory", ...)."""
+    for name in type(part).model_fields:
+        yield from _facts_in(getattr(part, name), f"{place}.{name}" if place else name)
+
+
+def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
+    if isinstance(value, Fact):
+        yield place, value
+    elif isinstance(value, BaseModel):
+        yield from facts(value, place)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _facts_in(one, f"{place}.{name}")
 
 
 def default_environment(system: System) -> str:

@@ -177,7 +177,7 @@ def _check_placement(system: System, options: dict[str, Any]) -> None:
     """What only makes sense with several nodes or a scheduler is an error elsewhere, not ignored."""
     if options["nodes"] not in (None, 1):
         raise UsageError(
-            f"--nodes {options['nodes']} on {system.name}, which has {system.num_nodes} node; "
+            f"--nodes {options['nodes']} on {system.name}, which has 1 node; "
             "leave it out, or name a system with more"
         )
     for name in NEEDS_SCHEDULER:

@@ -15,8 +15,8 @@ name = "mine"
 title = "mine"
 scheduler = "none"
 launcher = "mpiexec"
-cores_per_node = 2
-num_nodes = 1
+sources.lscpu = "lscpu"
+node.cores = {{ value = 2, source = "lscpu", kind = "machine" }}
 [environments.here]
 prefix = "{prefix}"
 mpi = "{mpi}"

@@ -13,8 +13,7 @@ def machine(environment: Environment) -> System:
         title="this machine",
         scheduler="none",
         launcher="mpiexec",
-        cores_per_node="detect",
-        num_nodes=1,
+        node={"cores": "detect"},
         environments={"one": environment},
     )
 
