@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,10 @@ from dlscale.benchmarks.gpus import on_device
 from dlscale.benchmarks.plan import Launch, Plan
 from dlscale.benchmarks.record import Case, Cell, Control
 from dlscale.benchmarks.servers import counts
+from dlscale.benchmarks.sizes import Shape, Size
 from dlscale.benchmarks.study import Study
+from dlscale.benchmarks.system import Policy
+from dlscale.benchmarks.tiers import tiers
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities, check_options, untimed_options
 from dlscale.models import NAMES as WORKLOADS
@@ -25,47 +28,43 @@ from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import FRAMEWORKS, SYNTHETIC, check_memory_format
 
-
-def default_ranks(num_cores: int) -> list[int]:
-    """Powers of two up to the cores, 3 among them as a size that is none (M6), and the cores themselves."""
-    powers = [1 << exponent for exponent in range(num_cores.bit_length()) if 1 << exponent <= num_cores]
-    return sorted({*powers, *([3] if num_cores >= 3 else []), num_cores})
+# Cells that share a launch, each with the file that it reads.
+Group = list[tuple[Cell, Path | None]]
 
 
-def expand(study: Study, *, environment: str, num_cores: int, data: str | None) -> Plan:
-    """All launches of a study. One block holds one launch of every cell, base cases included (M4).
+def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
+    """All launches of a study. One block holds one launch of every cell of its tier, base cases included (M4).
 
-    Cores and threads per rank are constants of the study: the machine's cores over the largest number of
-    ranks. A backend that does not train in one of the frameworks is left out there, with a warning. Raises
-    UsageError for unknown names, for a global batch that the ranks do not divide, for a local batch that the
-    network cannot train on and for unfit data.
+    Cores and threads per rank are constants of the study. Sizes that cannot share a job are in several tiers
+    (`tiers`), and each has blocks of its own: those of tier t are numbered from t * launches on. A backend that does
+    not train in one of the frameworks is left out there, with a warning. Raises UsageError for unknown names, for a
+    global batch that the ranks do not divide, for a local batch that the network cannot train on and for unfit data.
     """
-    ranks = sorted(set(study.ranks or default_ranks(num_cores)))
-    cores_per_rank = max(1, num_cores // ranks[-1])
     paths = _data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
     servers: dict[int, list[int]] = {}
     if any(capabilities(backend).servers for backend, _ in pairs):
-        servers, too_many = counts(study.servers, ranks)
+        servers, too_many = counts(study.servers, shape.ranks)
         left_out += too_many
     _check_options(study)
-    groups: list[list[tuple[Cell, Path | None]]] = []
-    references: list[list[tuple[Cell, Path | None]]] = []
+    groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
+    references: list[Group] = []
     for workload, framework in product(study.workloads, study.frameworks):
-        maker = _CellMaker(study, workload, framework, environment, paths.get(workload), max(ranks))
+        maker = _CellMaker(study, workload, framework, environment, paths.get(workload), shape)
         backends = [backend for backend, trained in pairs if trained == framework]
-        for backend, num_ranks in product(backends, ranks):
-            for num_servers in servers[num_ranks] if capabilities(backend).servers else [0]:
-                controls = maker.controls(backend)
-                make = partial(maker.cell, backend, num_ranks, cores_per_rank, num_servers=num_servers)
-                groups.append([make(control) for control in controls])
-        if study.reference_launches and cores_per_rank < num_cores:
-            references.append([maker.cell("none", 1, num_cores, "whole_machine")])
+        for backend, size in product(backends, shape.sizes):
+            for num_servers in servers[size.num_ranks] if capabilities(backend).servers else [0]:
+                make = partial(
+                    maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
+                )
+                groups[size].append([make(control) for control in maker.controls(backend)])
+        if study.reference_launches and shape.cores_per_rank < shape.num_cores:
+            references.append([maker.cell("none", 1, shape.num_cores, "whole_machine")])
     return Plan(
         study=study,
-        launches=tuple(_blocks(study, groups, references)),
-        num_cores=num_cores,
-        warnings=(*left_out, *_warnings(ranks, num_cores)),
+        launches=tuple(_blocks(study, tiers(shape.sizes, policy), groups, references)),
+        shape=shape,
+        warnings=(*left_out, *_warnings(shape)),
     )
 
 
@@ -135,12 +134,12 @@ class _CellMaker:
         framework: str,
         environment: str,
         path: Path | None,
-        max_ranks: int,
+        shape: Shape,
     ) -> None:
         facts = load_workload(one_of("workload", workload, WORKLOADS))
-        self._study, self._framework, self._environment = study, framework, environment
+        self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
         self._facts, self._preset = facts, facts.preset(study.preset)
-        local_batch, num_samples = self._batches(max_ranks)
+        local_batch, num_samples = self._batches(max(shape.ranks))
         self._check_small(local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
@@ -167,6 +166,7 @@ class _CellMaker:
             scaling_mode=self._study.scaling_mode,
             num_ranks=num_ranks,
             num_servers=num_servers,
+            num_nodes=self._shape.num_nodes(num_ranks + num_servers),
             cores_per_rank=cores_per_rank,
             threads_per_rank=cores_per_rank,
             local_batch=local_batch,
@@ -209,27 +209,28 @@ def _divisors(number: int) -> list[int]:
 
 def _blocks(
     study: Study,
-    groups: Sequence[list[tuple[Cell, Path | None]]],
-    references: Sequence[list[tuple[Cell, Path | None]]],
-) -> list[Launch]:
+    tiers: Sequence[Sequence[Size]],
+    groups: Mapping[Size, list[Group]],
+    references: Sequence[Group],
+) -> Iterator[Launch]:
     order = random.Random(study.seed)  # noqa: S311 - an order, not a secret
-    launches = []
-    for block in range(study.launches):
-        members = [*groups, *(references if block < study.reference_launches else [])]
+    for (tier, sizes), index in product(enumerate(tiers), range(study.launches)):
+        block = tier * study.launches + index
+        members = [group for size in sizes for group in groups[size]]
+        members += references if block < study.reference_launches else []
         order.shuffle(members)
         for position, group in enumerate(members):
             cases = tuple(Case(cell=cell, block=block, position=position) for cell, _ in group)
             paths = [path for _, path in group if path]
-            launches.append(Launch(cases=cases, data=paths[0] if paths else None))
-    return launches
+            yield Launch(cases=cases, data=paths[0] if paths else None)
 
 
-def _warnings(ranks: Sequence[int], num_cores: int) -> tuple[str, ...]:
-    over = [num_ranks for num_ranks in ranks if num_ranks > num_cores]
-    if not over:
+def _warnings(shape: Shape) -> tuple[str, ...]:
+    over = [num_ranks for num_ranks in shape.ranks if num_ranks > shape.num_cores]
+    if shape.ranks_per_node or not over:
         return ()
     names = ", ".join(str(num_ranks) for num_ranks in over)
     return (
-        f"{names} ranks share {num_cores} cores: they take turns, and MPI's waiting takes time from the "
+        f"{names} ranks share {shape.num_cores} cores: they take turns, and MPI's waiting takes time from the "
         "others' work; the records say oversubscribed",
     )

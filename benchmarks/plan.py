@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from dlscale.benchmarks.record import Case, Cell
+from dlscale.benchmarks.sizes import Shape
 from dlscale.benchmarks.study import Study
 from dlscale.models import load_workload
 
@@ -38,14 +40,25 @@ class Launch:
         return self.cases[0].id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: what is estimated once is kept
 class Plan:
     """A study made concrete for a machine: its launches in the order in which they will run."""
 
     study: Study
     launches: tuple[Launch, ...]
-    num_cores: int
+    shape: Shape
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def num_cores(self) -> int:
+        """Of a node."""
+        return self.shape.num_cores
+
+    def fits(self, cell: Cell) -> bool:
+        """Whether a node has a core for each of its workers' and servers' shares; a server counts as one."""
+        if self.shape.ranks_per_node:
+            return True
+        return cell.num_ranks * cell.cores_per_rank + cell.num_servers <= self.num_cores
 
     @property
     def digest(self) -> str:
@@ -63,11 +76,15 @@ class Plan:
 
     def _case_seconds(self, cell: Cell) -> float:
         """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
-        num_cases = sum(len(launch.cases) for launch in self.launches)
-        start = sum(_start_seconds(launch) for launch in self.launches)
         rules, step = self.study.rules, step_seconds(cell)
         windows = rules.min_windows * max(rules.min_window_seconds, step) * WARM_UP_SHARE
-        return max(windows, rules.warmup_steps * step, (self.study.budget - start) / max(1, num_cases))
+        return max(windows, rules.warmup_steps * step, self._budget_per_case)
+
+    @cached_property
+    def _budget_per_case(self) -> float:
+        num_cases = sum(len(launch.cases) for launch in self.launches)
+        start = sum(_start_seconds(launch) for launch in self.launches)
+        return (self.study.budget - start) / max(1, num_cases)
 
 
 def step_seconds(cell: Cell) -> float:

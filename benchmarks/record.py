@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 SCHEMA_VERSION = 3
 
-Control = Literal["train", "synthetic", "loader", "whole_machine"]
+Control = Literal["train", "synthetic", "loader", "whole_machine", "canary"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 Setting = str | int | float | bool
 
@@ -31,7 +31,8 @@ class Cell(Frozen):
 
     `control`: `train` is the real thing; `synthetic` trains on fixed
     resident tensors instead of `data`; `loader` only fetches
-    batches; `whole_machine` is one rank on all cores, a reference and never a base case.
+    batches; `whole_machine` is one rank on all cores, a reference and never a base case; `canary` is a training at the
+    beginning and at the end of a job, which shows whether its nodes have changed.
     """
 
     workload: str

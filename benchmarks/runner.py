@@ -17,6 +17,7 @@ from dlscale.benchmarks.expand import expand
 from dlscale.benchmarks.launch import Orders
 from dlscale.benchmarks.plan import Launch, Plan
 from dlscale.benchmarks.record import Fingerprint, Record
+from dlscale.benchmarks.sizes import shape
 from dlscale.benchmarks.store import Store
 from dlscale.benchmarks.study import Study
 from dlscale.benchmarks.supervisor import Job
@@ -78,8 +79,7 @@ class Campaign:
 
     def oversubscribed(self, launch: Launch) -> bool:
         """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
-        cell = launch.cell
-        return cell.num_ranks * cell.cores_per_rank + cell.num_servers > self.plan.num_cores
+        return not self.plan.fits(launch.cell)
 
     def why_not(self, launch: Launch) -> str | None:
         """Why a launch cannot be started here; None if it can."""
@@ -121,7 +121,7 @@ def prepare(
     """Check everything that can be checked before anything starts, and expand the study. Raises UsageError."""
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
-    plan = expand(study, environment=name, num_cores=system.num_cores(), data=data)
+    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
     pairs = sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
     found = environment.probe(installation, pairs)
     flavour = environment.check_mpi(installation, found)

@@ -42,7 +42,11 @@ class Study(Frozen):
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     skip_bad: bool = False  # leave out and count samples that cannot be read, instead of failing
-    ranks: list[PositiveInt] | None = None  # None: up to the machine's cores
+    ranks: list[PositiveInt] | None = None  # None: up to the machine's cores, or as `nodes` says
+    nodes: list[PositiveInt] | None = None  # on systems with a scheduler
+    ranks_per_node: PositiveInt | None = None  # None: the system's
+    partition: str | None = None  # None: the system's
+    allocations: PositiveInt = 1  # jobs that the launches of a cell are spread over, at least (M5)
     launches: PositiveInt
     budget: PositiveFloat  # seconds; written as "4min" and the like
     controls: list[Literal["synthetic", "loader"]] = []

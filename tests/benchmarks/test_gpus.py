@@ -6,7 +6,10 @@ from dlscale.benchmarks import gpus
 from dlscale.benchmarks.expand import expand
 from dlscale.benchmarks.gpus import Gpus, SeenGpus, checked, parse
 from dlscale.benchmarks.probe import Probe
+from dlscale.benchmarks.quantities import Count
+from dlscale.benchmarks.sizes import shape
 from dlscale.benchmarks.study import load_study
+from dlscale.benchmarks.system import Node, load_system
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.models.errors import UsageError
@@ -22,9 +25,15 @@ PROBE = Probe(
 )
 
 
+def with_cores(number):
+    node = Node(cores=Count(value=number, source="lscpu"))
+    return load_system("local").model_copy(update={"node": node})
+
+
 def plan(**changes):
     wanted = {"backends": ["none"], "ranks": [1, 2], "device": "gpu"} | changes
-    return expand(load_study("weak-scaling", **wanted), environment=".venv", num_cores=8, data=None)
+    study, system = load_study("weak-scaling", **wanted), with_cores(8)
+    return expand(study, environment=".venv", shape=shape(study, system), data=None, policy=system.policy)
 
 
 def seen(framework="torch", num_gpus=2, version="2.13.0"):

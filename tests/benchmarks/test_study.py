@@ -6,14 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.expand import default_ranks, expand
+from dlscale.benchmarks.expand import expand
+from dlscale.benchmarks.quantities import Count
+from dlscale.benchmarks.sizes import default_ranks, shape
 from dlscale.benchmarks.study import load_study
+from dlscale.benchmarks.system import Node, load_system
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.errors import UsageError
 
 
+def with_cores(number):
+    node = Node(cores=Count(value=number, source="lscpu"))
+    return load_system("local").model_copy(update={"node": node})
+
+
 def plan(name: str = "weak-scaling", num_cores: int = 2, data: str | None = None, **changes: object):
-    return expand(load_study(name, **changes), environment=".venv", num_cores=num_cores, data=data)
+    study, system = load_study(name, **changes), with_cores(num_cores)
+    return expand(study, environment=".venv", shape=shape(study, system), data=data, policy=system.policy)
 
 
 def cells(plan):
