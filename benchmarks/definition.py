@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from importlib import resources
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from dlscale.models.errors import UsageError
 
@@ -19,6 +21,11 @@ def names(folder: str) -> list[str]:
     """Names that dlscale knows: the files of benchmarks/systems or benchmarks/studies without `.toml`."""
     files = resources.files("dlscale.benchmarks").joinpath(folder).iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def path_of(name: str, *, folder: str) -> Path:
+    """The file of one of `names`."""
+    return Path(str(resources.files("dlscale.benchmarks").joinpath(folder, f"{name}.toml")))
 
 
 def load(kind: type[M], name: str, *, folder: str) -> M:
@@ -33,7 +40,7 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
                 f"no file {name}; give the path of a TOML file, or one of: {', '.join(names(folder))}"
             )
     elif name in names(folder):
-        path = Path(str(resources.files("dlscale.benchmarks").joinpath(folder, f"{name}.toml")))
+        path = path_of(name, folder=folder)
     else:
         what = folder.rstrip("s") if folder != "studies" else "study"
         raise UsageError(
@@ -48,11 +55,45 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's complaints in one line: field, what was found, what was expected."""
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"]) or "the file"
-    found = "" if problem["type"] == "missing" else f" (found {problem['input']!r})"
-    return f"{place}: {problem['msg'][0].lower()}{problem['msg'][1:]}{found}"
+    """The first of `problems`."""
+    return problems(error)[0]
+
+
+def problems(error: ValidationError) -> list[str]:
+    """Pydantic's complaints, one line each: field, what was expected, what was found.
+
+    What a field could have been instead stands in the same line, and is left out where the user's choice is clear
+    because something inside it is wrong.
+    """
+    by_place: dict[str, list[ErrorDetails]] = {}
+    for problem in error.errors():
+        by_place.setdefault(_place(problem["loc"]), []).append(problem)
+    return [
+        f"{place or 'the file'}: {', or '.join(dict.fromkeys(map(_expected, found)))}{_given(found[0])}"
+        for place, found in by_place.items()
+        if not place or not any(other.startswith(f"{place}.") for other in by_place)
+    ]
+
+
+def _place(parts: tuple[int | str, ...]) -> str:
+    """A field's name without pydantic's marks for members of a union: a class, literal['...'], str."""
+    marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|str|int|float|bool"
+    return ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
+
+
+def _expected(problem: ErrorDetails) -> str:
+    if problem["type"] == "value_error":
+        return str(problem["ctx"]["error"])
+    if problem["type"] in ("model_type", "dict_type"):
+        return "a table is expected, such as { value = ..., source = ... } for a fact"
+    return problem["msg"][0].lower() + problem["msg"][1:]
+
+
+def _given(problem: ErrorDetails) -> str:
+    """What stands in the file, where the complaint does not say it and it is short."""
+    if problem["type"] in ("missing", "value_error") or isinstance(problem["input"], dict):
+        return ""
+    return f" (found {problem['input']!r})"
 
 
 def one_of(kind: str, asked: str, known: Iterable[str]) -> str:

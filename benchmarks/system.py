@@ -12,124 +12,51 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, PositiveInt, model_validator
+from pydantic import BaseModel, model_validator
 
 from dlscale.benchmarks import definition
-from dlscale.benchmarks.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
+from dlscale.benchmarks.quantities import Count, Fact
 from dlscale.benchmarks.record import Frozen
+from dlscale.benchmarks.system_parts import (
+    Devices,
+    Fabric,
+    Filesystem,
+    Node,
+    Partition,
+    Placement,
+    Policy,
+    Recognised,
+)
 from dlscale.models.errors import UsageError
+
+# fmt: off
+__all__ = [
+    "Devices", "Environment", "Fabric", "Filesystem", "Installation", "Launcher", "Mpi", "Node", "Partition",
+    "Placement", "Policy", "Recognised", "Scheduler", "System", "default_environment", "facts", "find_installation",
+    "load_system",
+]
+# fmt: on
 
 Mpi = Literal["mpich", "intelmpi", "openmpi"]
 Scheduler = Literal["none", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
 Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
 
 
-class Recognised(Frozen):
-    """How a system knows itself: any of these is enough. Host names may have * and ?."""
-
-    hostnames: list[str] = []
-    variables: dict[str, str] = {}
-
-
-class Node(Frozen):
-    """One node. Peaks are per node, by data type (fp64, fp32, bf16 ...)."""
-
-    cores: Count | Literal["detect"]
-    threads_per_core: Count | None = None
-    cpu_model: Text | None = None
-    cpu_frequency: Frequency | None = None
-    numa_domains: Count | None = None
-    memory: Bytes | None = None
-    memory_bandwidth: Bandwidth | None = None
-    peak: dict[str, Flops] = {}
-
-
-class Devices(Frozen):
-    """A node's accelerators, as frameworks count them; memory and peaks are of one."""
-
-    per_node: Count
-    model: Text
-    memory: Bytes | None = None
-    memory_bandwidth: Bandwidth | None = None
-    peak: dict[str, Flops] = {}
-
-
-class Fabric(Frozen):
-    """The network between nodes. Bandwidth is a node's injection per direction, latency that of a small message."""
-
-    name: Text
-    topology: Text | None = None
-    bandwidth: Bandwidth | None = None
-    latency: Seconds | None = None
-    nics_per_node: Count | None = None
-    nodes_per_router: Count | None = None
-    nodes_per_group: Count | None = None
-    groups: Count | None = None
-    bisection: Bandwidth | None = None
-
-
-class Filesystem(Frozen):
-    """Where studies keep their records, as a path that may name $VARIABLES, and how fast it is."""
-
-    results: str
-    bandwidth: Bandwidth | None = None
-
-
-class Partition(Frozen):
-    """Nodes that the scheduler hands out together.
-
-    `directives` are the scheduler's own options, one per line of a script, without its marker; `launch_options`
-    those of the launcher.
-    """
-
-    num_nodes: Count
-    max_nodes: Count | None = None  # of one job; None: all
-    max_walltime: Seconds | None = None  # None: not known, and then --walltime must be given
-    directives: list[str] = []
-    launch_options: list[str] = []
-
-
-class Placement(Frozen):
-    """How ranks lie on a node.
-
-    The launcher is told the hardware threads of each rank: cores / ranks per node, rounded down, times threads per
-    core. `reserved_cores` are left to the operating system.
-    """
-
-    ranks_per_node: PositiveInt
-    reserved_cores: int = 0
-    launch_options: list[str] = []
-    variables: dict[str, str] = {}
-
-
-class Policy(Frozen):
-    """How a study is cut into jobs.
-
-    `shared`: one job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a
-    factor of `max_factor`, and neighbouring jobs share one size. `chained`: one job per node count, the largest first,
-    each after the one before.
-    """
-
-    jobs: Literal["shared", "chained"] = "shared"
-    max_sizes: PositiveInt = 4
-    max_factor: PositiveInt = 8
-    margin: float = 1.25  # of a job's wall time over the estimate
-
-
 class Environment(Frozen):
     """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
 
-    On systems with a scheduler `modules` are loaded and `commands` run at the start of each job; `python` is then
-    the interpreter's name or path. `stage` are files and folders that every node copies to `stage_folder` first, so
-    that thousands of ranks do not import from one file system.
+    On systems with a scheduler `directives` stand in the job's script beside the partition's, `modules` are loaded
+    and `commands` run at its start; `python` is then the interpreter's name or path. `stage` are files and folders
+    that every node copies to `stage_folder` first, so that thousands of ranks do not import from one file system.
     """
 
-    prefix: str
+    prefix: str  # a path that may name $VARIABLES
     python: str | None = None  # default: bin/python in the prefix
     mpi: Mpi | Literal["detect"] = "detect"
     mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
     variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
-    modules: list[str] = []
+    directives: list[str] = []
+    modules: list[str] = []  # names, or another verb of `module` with its arguments: "unload darshan"
     commands: list[str] = []
     stage: list[str] = []
     stage_folder: str = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
@@ -147,6 +74,7 @@ class System(Frozen):
     launcher: Launcher
     recognised: Recognised = Recognised()
     sources: dict[str, str] = {}
+    num_nodes: Count | None = None
     node: Node
     devices: Devices | None = None
     fabric: Fabric | None = None
@@ -160,9 +88,10 @@ class System(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> System:
-        for place, fact in facts(self):
-            if fact.source not in self.sources:
-                raise ValueError(f"{place} names source {fact.source!r}, which [sources] does not have")
+        unknown = [(place, fact.source) for place, fact in facts(self) if fact.source not in self.sources]
+        if unknown:
+            told = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
+            raise ValueError(f"{told}, which [sources] does not have")
         if self.scheduler == "none":
             return self
         for field in ("partitions", "partition", "placement", "filesystem"):
@@ -193,7 +122,7 @@ class System(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An environment found on this machine: absolute paths of its folder, its Python and its mpiexec."""
+    """An environment found on this machine: paths of its folder, its Python, and its mpiexec or other launcher."""
 
     name: str
     prefix: Path
@@ -205,11 +134,16 @@ class Installation:
 
 def load_system(name: str) -> System:
     """The system of that name or alias, or in that TOML file. Raises UsageError."""
-    if not name.endswith(".toml") and name not in definition.names("systems"):
-        known = (definition.load(System, other, folder="systems") for other in definition.names("systems"))
-        if found := next((system for system in known if name in system.aliases), None):
-            return found
-    return definition.load(System, name, folder="systems")
+    if name.endswith(".toml") or name in definition.names("systems"):
+        return definition.load(System, name, folder="systems")
+    known = [definition.load(System, other, folder="systems") for other in definition.names("systems")]
+    for system in known:
+        if name in system.aliases:
+            return system
+    names = [f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name for one in known]
+    raise UsageError(
+        f"no system {name!r}; choose one of: {', '.join(names)}, or give the path of a .toml file"
+    )
 
 
 def facts(part: BaseModel, place: str = "") -> Iterator[tuple[str, Fact]]:
@@ -229,22 +163,30 @@ def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
 
 
 def default_environment(system: System) -> str:
-    """The environment that the running dlscale belongs to."""
+    """The environment that the running dlscale belongs to; where there is a scheduler, else the first."""
     for name, environment in system.environments.items():
-        if environment.prefix != "current" and Path(environment.prefix).absolute() == Path(sys.prefix):
+        if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
             return name
-    if "current" in system.environments:
+    if "current" in system.environments and system.scheduler == "none":
         return "current"
     return next(iter(system.environments))
 
 
+def _folder(environment: Environment) -> Path:
+    return Path(os.path.expandvars(environment.prefix)).absolute()
+
+
 def find_installation(system: System, name: str) -> Installation:
-    """Where that environment's Python and mpiexec are. Raises UsageError if it is unknown or not set up."""
+    """Where that environment's Python and launcher are. Raises UsageError if it is unknown or not set up.
+
+    Python is the one that the file names, if it is on this node, else that of the environment's own folder.
+    """
     definition.one_of(f"environment on {system.name}", name, system.environments)
     environment = system.environments[name]
     current = environment.prefix == "current"
-    prefix = Path(sys.prefix) if current else Path(environment.prefix).absolute()
-    python = Path(sys.executable) if current else prefix / "bin" / "python"
+    prefix = Path(sys.prefix) if current else _folder(environment)
+    named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
+    python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
     if not python.exists():
         raise UsageError(
             f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python; "
@@ -252,6 +194,10 @@ def find_installation(system: System, name: str) -> Installation:
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
     found = shutil.which(wanted) or (shutil.which("mpiexec") if current and not environment.mpiexec else None)
+    if system.launcher != "mpiexec":
+        found = shutil.which(system.launcher) or system.launcher
+    elif not found and system.scheduler != "none":
+        found = shutil.which("mpiexec")  # the modules'
     if not found:
         raise UsageError(
             f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
