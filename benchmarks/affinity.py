@@ -20,11 +20,13 @@ def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:
 
     Think of the allowed cores in ascending order as one row: local rank r takes the next `cores_per_rank`
     from r * cores_per_rank on, starting over at the row's end when ranks exceed cores. Ranks from `num_workers` on are
-    servers: they share what the workers leave, or all cores where nothing is left.
+    servers: they share what the workers leave, or all cores where nothing is left. Where the launcher has bound this
+    process already, to the hardware threads that DLSCALE_CPUS_PER_RANK counts, the whole row is its own.
     """
     allowed = sorted(os.sched_getaffinity(0))
-    rank = local_rank()
-    if rank < num_workers:
+    own = len(allowed) <= int(os.environ.get("DLSCALE_CPUS_PER_RANK", "0"))
+    rank = 0 if own else local_rank()
+    if own or rank < num_workers:
         first = rank * cores_per_rank
         cores = sorted({allowed[(first + offset) % len(allowed)] for offset in range(cores_per_rank)})
     else:

@@ -1,0 +1,1 @@
+"""One function per spelling of a launcher; `launchers.py` is the door."""
