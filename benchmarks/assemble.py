@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from dlscale.benchmarks.environment import redacted
+from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
 from dlscale.benchmarks.record import (
     Case,
     Evidence,
@@ -32,6 +34,8 @@ class Circumstances(Frozen):
     command: str
     oversubscribed: bool
     environment_variables: dict[str, str]
+    configuration: Configuration | None = None
+    allocation: Allocation | None = None
 
 
 def assemble(
@@ -71,19 +75,22 @@ def assemble(
         started_at=circumstances.started_at,
         order_seed=circumstances.order_seed,
         fingerprint=circumstances.fingerprint,
-        command=circumstances.command,
+        configuration=circumstances.configuration,
+        allocation=circumstances.allocation,
+        command=redacted(circumstances.command),
         oversubscribed=circumstances.oversubscribed,
         ranks=[_facts(spool, index) for spool in spools if spool.hello],
         servers=[_facts(spool, index) for spool in servers if spool.hello],
-        backend_settings=_settings(results),
-        environment_variables=circumstances.environment_variables,
+        nodes=_nodes([*spools, *servers], index),
+        backend_settings=redacted(_settings(results)),
+        environment_variables=redacted(circumstances.environment_variables),
         phases=_phases(spools, index),
         steady=results[0].get("steady"),
         windows=_windows(spools, index),
         final_loss=[_finite(result.get("loss")) for result in results],
         skipped_samples=[result.get("skipped") for result in results],
         gates=gates,
-        failure=failure,
+        failure=Failure.model_validate(redacted(failure.model_dump())) if failure else None,
     )
 
 
@@ -92,7 +99,7 @@ def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
     for spool in spools:
         events = [event for event in spool.of("gates") if event.get("case", index) == index]
         if events:
-            return [Gate.model_validate(gate) for event in events for gate in event["gates"]]
+            return [Gate.model_validate(redacted(gate)) for event in events for gate in event["gates"]]
     return []
 
 
@@ -152,6 +159,19 @@ def _facts(spool: RankSpool, index: int) -> RankFacts:
         num_threads=spool.hello["num_threads"],
         peak_rss_bytes=ends[-1]["peak_rss_bytes"] if ends else 0,
     )
+
+
+def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
+    """Each node once, as its first rank saw it."""
+    found: dict[tuple[str, str | None], NodeFacts] = {}
+    for spool in spools:
+        for event in spool.of("node"):
+            facts = {name: value for name, value in event.items() if name in NodeFacts.model_fields}
+            ends = spool.of("case_end", index)
+            load_after = ends[-1].get("load") if ends else None
+            node = NodeFacts(**(redacted(facts) | {"node": spool.hello["node"]}), load_after=load_after)
+            found.setdefault((node.node, node.switch_path), node)
+    return list(found.values())
 
 
 def _settings(results: Sequence[dict[str, dict[str, Setting]]]) -> dict[str, Setting]:

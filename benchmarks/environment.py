@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,6 +23,7 @@ RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_", "OMPI_MCA_", "I_MPI_",
     "NCCL_", "GLOO_", "HOROVOD_", "CCL_", "TF_", "TORCH_", "CUDA_VISIBLE", "MALLOC_", "DLSCALE_",
 )  # fmt: skip
+USER_VARIABLES = ("USER", "LOGNAME")
 
 
 def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
@@ -63,8 +66,31 @@ def mpi_threads(installation: Installation) -> str | None:
     return f"MPI_{done.stdout.strip()}" if done.returncode == 0 else None
 
 
-def check_mpi(installation: Installation, found: Probe) -> Flavour:
-    """The MPI that both mpiexec and mpi4py belong to. Raises UsageError if they differ or one is unusable."""
+def check_mpi(installation: Installation, found: Probe, *, launcher: str = "mpiexec") -> Flavour:
+    """The MPI that both mpiexec and mpi4py belong to; that of mpi4py where a system starts ranks by other means.
+
+    Raises UsageError if they differ or one is unusable.
+    """
+    if found.mpi is None:
+        raise UsageError(
+            f"environment {installation.name}: mpi4py finds no MPI ({found.mpi_problem}); "
+            "install one there, for instance with: pip install mpich"
+        )
+    if launcher != "mpiexec":
+        return _check_declared(installation, found.mpi, "mpi4py uses")
+    return _check_mpiexec(installation, found.mpi)
+
+
+def _check_declared(installation: Installation, mpi: Flavour, finder: str) -> Flavour:
+    if installation.mpi not in ("detect", mpi):
+        raise UsageError(
+            f"environment {installation.name} was declared with {installation.mpi}, but {finder} "
+            f"{mpi}; correct `mpi` in the system's TOML file or install {installation.mpi} there"
+        )
+    return mpi
+
+
+def _check_mpiexec(installation: Installation, mpi: Flavour) -> Flavour:
     done = subprocess.run(
         [str(installation.mpiexec), "--version"], capture_output=True, text=True, check=False, timeout=60
     )
@@ -74,22 +100,12 @@ def check_mpi(installation: Installation, found: Probe) -> Flavour:
             f"environment {installation.name}: mpiexec is of an MPI that dlscale does not know "
             f"({(done.stdout + done.stderr).strip()[:60]!r}); use one of MPICH, Intel MPI or Open MPI"
         )
-    if found.mpi is None:
+    if mpi != launcher:
         raise UsageError(
-            f"environment {installation.name}: mpi4py finds no MPI ({found.mpi_problem}); "
-            "install one there, for instance with: pip install mpich"
+            f"environment {installation.name}: mpiexec is of {launcher}, but mpi4py uses {mpi}; "
+            f"use the mpiexec that belongs to {mpi}"
         )
-    if found.mpi != launcher:
-        raise UsageError(
-            f"environment {installation.name}: mpiexec is of {launcher}, but mpi4py uses {found.mpi}; "
-            f"use the mpiexec that belongs to {found.mpi}"
-        )
-    if installation.mpi not in ("detect", launcher):
-        raise UsageError(
-            f"environment {installation.name} was declared with {installation.mpi}, but its mpiexec is of "
-            f"{launcher}; correct `mpi` in the system's TOML file or install {installation.mpi} there"
-        )
-    return launcher
+    return _check_declared(installation, launcher, "its mpiexec is of")
 
 
 def check_frameworks(installation: Installation, found: Probe, wanted: Iterable[str]) -> None:
@@ -119,9 +135,26 @@ def combine(*digests: str) -> str:
 
 def redact(text: str) -> str:
     """`text` without this user's home folder and name and without the folder that the command was given in."""
-    home, user = str(Path.home()), Path.home().name
-    text = text.replace(str(Path.cwd()), ".").replace(home + "/", "~/")
-    return text if len(user) < 3 or user == "root" else text.replace(user, "<user>")
+    home, folder = str(Path.home()), str(Path.cwd())
+    if folder != "/":
+        text = text.replace(folder, ".")
+    text = text.replace(home + "/", "~/")
+    names = {Path.home().name, *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}
+    for user in sorted(names, key=len, reverse=True):
+        # Two letters are also a part of many words: only between others than letters and digits they are a name.
+        pattern = re.escape(user) if len(user) > 2 else rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
+        # What was redacted before stays as it is, also for a user whose name is "user".
+        text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
+    return text
+
+
+def redacted(value: Any) -> Any:
+    """`value` with every text in it redacted: of lists and dictionaries all that is inside."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {name: redacted(one) for name, one in value.items()}
+    return [redacted(one) for one in value] if isinstance(value, list) else value
 
 
 def commit() -> str:

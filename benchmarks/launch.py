@@ -18,6 +18,7 @@ from dlscale.benchmarks.case_run import CaseRun
 from dlscale.benchmarks.control import MpiControl
 from dlscale.benchmarks.launchers import SIZE_VARIABLES
 from dlscale.benchmarks.measure import Rules
+from dlscale.benchmarks.provenance.node import load, node_facts
 from dlscale.benchmarks.record import Case, Cell, Frozen
 from dlscale.benchmarks.spool import SpoolWriter
 from dlscale.collectives import Job, connect, preload, serve
@@ -62,6 +63,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     factories = [_factory(case.cell, orders) for case in orders.cases]
     _hello(spool, everyone, cell, cores=cores)
     spool.write("phase", name="start_up", seconds=time.time() - orders.launched_at)
+    _look_around(spool, everyone, orders)
 
     begin = time.perf_counter()
     preload(cell.backend, cell.framework)
@@ -91,7 +93,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
         runner = CaseRun(index, case.cell, backend, factory, control, world, shard, spool)
         after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
         spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])
-        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes())
+        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes(), load=load())
         all_passed = all_passed and all(gate.passed for gate in after)
     world.Barrier()
     backend.close()
@@ -104,10 +106,11 @@ def _serve(job: Job, orders: Orders, spool: SpoolWriter, *, cores: list[int]) ->
     framework_module(cell.framework).prepare(cell.threads_per_rank)
     preload(cell.backend, cell.framework)
     _hello(spool, job.everyone, cell, cores=cores)
+    _look_around(spool, job.everyone, orders)
     gc.enable()
     serve(cell.backend, job=job, framework=cell.framework, options=cell.backend_options)
     for index in range(len(orders.cases)):
-        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes())
+        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes(), load=load())
     return 0
 
 
@@ -124,6 +127,13 @@ def _hello(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int]) -
         affinity=cores,
         num_threads=cell.threads_per_rank,
     )
+
+
+def _look_around(spool: SpoolWriter, everyone: Any, orders: Orders) -> None:
+    """The first rank on a node says what node it is."""
+    if local_rank() == 0:
+        data = Path(orders.data) if orders.data else None
+        spool.write("node", rank=everyone.Get_rank(), **node_facts(results=spool.folder, data=data))
 
 
 def _factory(cell: Cell, orders: Orders) -> ReplicaFactory:

@@ -16,11 +16,16 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from dlscale.benchmarks.launchers import Flavour
 from dlscale.benchmarks.record import Fingerprint, Frozen, Setting
 from dlscale.collectives.availability import problem
 from dlscale.models.workload import FRAMEWORKS
 
-PACKAGES = ("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "horovod", "grpcio")
+PACKAGES = (
+    *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "horovod", "grpcio"),
+    *("oneccl-cpu", "impi-rt"),
+)
+BUILD_FILE = "build.json"  # beside the ring's extension, written by its CMakeLists.txt
 MEASURED_PACKAGES = ("dlscale.models", "dlscale.collectives")
 MEASURED_MODULES = (
     "affinity",
@@ -39,11 +44,12 @@ class Probe(Frozen):
     """Facts of one environment, read by its own Python."""
 
     versions: dict[str, str]
-    mpi: str | None  # "mpich", "intelmpi" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
+    mpi: Flavour | None  # "mpich", "intelmpi" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
     mpi_problem: str | None
     problems: dict[str, str]  # why "backend/framework" cannot be used, of those asked for
     frameworks: list[str]  # those that are installed
     code_digest: str
+    source_digest: str = ""
     node: dict[str, Setting]
 
     def fingerprint(self, commit: str) -> Fingerprint:
@@ -52,6 +58,7 @@ class Probe(Frozen):
         return Fingerprint(
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
             code_digest=self.code_digest,
+            source_digest=self.source_digest,
             commit=commit,
             versions=self.versions,
             node=self.node,
@@ -74,13 +81,18 @@ def describe(pairs: Iterable[str]) -> Probe:
             continue
     if library:
         versions["mpi"] = library
+    build = native_build()
+    if "compiler" in build:
+        versions["compiler"] = build["compiler"]
+    files = list(_measured_files())
     return Probe(
         versions=versions,
         mpi=mpi,
         mpi_problem=mpi_problem,
         problems=problems,
         frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
-        code_digest=_digest(_measured_files()),
+        code_digest=_digest(files),
+        source_digest=_source_digest(files, build),
         node=_describe_node(),
     )
 
@@ -129,10 +141,25 @@ def _measured_files() -> Iterable[Path]:
 def _folders(package: str) -> list[Path]:
     """Where a package's files are; in an editable installation the compiled ones lie in another place."""
     folders = {Path(place) for place in importlib.import_module(package).__path__}
-    spec = importlib.util.find_spec("dlscale.collectives.ring._engine") if "collectives" in package else None
-    if spec and spec.origin:
-        folders.add(Path(spec.origin).parent)
+    if "collectives" in package and (folder := _native_folder()):
+        folders.add(folder)
     return sorted(folders)
+
+
+def _native_folder() -> Path | None:
+    """Where the ring's extension is; None where it was not built."""
+    spec = importlib.util.find_spec("dlscale.collectives.ring._engine")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def native_build() -> dict[str, str]:
+    """How the compiled parts were built, as their build wrote it; empty where none were, or before it did."""
+    folder = _native_folder()
+    path = folder / BUILD_FILE if folder else None
+    if path is None or not path.is_file():
+        return {}
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: text for name, text in found.items() if text}
 
 
 def _digest(files: Iterable[Path]) -> str:
@@ -140,6 +167,16 @@ def _digest(files: Iterable[Path]) -> str:
     for path in dict.fromkeys(files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _source_digest(files: Iterable[Path], build: dict[str, str]) -> str:
+    """Of the measured files, with the sources of the compiled parts in the place of these, where that is known.
+
+    The same sources give other compiled files on other machines.
+    """
+    compiled = "sources" in build
+    digest = _digest(path for path in files if not (compiled and path.suffix == ".so"))
+    return hashlib.sha256((digest + build.get("sources", "")).encode()).hexdigest()[:16]
 
 
 def main() -> None:

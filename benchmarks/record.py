@@ -11,19 +11,16 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-SCHEMA_VERSION = 3
+from dlscale.benchmarks.frozen import Frozen as Frozen
+from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
+from dlscale.benchmarks.provenance.facts import Setting as Setting
+
+SCHEMA_VERSION = 4
 
 Control = Literal["train", "synthetic", "loader", "whole_machine", "canary"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
-Setting = str | int | float | bool
-
-
-class Frozen(BaseModel):
-    """Checked on the way in, immutable afterwards; unknown fields are an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
 
 class Cell(Frozen):
@@ -69,6 +66,11 @@ class Cell(Frozen):
             f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
             f"-{self.control}-{digest[:8]}"
         )
+
+
+def is_canary(case_id: str) -> bool:
+    """Whether a case of that id is a canary: it belongs to a job and not to the study's plan."""
+    return "-canary-" in case_id
 
 
 class Case(Frozen):
@@ -163,6 +165,7 @@ class Fingerprint(Frozen):
 
     digest: str  # over code_digest, versions and node
     code_digest: str  # of the files that are measured: networks, backends, timed loop
+    source_digest: str = ""  # likewise, with what compiled parts were made from: equal on every machine
     commit: str  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
     versions: dict[str, str]  # Python, framework, MPI, compiler ...
     node: dict[str, Setting]  # CPU model, cores, memory
@@ -171,19 +174,22 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[4] = 4
     study: str
     system: str
     evidence: Evidence
     case: Case
     attempt: PositiveInt
     started_at: str  # UTC, ISO 8601
-    order_seed: int  # of the randomised order within blocks
+    order_seed: int  # the study's seed: of the randomised order within blocks, and of initial weights
     fingerprint: Fingerprint
+    configuration: Configuration | None = None
+    allocation: Allocation | None = None  # None: not in a batch job
     command: str
     oversubscribed: bool  # more ranks x cores than the machine has
     ranks: list[RankFacts]
     servers: list[RankFacts] = []  # ranks that served, in order
+    nodes: list[NodeFacts] = []  # those of the ranks and servers, in order
     backend_settings: dict[str, Setting]  # what the backend decided by itself
     environment_variables: dict[str, str]  # those on the allow-list that were set
     phases: Phases

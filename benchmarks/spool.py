@@ -24,6 +24,7 @@ class SpoolWriter:
     """Appends one rank's events."""
 
     def __init__(self, folder: Path, rank: int) -> None:
+        self.folder = folder
         # Mode 0600: what a job does is its user's business.
         descriptor = os.open(folder / f"rank-{rank:05d}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")

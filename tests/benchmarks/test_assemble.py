@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.benchmarks.assemble import Circumstances, assemble
 from dlscale.benchmarks.measure import Measured
+from dlscale.benchmarks.provenance.facts import Allocation, Configuration
 from dlscale.benchmarks.record import Case, Cell, Failure, Fingerprint
 from dlscale.benchmarks.spool import SpoolWriter, read_spools
 
@@ -143,3 +144,44 @@ def test_windows_of_fixed_time_keep_every_ranks_steps(tmp_path, write):
         spool.close()
     (window,) = record(tmp_path).windows
     assert (window.num_steps, window.rank_steps, window.num_applied) == (7, [7, 5], 12)
+
+
+def test_what_was_asked_and_where_it_ran(tmp_path, write):
+    configuration = Configuration(
+        study_digest="s",
+        system_digest="y",
+        skip_bad=False,
+        budget_seconds=60,
+        rules={"min_windows": 10, "min_window_seconds": 0.15},
+        fabric={"name": "Aries", "bandwidth": 8e9},
+    )
+    allocation = Allocation(scheduler="slurm", job_id="7", partition="regular", num_nodes=2, nodes="n[1-2]")
+    known = CIRCUMSTANCES.model_copy(update={"configuration": configuration, "allocation": allocation})
+    known = Circumstances.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it
+    node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
+    node |= dict.fromkeys(
+        (
+            "numa_domains",
+            "cpu_governor",
+            "cpu_boost",
+            "transparent_huge_pages",
+            "clock_source",
+            "device_driver",
+        )
+    )
+    node |= dict.fromkeys(("devices", "container", "results_filesystem", "data_filesystem"))
+    for rank in range(2):
+        write(rank)
+        spool = SpoolWriter(tmp_path, rank)
+        # The scheduler's nodes may share one host, which has one name.
+        spool.write("node", rank=rank, switch_path=f"s0.n{rank}", **node)
+        spool.write("node", rank=rank, switch_path=f"s0.n{rank}", **node)
+        spool.write("case_end", case=0, peak_rss_bytes=10**8, load=2.5 + rank)
+        spool.close()
+    spools = read_spools(tmp_path, 2)
+    found = assemble(CASE, 0, spools, attempt=1, circumstances=known, failure=None)
+    assert (found.configuration, found.allocation) == (configuration, allocation)
+    assert [(one.rank, one.switch_path, one.load_after) for one in found.nodes] == [
+        (0, "s0.n0", 2.5),
+        (1, "s0.n1", 3.5),
+    ]

@@ -1,0 +1,1 @@
+"""Whether two sets of records may be compared, and what differs between them."""
