@@ -4,6 +4,8 @@
 study.json      the plan that all its records belong to
 parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
+records.parquet the same records in one file, once they are packed (packing.py)
+index.jsonl     what lists show of the files under records/ (record_index.py)
 spool/          launches under way; what an interrupted one left is made into records
 figures/        drawn from the records alone
 """
@@ -17,8 +19,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlscale.benchmarks import packed, record_index
 from dlscale.benchmarks.record import Case, Record
-from dlscale.benchmarks.record_files import PARITY_FILE, load_records
+from dlscale.benchmarks.record_files import (
+    PARITY_FILE,
+    RECORDS_FOLDER,
+    file_names,
+    load_records,
+    measured,
+    parse,
+    read,
+)
+from dlscale.benchmarks.summary import Summary, file_name, parse_file_name
 from dlscale.models.errors import UsageError
 from dlscale.models.files import make_folder, write_atomically
 
@@ -28,9 +40,10 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.records_folder = folder / "records"
+        self.records_folder = folder / RECORDS_FOLDER
         self.spool_folder = folder / "spool"
         self.figures_folder = folder / "figures"
+        self._attempts: dict[str, set[int]] | None = None  # by case; None: nobody asked yet
 
     def open(self, description: dict[str, Any]) -> None:
         """The folders exist and can be written, and study.json says what is in them."""
@@ -43,7 +56,14 @@ class Store:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Only one dlscale measures into this folder; UsageError if another one does. Ends with its holder."""
-        with (self.folder / "lock").open("w") as file:
+        path = self.folder / "lock"
+        try:
+            file = path.open("w")
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {path}: {error.strerror}; free space, or choose a folder of yours with --results"
+            ) from None
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -62,12 +82,37 @@ class Store:
 
         Raises UsageError for a corrupt one: whoever measures must not count its case as done or as missing.
         """
-        if not self.records_folder.exists():
+        if not measured(self.folder):
             return []
         records, bad = load_records(self.folder)
         if bad:
             raise UsageError(f"record {bad[0].path} is unsound: {bad[0].reason}")
         return records
+
+    def summaries(self) -> list[Summary]:
+        """As `load`, but only what lists show of the records: much faster where there are many."""
+        if not measured(self.folder):
+            return []
+        found, bad = record_index.summaries(self.folder)
+        if bad:
+            raise UsageError(f"record {bad[0].path} is unsound: {bad[0].reason}")
+        return found
+
+    def finished(self) -> set[str]:
+        """The cases that have a good record. Raises UsageError for a corrupt one."""
+        return {one.case for one in self.summaries() if one.good}
+
+    def latest(self, case: Case) -> Record | None:
+        """The case's latest attempt; None without one. Raises UsageError if it is corrupt."""
+        attempts = self._known().get(case.id)
+        if not attempts:
+            return None
+        path = self.records_folder / file_name(case.id, max(attempts))
+        content = None if path.exists() else packed.content(self.folder, case.id, max(attempts))
+        found = read(path) if content is None else parse(path, content)
+        if not isinstance(found, Record):
+            raise UsageError(f"record {found.path} is unsound: {found.reason}")
+        return found
 
     def planned(self) -> list[Case]:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
@@ -82,16 +127,31 @@ class Store:
 
     def next_attempt(self, case: Case) -> int:
         """1 + the number of the case's latest attempt, sound or not."""
-        attempts = [
-            int(path.name.removesuffix(".json").rpartition(".")[2])
-            for path in self.records_folder.glob(f"{case.id}.*.json")
-        ]
-        return max(attempts, default=0) + 1
+        attempt = max(self._known().get(case.id, ()), default=0) + 1
+        while (self.records_folder / file_name(case.id, attempt)).exists():  # written by somebody else
+            attempt += 1
+        return attempt
 
     def add(self, record: Record) -> Path:
         """Write a record once and for all. Raises FileExistsError if that attempt is there already."""
-        path = self.records_folder / f"{record.case.id}.{record.attempt}.json"
-        if path.exists():
+        attempts = self._known().setdefault(record.case.id, set())
+        path = self.records_folder / file_name(record.case.id, record.attempt)
+        if record.attempt in attempts or path.exists():
             raise FileExistsError(f"{path}: records are written once")
         write_atomically(path, record.model_dump_json() + "\n")
+        attempts.add(record.attempt)
+        record_index.add(self.folder, path, record)
         return path
+
+    def _known(self) -> dict[str, set[int]]:
+        """The attempts that there are of each case, sound or not; the folder is looked through once."""
+        if self._attempts is None:
+            names = [parse_file_name(name) for name in file_names(self.folder)]
+            try:
+                names += [(one.case, one.attempt) for one in packed.summaries(self.folder)]
+            except packed.UnsoundPackError as error:
+                raise UsageError(f"record {self.folder / packed.PACK_FILE} is unsound: {error}") from None
+            self._attempts = {}
+            for case, attempt in filter(None, names):
+                self._attempts.setdefault(case, set()).add(attempt)
+        return self._attempts

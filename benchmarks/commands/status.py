@@ -8,11 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import BaseModel, ValidationError
 
 from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.commands.job_lines import job_line, job_rows
 from dlscale.benchmarks.commands.options import json_option, results_option
 from dlscale.benchmarks.commands.studies import study_folders
-from dlscale.benchmarks.record_files import load_records
+from dlscale.benchmarks.record import is_canary
+from dlscale.benchmarks.record_index import summaries
+from dlscale.models.errors import UsageError
+
+
+class _Named(BaseModel):
+    name: str
+
+
+class _Case(BaseModel):
+    block: int
+
+
+class _Plan(BaseModel):
+    """What is shown of study.json; the rest of what may be very long is only read over."""
+
+    study: _Named
+    launches: list[list[_Case]]
 
 
 @click.command()
@@ -28,25 +47,44 @@ def status(results: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     for row in [] if as_json else rows:
-        click.echo(f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed")
-        for text in row["problems"]:
-            click.echo(f"  {text}")
+        lines = [
+            f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed",
+            *(f"  {job_line(job)}" for job in row["jobs"]),
+            *(f"  {text}" for text in row["problems"]),
+        ]
+        click.echo("\n".join(lines))
     return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0
 
 
 def _row(folder: Path) -> dict[str, Any]:
-    records, bad_files = load_records(folder)
-    done = {record.case.id for record in records if record.good}
-    failed = {record.case.id: record for record in records if record.failure and record.case.id not in done}
-    description = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    kinds = Counter(record.failure.kind for record in failed.values() if record.failure)
-    texts = [f"{name}: {record.failure.message}" for name, record in failed.items() if record.failure]
+    attempts, bad_files = summaries(folder)
+    attempts = [one for one in attempts if not is_canary(one.case)]
+    done = {one.case for one in attempts if one.good}
+    not_done = sorted(
+        (one for one in attempts if one.case not in done), key=lambda one: (one.case, one.attempt)
+    )
+    failed = {one.case: one for one in not_done}  # the latest attempt says why
+    study, num_planned = _planned(folder / "study.json")
     return {
         "folder": str(folder),
-        "study": description["study"]["name"],
-        "planned": sum(len(cases) for cases in description["launches"]),
+        "study": study,
+        "planned": num_planned,
         "done": len(done),
         "failed": len(failed),
-        "failures": dict(kinds),
-        "problems": [*texts, *(f"{bad.path}: {bad.reason}" for bad in bad_files)],
+        "jobs": job_rows(folder),
+        "failures": dict(Counter(one.failure_kind for one in failed.values())),
+        "problems": [
+            *(f"{one.case}: {one.failure_message}" for one in failed.values()),
+            *(f"{bad.path}: {bad.reason}" for bad in bad_files),
+        ],
     }
+
+
+def _planned(path: Path) -> tuple[str, int]:
+    """The study's name, and how many cases it has. Raises UsageError if its plan cannot be read."""
+    try:
+        plan = _Plan.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no sound plan"
+        raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None
+    return plan.study.name, sum(len(cases) for cases in plan.launches)

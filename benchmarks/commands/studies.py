@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dlscale.benchmarks.record_files import RECORDS_FOLDER
 from dlscale.models.errors import UsageError
 
 
@@ -14,8 +15,8 @@ def study_folders(results: Path) -> list[Path]:
         raise UsageError(f"no study in {results}; run one first, for instance: dlscale run weak-scaling")
 
     def last_record(folder: Path) -> float:
-        records = [path.stat().st_mtime for path in (folder / "records").glob("*.json")]
-        return max(records, default=(folder / "study.json").stat().st_mtime)
+        records = folder / RECORDS_FOLDER  # a folder's time is that of the last file that came into it
+        return (records if records.is_dir() else folder / "study.json").stat().st_mtime
 
     return sorted(found, key=last_record)
 

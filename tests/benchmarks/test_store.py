@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks import environment
+from dlscale.benchmarks import store as module
+from dlscale.benchmarks.record_files import file_names
 from dlscale.benchmarks.store import Store
 from dlscale.models.errors import UsageError
 from dlscale.models.files import write_atomically
@@ -56,3 +58,59 @@ def test_secrets_and_homes_stay_out(monkeypatch):
         {"OMP_NUM_THREADS": "2", "AWS_SECRET": "x", "UCX_TLS": "/home/jane/lib", "HOME": "/home/jane"}
     )
     assert kept == {"OMP_NUM_THREADS": "2", "UCX_TLS": "~/lib"}
+
+
+def test_attempts_are_counted_without_looking_at_the_folder_again(store, make_record, monkeypatch):
+    (store.records_folder / f"{make_record().case.id}.9.json").write_text(
+        "{"
+    )  # unsound, but its number is taken
+    looks = []
+    monkeypatch.setattr(module, "file_names", lambda study: looks.append(study) or file_names(study))
+    case = make_record().case
+    assert store.next_attempt(case) == 10
+    store.add(make_record(attempt=10, failure="died"))
+    assert store.next_attempt(case) == 11
+    assert store.next_attempt(make_record(1).case) == 1
+    assert len(looks) == 1
+
+
+def test_an_attempt_that_another_program_wrote_is_not_repeated(store, make_record):
+    record = make_record()
+    assert store.next_attempt(record.case) == 1
+    Store(store.folder).add(record)
+    assert store.next_attempt(record.case) == 2
+    with pytest.raises(FileExistsError, match="written once"):
+        store.add(record)
+    assert store.load() == [record]
+
+
+def test_foreign_names_are_no_attempts(store, make_record):
+    for name in (f"{make_record().case.id}.x.json", "notes.json", ".1.json"):
+        (store.records_folder / name).write_text("{}")
+    assert store.next_attempt(make_record().case) == 1
+
+
+def test_the_latest_attempt_is_found(store, make_record):
+    assert store.latest(make_record().case) is None
+    for attempt in (1, 2, 10):
+        store.add(make_record(attempt=attempt, failure=f"death {attempt}"))
+    store.add(make_record(1))
+    assert Store(store.folder).latest(make_record().case).failure.message == "death 10"
+    assert Store(store.folder).latest(make_record(1).case).good
+
+
+def test_what_is_finished_has_a_good_attempt(store, make_record):
+    assert Store(store.folder / "nothing").finished() == set()
+    store.add(make_record(0, failure="died"))
+    store.add(make_record(1, failure="died"))
+    store.add(make_record(1, attempt=2))
+    assert store.finished() == {make_record(1).case.id}
+    (store.records_folder / f"{make_record(2).case.id}.1.json").write_text("{")
+    with pytest.raises(UsageError, match="unsound"):
+        store.finished()
+
+
+def test_a_folder_that_cannot_be_locked_is_told(store):
+    (store.folder / "lock").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write .*lock"), store.lock():
+        pass

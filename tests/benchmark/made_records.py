@@ -1,0 +1,186 @@
+"""Made-up records as studies leave them, in any number, and launches that take no time of their own."""
+
+import json
+import random
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlscale.benchmarks import record_index
+from dlscale.benchmarks.assemble import Circumstances
+from dlscale.benchmarks.launch import Orders
+from dlscale.benchmarks.measure import Rules
+from dlscale.benchmarks.record import Case, Cell, Failure, Fingerprint, Phases, RankFacts, Record, Window
+from dlscale.benchmarks.store import Store
+from dlscale.benchmarks.supervisor import Job
+from dlscale.models.files import write_atomically
+
+BACKENDS = ("none", "ring", "mpi", "gloo", "horovod")
+NUM_RANKS, NUM_WINDOWS, NUM_CELLS = 2, 10, 200
+FINGERPRINT = Fingerprint(
+    digest="af80becbfb18ea9d",
+    code_digest="4ceecf8e5785e9bd",
+    commit="0" * 40,
+    versions=dict.fromkeys(
+        ("python", "dlscale", "torch", "numpy", "h5py", "mpi4py", "horovod", "mpi"), "1.2.3"
+    ),
+    node={
+        "architecture": "x86_64",
+        "cpu_model": "made up",
+        "num_cores": 2,
+        "memory_gib": 24,
+        "kernel": "6.0",
+    },
+)
+CIRCUMSTANCES = Circumstances(
+    study="weak-scaling-00000000",
+    system="local",
+    fingerprint=FINGERPRINT,
+    started_at="2026-11-22T03:47:20+00:00",
+    order_seed=1,
+    command="mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 python -m dlscale.benchmarks.worker "
+    + "x" * 300,
+    oversubscribed=False,
+    environment_variables=dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+)
+
+
+def cell(index: int) -> Cell:
+    """One of the cells; equal ones for equal numbers."""
+    return Cell(
+        workload="hep_cnn",
+        preset="tiny",
+        framework="torch",
+        backend=BACKENDS[index % len(BACKENDS)],
+        environment=f"environment-{index // len(BACKENDS)}",
+        scaling_mode="weak",
+        num_ranks=NUM_RANKS,
+        cores_per_rank=1,
+        threads_per_rank=1,
+        local_batch=2,
+        global_batch=2 * NUM_RANKS,
+        precision="fp32",
+        data="sample_64.h5:33d1905d50ad",
+    )
+
+
+def record(case: Case, numbers: random.Random, *, attempt: int = 1, failed: bool = False) -> Record:
+    """A record of that case whose times are all different."""
+
+    def window(start: float) -> Window:
+        starts = [start + numbers.random() * 1e-5 for _ in range(NUM_RANKS)]
+        seconds = [0.15 + numbers.random() * 0.01 for _ in range(NUM_RANKS)]
+        phase = "steady" if start else "warmup"
+        return Window(phase=phase, num_steps=20, start_seconds=starts, seconds=seconds)  # type: ignore[arg-type]
+
+    def per_rank() -> list[float | None]:
+        return [numbers.random() for _ in range(NUM_RANKS)]
+
+    ranks = [
+        RankFacts(
+            rank=rank,
+            local_rank=rank,
+            node="node",
+            boot_id="aaf2787325d1a4e1",
+            affinity=[rank],
+            num_threads=1,
+            peak_rss_bytes=380_000_000 + numbers.randrange(10_000_000),
+        )
+        for rank in range(NUM_RANKS)
+    ]
+    return Record(
+        **{name: getattr(CIRCUMSTANCES, name) for name in Circumstances.model_fields},
+        evidence="measured",
+        case=case,
+        attempt=attempt,
+        ranks=ranks,
+        backend_settings={"overlap": True, "bucket_bytes": 1 << 20},
+        phases=Phases(**{name: per_rank() for name in Phases.model_fields}),
+        steady=True,
+        windows=[window(0.2 * index) for index in range(NUM_WINDOWS + 1)],
+        final_loss=per_rank(),
+        skipped_samples=[0] * NUM_RANKS,
+        gates=[],
+        failure=Failure(kind="killed", rank=1, message="rank 1 was killed by signal 9") if failed else None,
+    )
+
+
+def cases(number: int) -> Iterator[Case]:
+    """That many different cases, block after block."""
+    cells = [cell(index) for index in range(NUM_CELLS)]
+    for index in range(number):
+        yield Case(cell=cells[index % NUM_CELLS], block=index // NUM_CELLS, position=index % NUM_CELLS)
+
+
+def write_study(folder: Path, num_records: int) -> None:
+    """A study of that many cases with a record each, one in fifty a failure; as `Store` leaves it, not fsynced."""
+    numbers = random.Random(1)  # noqa: S311 - numbers, not secrets
+    planned = list(cases(num_records))
+    store = Store(folder)
+    launches = [[case.model_dump(mode="json")] for case in planned]
+    store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
+    for index, case in enumerate(planned):
+        made = record(case, numbers, failed=index % 50 == 49)
+        path = store.records_folder / f"{case.id}.1.json"
+        path.write_text(made.model_dump_json() + "\n")
+        record_index.add(folder, path, made)
+
+
+def made_jobs(store: Store, number: int) -> list[tuple[Job, list[str]]]:
+    """Launches of further attempts whose ranks tell all at once, each beside a command that does no less by itself."""
+    numbers = random.Random(2)  # noqa: S311 - numbers, not secrets
+    jobs = []
+    said = store.folder / "said"
+    elsewhere = store.folder / "elsewhere"
+    said.mkdir()
+    elsewhere.mkdir()
+    for rank in range(NUM_RANKS):
+        write_atomically(
+            said / f"rank-{rank:05d}.jsonl", "\n".join(map(json.dumps, _events(rank, numbers))) + "\n"
+        )
+    for case in cases(number):
+        spool = store.spool_folder / case.id
+        orders = Orders(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        copy, wait = f"cp {shlex.quote(str(said))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
+        command = ["sh", "-c", f"{copy} {shlex.quote(str(spool))}; {wait}"]
+        job = Job(orders=orders, command=command, spool=spool, circumstances=CIRCUMSTANCES)
+        jobs.append((job, ["sh", "-c", f"{copy} {shlex.quote(str(elsewhere))}; {wait}"]))
+    return jobs
+
+
+def _events(rank: int, numbers: random.Random) -> Iterator[dict[str, object]]:
+    yield {
+        "event": "hello",
+        "rank": rank,
+        "local_rank": rank,
+        "pid": 1,
+        "node": "node",
+        "boot_id": "b",
+        "affinity": [rank],
+        "num_threads": 1,
+    }
+    for name in Phases.model_fields:
+        yield {"event": "phase", "name": name, "seconds": 1.0}
+    for index in range(NUM_WINDOWS + 1):
+        window = {
+            "phase": "steady" if index else "warmup",
+            "num_steps": 20,
+            "start": 0.2 * index,
+            "num_applied": None,
+        }
+        yield {
+            "event": "window",
+            "case": 0,
+            **window,
+            "seconds": 0.15 + numbers.random(),
+            "step_seconds": None,
+        }
+    yield {
+        "event": "result",
+        "case": 0,
+        "loss": 0.5,
+        "skipped": 0,
+        "steady": True,
+        "settings": {"overlap": True},
+    }
+    yield {"event": "case_end", "case": 0, "peak_rss_bytes": 1 << 28}
