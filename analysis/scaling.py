@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlscale.analysis.backends import Comparison, compare_backends
+from dlscale.analysis.drift import Drift, drifts
 from dlscale.analysis.family import Family, family_of
 from dlscale.analysis.frame import tidy, why_unusable
 from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
@@ -55,6 +56,7 @@ class ScalingTable:
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
     start_ups: tuple[StartUp, ...]
+    drifts: tuple[Drift, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
 
@@ -93,7 +95,8 @@ def scaling_table(
     `parities` are the parity gate's verdicts: rows that it failed or did not check carry a note.
     Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
     """
-    records = list(records)
+    everything = list(records)
+    records = [record for record in everything if record.case.cell.control != "canary"]
     cells = {record.case.cell.id: record.case.cell for record in records}
     measured = [
         Launches.of(cells[str(cell_id)], system=str(system), cases=cases)
@@ -106,9 +109,10 @@ def scaling_table(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
         comparisons=compare_backends(measured),
         start_ups=tuple(start_ups(records)),
+        drifts=tuple(drifts(everything)),
         failures=tuple(
             sorted(
-                (record for record in records if why_unusable(record) is not None),
+                (record for record in everything if why_unusable(record) is not None),
                 key=lambda record: (record.system, record.study, record.case.id, record.attempt),
             )
         ),

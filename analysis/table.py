@@ -22,6 +22,7 @@ CONTROL_NAMES = {
     "synthetic": "synthetic",
     "loader": "loader",
     "whole_machine": "whole machine",
+    "canary": "canary",
 }
 COLUMNS = (
     *("backend", "ranks", "samples/s", "efficiency\n(a) [%]", "efficiency\n(b) [%]"),
@@ -109,6 +110,10 @@ def _legend(rows: Sequence[Row]) -> str:
 
 
 def _problems(table: ScalingTable, bad_files: Iterable[BadFile]) -> Iterator[str]:
+    for index, drift in enumerate(table.drifts):
+        if index == 0:
+            yield "[bold]Drift of the nodes while jobs ran[/bold]"
+        yield f"  {escape(drift.text)}" if drift.steady else f"  [bold]{escape(drift.text)}[/bold]"
     for index, record in enumerate(table.failures):
         if index == 0:
             yield "[bold]Failed launches[/bold]"

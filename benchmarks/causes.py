@@ -77,7 +77,8 @@ def _first_silent(ends: Sequence[End], spools: Sequence[RankSpool]) -> int | Non
 def _rank_of(death: Death, spools: Sequence[RankSpool]) -> int | None:
     if death.rank is not None:
         return death.rank
-    return next((spool.rank for spool in spools if spool.hello.get("pid") == death.pid), None)
+    by_pid = (spool.rank for spool in spools if spool.hello and spool.hello["pid"] == death.pid)
+    return next(by_pid, None)
 
 
 def _name(rank: int | None, num_ranks: int) -> str:

@@ -12,9 +12,12 @@ from dlscale.models.errors import UsageError
 VERBS = {
     "plan": ("run", "Print what a study would run, and start nothing."),
     "run": ("run", "Run a study, or go on with one; then print its table and draw its figures."),
+    "resume": ("resume", "Go on with a study that was interrupted or had failures."),
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
     "figures": ("report", "Draw a study's figures from its records."),
+    "compare": ("compare", "Say what differs between two studies, and whether that forbids comparing them."),
+    "export": ("export", "Put a study's records into other forms: one Parquet file, and back."),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
     "check": ("check", "Check that frameworks train the same program, and that a network learns."),
     "data": ("data", "Make input data, or convert it."),

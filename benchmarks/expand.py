@@ -168,7 +168,11 @@ class _CellMaker:
             num_servers=num_servers,
             num_nodes=self._shape.num_nodes(num_ranks + num_servers),
             cores_per_rank=cores_per_rank,
-            threads_per_rank=cores_per_rank,
+            threads_per_rank=(
+                self._shape.threads_per_rank
+                if cores_per_rank == self._shape.cores_per_rank
+                else cores_per_rank
+            ),
             local_batch=local_batch,
             global_batch=global_batch,
             precision=self._study.precision,

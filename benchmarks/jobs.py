@@ -14,6 +14,7 @@ from dlscale.collectives import capabilities
 from dlscale.models.errors import UsageError
 
 START_SECONDS = 60.0  # of a job: modules, staging, the first look at its nodes
+WARN_SECONDS = 120  # before the end of its wall time a job is told to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class JobPlan:
 
     index: int
     launches: tuple[Launch, ...]
+    num_nodes: int  # as many as its largest launch needs, or the partition gives; others run on the first ones of them
     seconds: float  # wall time that it asks for
 
     @property
@@ -30,20 +32,22 @@ class JobPlan:
         return f"job-{self.index:03d}"
 
     @property
-    def num_nodes(self) -> int:
-        """As many as its largest launch needs; the others run on the first ones of them."""
-        return max(launch.cell.num_nodes for launch in self.launches)
-
-    @property
     def billed_node_hours(self) -> float:
         """All nodes for the whole wall time: the most that a centre charges."""
         return self.num_nodes * self.seconds / 3600
 
 
 def cut(
-    plan: Plan, launches: Sequence[Launch], policy: Policy, *, limit: float | None, first_index: int = 0
+    plan: Plan,
+    launches: Sequence[Launch],
+    policy: Policy,
+    *,
+    limit: float | None,
+    min_nodes: int = 1,
+    first_index: int = 0,
 ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
     """The jobs that run `launches` of `plan`, and warnings. `limit`: seconds that a job may have; None: any.
+    `min_nodes`: of a job, as the partition demands or bills.
 
     A tier's blocks stay whole where that is possible, so that what is compared runs in one job. Raises UsageError if a
     single launch with its canaries does not fit into a job.
@@ -69,6 +73,7 @@ def cut(
                 JobPlan(
                     index=index,
                     launches=_with_canaries(plan, members, index),
+                    num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
                     seconds=_seconds(plan, members, policy),
                 )
             )
@@ -98,8 +103,10 @@ def _filled(
 
 
 def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy) -> float:
-    """Wall time for those launches with a canary at both ends, margin included."""
-    return policy.margin * (START_SECONDS + plan.seconds([*launches, *[_canary(plan, launches, 0)] * 2]))
+    """Wall time for those launches with a canary at both ends, margin and warning included."""
+    return WARN_SECONDS + policy.margin * (
+        START_SECONDS + plan.seconds([*launches, *[_canary(plan, launches, 0)] * 2])
+    )
 
 
 def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tuple[Launch, ...]:

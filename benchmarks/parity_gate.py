@@ -7,11 +7,11 @@ import subprocess
 
 from pydantic import ValidationError
 
+from dlscale.benchmarks.campaign import QUIET, Campaign
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.parity import Request
 from dlscale.benchmarks.record import Parity
 from dlscale.benchmarks.record_files import PARITIES, load_parity
-from dlscale.benchmarks.runner import QUIET, Campaign
 from dlscale.benchmarks.system import Installation
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError

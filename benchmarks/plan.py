@@ -48,6 +48,7 @@ class Plan:
     launches: tuple[Launch, ...]
     shape: Shape
     warnings: tuple[str, ...] = field(default=())
+    known_budget_per_case: float | None = None  # of a study of which this is a part
 
     @property
     def num_cores(self) -> int:
@@ -78,10 +79,13 @@ class Plan:
         """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
         rules, step = self.study.rules, step_seconds(cell)
         windows = rules.min_windows * max(rules.min_window_seconds, step) * WARM_UP_SHARE
-        return max(windows, rules.warmup_steps * step, self._budget_per_case)
+        return max(windows, rules.warmup_steps * step, self.budget_per_case)
 
     @cached_property
-    def _budget_per_case(self) -> float:
+    def budget_per_case(self) -> float:
+        """What the study's budget leaves to each case after all launches have started, seconds; may be negative."""
+        if self.known_budget_per_case is not None:
+            return self.known_budget_per_case
         num_cases = sum(len(launch.cases) for launch in self.launches)
         start = sum(_start_seconds(launch) for launch in self.launches)
         return (self.study.budget - start) / max(1, num_cases)

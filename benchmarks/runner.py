@@ -1,148 +1,70 @@
-"""Runs a plan: launch after launch, skipping what is done, one record per case and attempt."""
+"""From what was asked to a campaign: everything is checked that can be, before anything starts."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
-import time
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from dlscale.benchmarks import environment, gpus, launchers, supervisor
-from dlscale.benchmarks.assemble import Circumstances
+from dlscale.benchmarks import definition, environment, gpus, supervisor
+from dlscale.benchmarks.campaign import Campaign, describe
 from dlscale.benchmarks.expand import expand
-from dlscale.benchmarks.launch import Orders
 from dlscale.benchmarks.plan import Launch, Plan
+from dlscale.benchmarks.probe import Probe
 from dlscale.benchmarks.record import Fingerprint, Record
 from dlscale.benchmarks.sizes import shape
 from dlscale.benchmarks.store import Store
 from dlscale.benchmarks.study import Study
-from dlscale.benchmarks.supervisor import Job
+from dlscale.benchmarks.supervisor import refuse, run_job
 from dlscale.benchmarks.system import Installation, System, default_environment, find_installation
 from dlscale.models.errors import UsageError
-
-WORKER = ("-m", "dlscale.benchmarks.worker")
-# glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
-ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors only: the rest would bury the log of a failed rank
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Campaign:
-    """A plan tied to an environment of this machine and to a folder."""
-
-    system: System
-    installation: Installation
-    flavour: launchers.Flavour
-    fingerprint: Fingerprint
-    plan: Plan
-    unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
-    store: Store
-
-    def todo(self, records: list[Record]) -> list[Launch]:
-        """The launches that are left, in order, each with those of its cases that have no good record yet."""
-        done = {record.case.id for record in records if record.good}
-        left = [
-            replace(launch, cases=tuple(case for case in launch.cases if case.id not in done))
-            for launch in self.plan.launches
-        ]
-        return [launch for launch in left if launch.cases]
-
-    def command(self, launch: Launch) -> list[str]:
-        """The exact command line of a launch."""
-        cell = launch.cell
-        return launchers.mpiexec(
-            self.flavour,
-            self.installation.mpiexec,
-            num_ranks=cell.num_processes,
-            oversubscribed=self.oversubscribed(launch),
-            variables=self.variables(launch),
-            program=[str(self.installation.python), *WORKER, str(self.spool(launch))],
-        )
-
-    def variables(self, launch: Launch) -> dict[str, str]:
-        """What a launch sets in its ranks' environment."""
-        threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
-        cores = {
-            "DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank),
-            "DLSCALE_NUM_WORKERS": str(launch.cell.num_ranks),
-        }
-        return threads | cores | ALLOCATOR | QUIET | self.installation.variables
-
-    def spool(self, launch: Launch) -> Path:
-        """Where a launch's ranks write while it runs."""
-        return self.store.spool_folder / launch.id
-
-    def oversubscribed(self, launch: Launch) -> bool:
-        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
-        return not self.plan.fits(launch.cell)
-
-    def why_not(self, launch: Launch) -> str | None:
-        """Why a launch cannot be started here; None if it can."""
-        return self.unusable.get((launch.cell.backend, launch.cell.framework))
-
-    def job(self, launch: Launch) -> Job:
-        """A launch, ready to be started now."""
-        command = self.command(launch)
-        variables = self.variables(launch)
-        return Job(
-            orders=Orders(
-                cases=list(launch.cases),
-                rules=self.plan.study.rules,
-                launched_at=time.time(),
-                seconds=self.plan.seconds([launch]),
-                data=str(launch.data.absolute()) if launch.data else None,
-                skip_bad=self.plan.study.skip_bad,
-                patient=self.oversubscribed(launch),
-                seed=self.plan.study.seed,
-            ),
-            command=command,
-            spool=self.spool(launch),
-            circumstances=Circumstances(
-                study=self.store.folder.name,
-                system=self.system.name,
-                fingerprint=self.fingerprint,
-                started_at=supervisor.now(),
-                order_seed=self.plan.study.seed,
-                command=environment.redact(shlex.join(command)),
-                oversubscribed=self.oversubscribed(launch),
-                environment_variables=environment.recorded_variables(os.environ | variables),
-            ),
-        )
+from dlscale.models.files import make_folder
 
 
 def prepare(
     study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
 ) -> Campaign:
-    """Check everything that can be checked before anything starts, and expand the study. Raises UsageError."""
+    """A campaign on this machine, now. Raises UsageError for whatever would not work."""
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
-    pairs = sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
-    found = environment.probe(installation, pairs)
-    flavour = environment.check_mpi(installation, found)
-    environment.check_frameworks(installation, found, study.frameworks)
-    found = gpus.checked(installation, found, plan)
-    unusable = {pair: found.problems["/".join(pair)] for pair in pairs if "/".join(pair) in found.problems}
-    if len(unusable) == len(pairs):
-        raise UsageError(next(iter(unusable.values())))
+    campaign = here(system, installation, plan, folder=results)
+    if len(campaign.unusable) == len(_pairs(plan)):
+        raise UsageError(next(iter(campaign.unusable.values())))
     if study.every_backend:
-        plan, unusable = _without(plan, unusable), {}
-    fingerprint = found.fingerprint(environment.commit())
-    digest = environment.combine(plan.digest, fingerprint.digest)
+        campaign = replace(campaign, plan=_without(plan, campaign.unusable), unusable={})
+    digest = environment.combine(campaign.plan.digest, campaign.fingerprint.digest)
+    store = Store(results / system.name / f"{study.name}-{digest}")
+    return replace(campaign, store=store, spool_folder=store.spool_folder)
+
+
+def here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
+    """That plan with what the environment says of itself on this machine, its records in `folder`."""
+    found = environment.probe(installation, _pairs(plan))
+    flavour = environment.check_mpi(installation, found, launcher=system.launcher)
+    environment.check_frameworks(installation, found, plan.study.frameworks)
+    found = gpus.checked(installation, found, plan)
+    store = Store(folder)
     return Campaign(
         system=system,
         installation=installation,
         flavour=flavour,
-        fingerprint=fingerprint,
+        fingerprint=found.fingerprint(environment.commit()),
         plan=plan,
-        unusable=unusable,
-        store=Store(results / system.name / f"{study.name}-{digest}"),
+        unusable=_unusable(plan, found),
+        store=store,
+        spool_folder=store.spool_folder,
     )
+
+
+def _pairs(plan: Plan) -> list[tuple[str, str]]:
+    return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
+
+
+def _unusable(plan: Plan, found: Probe) -> dict[tuple[str, str], str]:
+    return {pair: found.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in found.problems}
 
 
 def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
@@ -155,29 +77,94 @@ def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
 
 
 @contextmanager
-def opened(campaign: Campaign) -> Iterator[list[Launch]]:
+def opened(
+    campaign: Campaign, facts: Mapping[str, object], *, max_attempts: int | None = None
+) -> Iterator[list[Launch]]:
     """The campaign's folder is ours alone, what a killed dlscale left there is recorded; gives what is to run.
 
-    Raises UsageError if the folder cannot be used, another dlscale holds it, or it has corrupt records.
+    `facts` go into study.json; cases that failed `max_attempts` times are not run again. Raises UsageError if the
+    folder cannot be used, another dlscale holds it, or it has corrupt records.
     """
     store = campaign.store
-    store.open(describe(campaign))
+    store.open(describe(campaign) | dict(facts))
     with store.lock():
-        supervisor.collect_leftovers(store)
-        yield campaign.todo(store.load())
+        make_folder(campaign.spool_folder)
+        supervisor.collect_leftovers(campaign.spool_folder, store)
+        yield campaign.todo(store.load(), max_attempts=max_attempts)
 
 
-def describe(campaign: Campaign) -> dict[str, object]:
-    """The study as study.json keeps it: what was asked, and what it became."""
-    return {
-        "schema": 1,
-        "study": campaign.plan.study.model_dump(mode="json"),
-        "system": campaign.system.model_dump(mode="json"),
-        "environment": campaign.installation.name,
-        "fingerprint": campaign.fingerprint.model_dump(mode="json"),
-        "num_cores": campaign.plan.num_cores,
-        "launches": [
-            [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches
-        ],
-        "command": environment.redact(shlex.join(["dlscale", *sys.argv[1:]])),
-    }
+def given_up(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
+    """The cases that have no good record and that are not tried again: they failed too often."""
+    tried = {case.id for launch in todo for case in launch.cases}
+    left = campaign.todo(campaign.store.load())
+    return [case.id for launch in left for case in launch.cases if case.id not in tried]
+
+
+def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
+    """Run one launch, or say in its records why it cannot be started here."""
+    reason = campaign.why_not(launch)
+    job = campaign.job(launch)
+    return refuse(job, campaign.store, reason) if reason else run_job(job, campaign.store)
+
+
+def for_jobs(
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+) -> Campaign:
+    """A campaign that jobs will run: what compute nodes have is asked there, what is installed is asked here.
+
+    Raises UsageError for whatever can be known to be wrong.
+    """
+    name = environment_name or default_environment(system)
+    installation = find_installation(system, name)
+    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
+    found = environment.probe(installation)
+    environment.check_frameworks(installation, found, study.frameworks)
+    fingerprint = found.fingerprint(environment.commit())
+    software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
+    return _with_folder(
+        results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
+        system=system,
+        installation=installation,
+        fingerprint=fingerprint,
+        plan=plan,
+    )
+
+
+def rehearsal(
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+) -> Campaign:
+    """A campaign on a system that this machine is not: nothing is asked, and nothing can be started."""
+    name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
+    definition.one_of(f"environment on {system.name}", name, system.environments)
+    one = system.environments[name]
+    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
+    return _with_folder(
+        results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
+        system=system,
+        installation=Installation(
+            name=name,
+            prefix=Path(one.prefix),
+            python=Path(one.python or "python"),
+            mpiexec=Path(one.mpiexec or "mpiexec"),
+            mpi=one.mpi,
+            variables=one.variables,
+        ),
+        fingerprint=Fingerprint(digest="", code_digest="", commit=environment.commit(), versions={}, node={}),
+        plan=plan,
+    )
+
+
+def _with_folder(
+    folder: Path, *, system: System, installation: Installation, fingerprint: Fingerprint, plan: Plan
+) -> Campaign:
+    store = Store(folder)
+    return Campaign(
+        system=system,
+        installation=installation,
+        flavour="mpich" if installation.mpi == "detect" else installation.mpi,
+        fingerprint=fingerprint,
+        plan=plan,
+        unusable={},
+        store=store,
+        spool_folder=store.spool_folder / "here",  # beside those of the jobs, which are not ours to clear
+    )

@@ -28,6 +28,7 @@ class Shape:
     ranks_per_node: int | None  # None: one node, and as many ranks on it as the size says
     num_cores: int  # of a node
     cores_per_rank: int
+    threads_per_rank: int  # the cores, unless the system's file says another number for its own placement
 
     def num_nodes(self, num_processes: int) -> int:
         """Nodes for so many workers and servers."""
@@ -65,6 +66,7 @@ def shape(study: Study, system: System) -> Shape:
         ranks_per_node=per_node,
         num_cores=system.num_cores(),
         cores_per_rank=system.num_cores() // per_node,
+        threads_per_rank=_threads(system, per_node),
     )
 
 
@@ -86,7 +88,16 @@ def _of_one_node(study: Study, system: System) -> Shape:
         ranks_per_node=None,
         num_cores=num_cores,
         cores_per_rank=max(1, num_cores // ranks[-1]),
+        threads_per_rank=max(1, num_cores // ranks[-1]),
     )
+
+
+def _threads(system: System, per_node: int) -> int:
+    """A number of threads that was found for one placement says nothing of another."""
+    placement = system.placement
+    if placement and per_node == placement.ranks_per_node and "OMP_NUM_THREADS" in placement.variables:
+        return int(placement.variables["OMP_NUM_THREADS"])
+    return system.num_cores() // per_node
 
 
 def default_ranks(num_cores: int) -> list[int]:

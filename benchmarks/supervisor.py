@@ -123,13 +123,13 @@ def collect(
     return records
 
 
-def collect_leftovers(store: Store) -> int:
-    """Make records of the launches that a killed dlscale left behind; returns their number.
+def collect_leftovers(spool_folder: Path, store: Store) -> int:
+    """Make records of the launches that a killed dlscale left behind there; returns their number.
 
     Cases that such a launch had finished keep their results.
     """
     num_found = 0
-    for folder in sorted(path for path in store.spool_folder.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
         try:
             orders = Orders.model_validate_json((folder / ORDERS_FILE).read_text(encoding="utf-8"))
             circumstances = Circumstances.model_validate_json(

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from dlscale.benchmarks import environment, launchers
+from dlscale.benchmarks.campaign import ALLOCATOR, QUIET
 from dlscale.benchmarks.commands.options import BackendOptions
 from dlscale.benchmarks.record import Setting
-from dlscale.benchmarks.runner import ALLOCATOR, QUIET
 from dlscale.benchmarks.system import default_environment, find_installation, load_system
 from dlscale.benchmarks.timeline import Request
 from dlscale.collectives import check_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,3 +67,13 @@ def json_option(command: F) -> F:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
     )(command)
+
+
+def say_given_up(cases: Sequence[str], max_attempts: int | None) -> None:
+    """Which cases are not tried again."""
+    if cases:
+        what = f"{len(cases)} cases failed {max_attempts} times and are"
+        what = what if len(cases) > 1 else f"1 case failed {max_attempts} times and is"
+        click.echo(
+            f"{what} left: {', '.join(cases[:3])}{' ...' * (len(cases) > 3)}; --max-attempts tries again"
+        )

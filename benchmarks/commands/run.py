@@ -4,189 +4,132 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from dlscale.benchmarks import definition, parity_gate
+from dlscale.benchmarks import parity_gate
+from dlscale.benchmarks.campaign import Campaign
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
-from dlscale.benchmarks.commands.options import BackendOptions, Counts, Words, results_option
+from dlscale.benchmarks.commands import run_jobs
+from dlscale.benchmarks.commands.options import say_given_up
 from dlscale.benchmarks.commands.progress import Display
+from dlscale.benchmarks.commands.study_options import study_of, study_options
 from dlscale.benchmarks.plan import Launch
-from dlscale.benchmarks.runner import Campaign, opened, prepare
-from dlscale.benchmarks.study import load_study
-from dlscale.benchmarks.supervisor import refuse, run_job
-from dlscale.benchmarks.system import System, load_system
+from dlscale.benchmarks.runner import given_up, opened, prepare, run_launch
+from dlscale.benchmarks.system import load_system
 from dlscale.benchmarks.units import format_seconds
-from dlscale.collectives import with_capability
 from dlscale.models.errors import UsageError
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-# A flag that make can also give a value: --skip-bad, --skip-bad yes, --skip-bad no.
-YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "default": None}
-OPTIONS = (
-    click.option("--system", default="local", show_default=True, help="A machine's name, or its .toml file."),
-    click.option("--environment", help="One of the system's environments; default: the running one."),
-    click.option("--workloads", type=Words(), help="For example hep_cnn,resnet50, or all."),
-    click.option("--frameworks", type=Words(), help="torch, tensorflow or all."),
-    click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring, or all."),
-    click.option(
-        "--backend-options",
-        type=BackendOptions(),
-        help="For example horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true.",
-    ),
-    click.option(
-        "--servers",
-        type=Words(),
-        help="Of backends with servers: counts, or ratios to the ranks such as 1/2 (default), several for an axis.",
-    ),
-    click.option(
-        "--allow-open-ports",
-        **YES,
-        help="Let backends whose sockets ask nobody who connects work across machines; recorded.",
-    ),
-    click.option(
-        "--ranks", type=Counts(), help="1,2,4 or 1:8 or 1:512:x2; default: 1 to the machine's cores."
-    ),
-    click.option("--nodes", type=int, help="Nodes; more than one needs a system with a scheduler."),
-    click.option("--ranks-per-node", type=int, help="For systems with several nodes."),
-    click.option("--preset", help="paper, small or tiny; default: the workload's."),
-    click.option(
-        "--batch",
-        type=int,
-        help="Samples per step: of each rank in weak scaling, of all together in strong; default: the preset's.",
-    ),
-    click.option("--precision", help="fp32 or bf16."),
-    click.option("--compiled", **YES, help="torch.compile, and XLA in TensorFlow."),
-    click.option("--memory-format", help="channels_last (default) or channels_first (torch only)."),
-    click.option(
-        "--device", help="cpu (default) or gpu, one for each rank; backends none, horovod and nccl."
-    ),
-    click.option(
-        "--data",
-        help="Input file or folder, WORKLOAD=PATH,... for several, or the word synthetic; default: the sample "
-        "that ships.",
-    ),
-    click.option("--skip-bad", **YES, help="Leave out and count samples that cannot be read."),
-    click.option("--budget", help="Wall time to fit the windows into: 240s, 4min, 1h."),
-    click.option("--launches", type=int, help="Launches per cell; fewer than 6 carry no 95 % interval."),
-    click.option("--warmup-steps", type=int, help="Steps before the first window, at least."),
-    click.option("--max-steps", type=int, help="Steps of a launch at most, warm-up included."),
-    click.option("--seed", type=int, help="Of the randomised order and of the initial weights."),
-    click.option("--account", help="For systems with a scheduler."),
-    click.option("--partition", help="For systems with a scheduler."),
-    click.option("--walltime", help="For systems with a scheduler."),
-    click.option("--max-node-hours", type=float, help="For systems with a scheduler."),
-    results_option,
-)
-NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node")
-
-
-def _study_options(command: F) -> F:
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
-
 
 @click.command()
 @click.argument("study")
-@_study_options
+@study_options
 def plan(study: str, **options: Any) -> int:
-    """Print what STUDY would run: cells, launches in order, estimated time. Starts nothing.
+    """Print what STUDY would run: cells, launches in order, jobs and node-hours, estimated time. Starts nothing.
 
     \b
-    Example: dlscale plan strong-scaling --ranks 1,2
+    Examples:
+      dlscale plan strong-scaling --ranks 1,2
+      dlscale plan weak-scaling --system cori --nodes 1:64:x2
     """  # noqa: D301
-    campaign = _prepare(study, **options)
-    _print_plan(campaign, campaign.todo(campaign.store.load()))
-    _print_commands(campaign)
-    return 0
+    return _run(study, options, start=False)
 
 
 @click.command()
 @click.argument("study")
-@_study_options
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-def run(study: str, dry_run: bool, **options: Any) -> int:
+@study_options
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
+@click.option(
+    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
+)
+@click.option(
+    "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
+)
+def run(study: str, dry_run: bool, in_allocation: bool, compatibility_lines: bool, **options: Any) -> int:
     """Run STUDY (weak-scaling, strong-scaling or a .toml file), print its table and draw its figures.
 
-    The same command goes on where an interrupted one stopped. Failed cases are tried again.
+    On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command goes
+    on where an interrupted one stopped. Failed cases are tried again.
 
     \b
     Examples:
       dlscale run weak-scaling
       dlscale run weak-scaling --backends none,ring --budget 2min --results /scratch/results
+      dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --max-node-hours 20
       dlscale run weak-scaling --dry-run
     """  # noqa: D301
-    campaign = _prepare(study, **options)
-    if dry_run:
+    return _run(
+        study,
+        options,
+        start=not dry_run,
+        in_allocation=in_allocation,
+        compatibility_lines=compatibility_lines,
+    )
+
+
+def _run(
+    name: str,
+    options: dict[str, Any],
+    *,
+    start: bool,
+    in_allocation: bool = False,
+    compatibility_lines: bool = False,
+) -> int:
+    system = load_system(options["system"])
+    study = study_of(name, system, options)
+    if system.scheduler != "none" and not in_allocation:
+        if compatibility_lines:
+            raise UsageError(
+                "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
+            )
+        return run_jobs.run(study, system, options, start=start)
+    campaign = prepare(
+        study,
+        system,
+        environment_name=options["environment"],
+        data=options["data"],
+        results=Path(options["results"]),
+    )
+    if in_allocation:
+        campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
+    if not start:
         _print_plan(campaign, campaign.todo(campaign.store.load()))
         _print_commands(campaign)
         return 0
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with opened(campaign) as launches:
+    return run_here(campaign, data=options["data"], compatibility_lines=compatibility_lines)
+
+
+def run_here(
+    campaign: Campaign,
+    *,
+    data: str | None,
+    max_attempts: int | None = None,
+    compatibility_lines: bool = False,
+) -> int:
+    """Run what is left of a campaign on this machine, print its table and draw its figures."""
+    with opened(campaign, {"data": data}, max_attempts=max_attempts) as launches:
         _print_plan(campaign, launches)
+        if max_attempts:
+            say_given_up(given_up(campaign, launches), max_attempts)
         _check_parity(campaign)
-        _run(campaign, launches)
+        _run_launches(campaign, launches)
     from dlscale.benchmarks.commands.report import show_study
 
     status = show_study(campaign.store)
+    if compatibility_lines:
+        from dlscale.benchmarks.commands.export_formats import show_lines
+
+        show_lines(campaign.store.folder)
     done = {record.case.id for record in campaign.store.load() if record.good}
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
     if planned - done:
         return FAILED_CASES
     return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
-
-
-def _prepare(study: str, *, system: str, results: Path, **options: Any) -> Campaign:
-    machine = load_system(system)
-    _check_placement(machine, options)
-    chosen = load_study(
-        study,
-        **{
-            name: options[name]
-            for name in ("workloads", "frameworks", "backends", "ranks", "preset", "batch", "precision")
-        },
-        **{name: options[name] for name in ("compiled", "memory_format", "device", "skip_bad")},
-        **{name: options[name] for name in ("budget", "launches", "seed")},
-        servers=options["servers"],
-        backend_options=_with_open_ports(options),
-        rules={name: options[name] for name in ("warmup_steps", "max_steps")},
-    )
-    return prepare(
-        chosen, machine, environment_name=options["environment"], data=options["data"], results=results
-    )
-
-
-def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The backends' options, and that of every backend which has it if its ports may be open."""
-    found: dict[str, dict[str, Any]] = {
-        name: dict(own) for name, own in (options["backend_options"] or {}).items()
-    }
-    if options["allow_open_ports"]:
-        for backend in with_capability("open_ports"):
-            found.setdefault(backend, {})["allow_open_ports"] = True
-    return found
-
-
-def _check_placement(system: System, options: dict[str, Any]) -> None:
-    """What only makes sense with several nodes or a scheduler is an error elsewhere, not ignored."""
-    if options["nodes"] not in (None, 1):
-        raise UsageError(
-            f"--nodes {options['nodes']} on {system.name}, which has 1 node; "
-            "leave it out, or name a system with more"
-        )
-    for name in NEEDS_SCHEDULER:
-        if options[name] is not None:
-            option = "--" + name.replace("_", "-")
-            raise UsageError(
-                f"{option} on {system.name}, which has no scheduler; leave it out, or name a system that has one "
-                f"(known: {', '.join(definition.names('systems'))})"
-            )
 
 
 def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
@@ -227,7 +170,7 @@ def _print_commands(campaign: Campaign) -> None:
         click.echo(shlex.join(campaign.command(launch)))
 
 
-def _run(campaign: Campaign, launches: list[Launch]) -> None:
+def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     with Display({launch.id: campaign.plan.seconds([launch]) for launch in launches}) as display:
         for launch in launches:
             cell = launch.cell
@@ -236,7 +179,5 @@ def _run(campaign: Campaign, launches: list[Launch]) -> None:
                 f"{cell.workload} in {cell.framework} over {cell.backend} on {cell.num_ranks} "
                 f"rank{'s' if cell.num_ranks > 1 else ''}"
             )
-            reason = campaign.why_not(launch)
-            job = campaign.job(launch)
-            records = refuse(job, campaign.store, reason) if reason else run_job(job, campaign.store)
+            records = run_launch(campaign, launch)
             display.finished(launch.id, [record for record in records if not record.good])

@@ -48,7 +48,7 @@ def mistake(told, *words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fly", ["no verb 'fly'", "run, status"]),
+        ("fly", ["no verb 'fly'", "run, resume, status"]),
         ("run", ["missing argument 'STUDY'"]),
         ("run weak-scaling --colour red", ["--colour"]),
         ("run weak-scalign", ["'weak-scalign'", "strong-scaling, weak-scaling"]),
@@ -79,7 +79,7 @@ def mistake(told, *words: str) -> str:
         ("run time-to-solution", ["not there yet"]),
         ("predict", ["not there yet"]),
         ("report --results /nowhere", ["no study in /nowhere", "dlscale run"]),
-        ("system show cori", ["no system 'cori'", "local"]),
+        ("system show cory", ["no system 'cory'", "local"]),
         ("doctor --require rung", ["'rung'", "ring"]),
     ],
 )

@@ -154,10 +154,11 @@ def test_a_job_has_its_tiers_largest_size_and_a_canary_at_both_ends():
 def test_wall_time_cuts_between_blocks_and_keeps_them_whole():
     plan = planned(machine(), nodes=[1, 2, 4], launches=6)
     whole = jobs_of(plan)[0][0].seconds
-    jobs, warnings = jobs_of(plan, limit=0.5 * whole)
+    limit = whole - 1.25 * plan.seconds(plan.launches[len(plan.launches) // 3 :]) + 1.0
+    jobs, warnings = jobs_of(plan, limit=limit)
     assert not warnings
-    assert len(jobs) > 1
-    assert all(job.seconds <= 0.5 * whole for job in jobs)
+    assert len(jobs) == 3
+    assert all(job.seconds <= limit for job in jobs)
     assert [launch for job in jobs for launch in job.launches[1:-1]] == list(plan.launches)
     seen = [{launch.cases[0].block for launch in job.launches[1:-1]} for job in jobs]
     assert all(not (left & right) for left, right in itertools.pairwise(seen))
@@ -166,7 +167,7 @@ def test_wall_time_cuts_between_blocks_and_keeps_them_whole():
 def test_a_block_that_does_not_fit_is_split_with_a_warning():
     plan = planned(machine(), nodes=[1, 2, 4], launches=2)
     block = plan.launches[: len(plan.launches) // 2]
-    limit = 1.25 * (60 + plan.seconds([*block[:4], block[0]]))
+    limit = 120 + 1.25 * (60 + plan.seconds([*block[:4], block[0]]))
     jobs, warnings = jobs_of(plan, limit=limit)
     assert len(warnings) == 1
     assert "across jobs nothing is paired" in warnings[0]

@@ -121,7 +121,7 @@ def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
 
 
 def test_a_rank_that_stops_moving_ends_the_launch(bench):
-    with bench.start(study=long_study(bench, stall_seconds=3)) as process:
+    with bench.start(study=long_study(bench, stall_seconds=10)) as process:
         pids = two_ranks(bench)
         os.kill(pids[1], signal.SIGSTOP)
         assert process.wait(timeout=40) == 2, bench.said()

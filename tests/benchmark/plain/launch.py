@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dlscale.benchmarks.campaign import ALLOCATOR, QUIET, THREAD_VARIABLES
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.launchers import flavour_of, mpiexec
-from dlscale.benchmarks.runner import ALLOCATOR, QUIET, THREAD_VARIABLES
 from dlscale.collectives import capabilities
 
 NUM_RANKS = 2

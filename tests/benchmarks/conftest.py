@@ -1,0 +1,74 @@
+"""Records as the supervisor writes them, made up."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dlscale.benchmarks.assemble import Circumstances, assemble
+from dlscale.benchmarks.record import Case, Cell, Failure, Fingerprint, Record
+from dlscale.benchmarks.spool import RankSpool
+
+MakeRecord = Callable[..., Record]
+
+
+def _make_record(
+    block: int = 0, *, attempt: int = 1, failure: str | None = None, backend: str = "ring"
+) -> Record:
+    """An attempt at a case on 2 ranks with windows of its own; one with a `failure` was killed."""
+    cell = Cell(
+        workload="hep_cnn",
+        preset="tiny",
+        framework="torch",
+        backend=backend,
+        environment="default",
+        scaling_mode="weak",
+        num_ranks=2,
+        cores_per_rank=1,
+        threads_per_rank=1,
+        local_batch=8,
+        global_batch=16,
+        precision="fp32",
+        data="synthetic",
+    )
+    spools = [RankSpool(rank) for rank in range(2)]
+    for spool in spools:
+        spool.events = [
+            {
+                "event": "window",
+                "case": 0,
+                "phase": "steady",
+                "num_steps": 5,
+                "num_applied": None,
+                "start": index * 0.2,
+                "seconds": 0.15 + block * 1e-6 + attempt * 1e-7 + index / 7,
+                "step_seconds": None,
+            }
+            for index in range(10)
+        ]
+        spool.events.append(
+            {"event": "result", "case": 0, "loss": 0.5, "skipped": 0, "steady": True, "settings": {}}
+        )
+        spool.events += [] if failure else [{"event": "case_end", "case": 0, "peak_rss_bytes": 1 << 20}]
+    circumstances = Circumstances(
+        study="weak-scaling-00000000",
+        system="local",
+        fingerprint=Fingerprint(digest="f", code_digest="c", commit="0", versions={}, node={}),
+        started_at="2026-11-22T03:47:20+00:00",
+        order_seed=1,
+        command="mpiexec",
+        oversubscribed=False,
+        environment_variables={},
+    )
+    return assemble(
+        Case(cell=cell, block=block, position=0),
+        0,
+        spools,
+        attempt=attempt,
+        circumstances=circumstances,
+        failure=Failure(kind="killed", rank=1, message=failure) if failure else None,
+    )
+
+
+@pytest.fixture
+def make_record() -> MakeRecord:
+    return _make_record

@@ -1,0 +1,179 @@
+"""A study on a real scheduler: submitted, killed, cancelled, the controller restarted, and resumed to its end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.record import Record
+
+pytestmark = [
+    pytest.mark.requires("slurm", "root", "ring", "hydra"),
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+STUDY = """
+name = "tiny"
+title = "Tiny study"
+scaling_mode = "weak"
+workloads = ["hep_cnn"]
+frameworks = ["torch"]
+backends = ["ring"]
+preset = "tiny"
+precision = "fp32"
+nodes = [1, 2, 4]
+launches = 2
+allocations = 2
+budget = 1
+[rules]
+warmup_steps = 10
+max_warmup_steps = 12
+min_windows = 3
+min_window_seconds = 0.01
+min_steps = 3
+"""
+
+
+def dlscale(cluster, *words):
+    return subprocess.run(
+        [DLSCALE, *words],
+        env=cluster.variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=cluster.folder,
+    )
+
+
+def run(cluster, *words):
+    study = cluster.folder / "tiny.toml"
+    study.write_text(STUDY)
+    return dlscale(cluster, "run", str(study), "--system", str(cluster.system), "--data", "synthetic", *words)
+
+
+@pytest.fixture
+def results(cluster):
+    """Where the system keeps its records."""
+    return cluster.folder / "results"
+
+
+def wait_for(condition, what, limit=120):
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited {limit} s for {what}")
+
+
+def folder_of(results):
+    (folder,) = results.glob("testbed/tiny-*")
+    return folder
+
+
+def records_of(results):
+    paths = sorted((folder_of(results) / "records").glob("*.json"))
+    return [Record.model_validate_json(path.read_bytes()) for path in paths]
+
+
+def began(results, job):
+    path = folder_of(results) / "jobs" / f"{job}.jsonl"
+    return path.exists() and '"begin"' in path.read_text()
+
+
+def process_of(results, job):
+    """The process id of a job's program."""
+    words = f"dlscale.benchmarks.allocation\0{folder_of(results)}\0{job}".encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if words in path.read_bytes():
+                return int(path.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def idle(cluster):
+    return not cluster.slurm("squeue", "--noheader").strip()
+
+
+def test_what_slurm_refuses_is_one_line_and_nothing_is_lost(cluster, results):
+    text = cluster.system.read_text()
+    wrong = cluster.folder / "wrong.toml"
+    wrong.write_text(text.replace("--partition=regular", "--constraint=haswell"))
+    study = cluster.folder / "tiny.toml"
+    study.write_text(STUDY)
+    elsewhere = str(cluster.folder / "elsewhere")
+    done = dlscale(
+        cluster, "run", str(study), "--system", str(wrong), "--data", "synthetic", "--results", elsewhere
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dlscale: sbatch refused")
+    assert "feature" in line
+    status = dlscale(cluster, "status", "--results", elsewhere)
+    assert "0 of 6 cases done" in status.stdout
+    assert "job-000: never submitted" in status.stdout
+
+
+def test_what_costs_too_much_is_not_submitted(cluster):
+    done = run(cluster, "--max-node-hours", "0.01")
+    assert done.returncode == 1
+    assert "more than --max-node-hours 0.01" in done.stderr
+    assert idle(cluster)
+
+
+def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cluster, results):
+    done = run(cluster)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "submitted job-000 as job " in done.stdout
+    assert "submitted job-001 as job " in done.stdout
+
+    wait_for(lambda: records_of(results), "a record of the first job")
+    os.kill(process_of(results, "job-000"), signal.SIGKILL)
+    wait_for(lambda: began(results, "job-001"), "the second job")
+    jobs = folder_of(results) / "jobs"
+    cluster.slurm("scancel", (jobs / "job-001.id").read_text().strip())
+    wait_for(lambda: idle(cluster), "an empty queue")
+    cluster.end("slurmctld")
+    cluster.start_controller()
+    cluster.wait_until_idle()
+
+    status = dlscale(cluster, "status", "--results", str(results))
+    assert "job-000: vanished" in status.stdout
+    assert "job-001: ended (stopped by the scheduler or by hand)" in status.stdout
+
+    done = dlscale(cluster, "resume", "--results", str(results))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "submitted job-002 as job " in done.stdout
+    again = dlscale(cluster, "resume", "--results", str(results))
+    assert "nothing to submit: all that is left is in jobs that wait or run" in again.stdout
+    wait_for(lambda: idle(cluster), "the resumed jobs", limit=400)
+
+    records = records_of(results)
+    planned = json.loads((folder_of(results) / "study.json").read_text())["launches"]
+    names = {case["cell"]["num_nodes"] for cases in planned for case in cases}
+    assert names == {1, 2, 4}
+    trained = [record for record in records if record.case.cell.control == "train"]
+    good = [record for record in trained if record.good]
+    assert sorted((r.case.cell.num_nodes, r.case.block) for r in good) == [
+        (nodes, block) for nodes in (1, 2, 4) for block in (0, 1)
+    ]
+    assert {r.evidence for r in good if r.case.cell.num_nodes > 1} == {"emulated"}
+    assert {record.failure.kind for record in records if not record.good} <= {"interrupted"}
+
+    status = dlscale(cluster, "status", "--results", str(results))
+    assert "6 of 6 cases done" in status.stdout
+    report = dlscale(cluster, "report", "--results", str(results))
+    assert report.returncode == 4, report.stdout + report.stderr  # two launches are too few for intervals
+    assert "Drift of the nodes while jobs ran" in report.stdout
+    nothing = dlscale(cluster, "resume", "--results", str(results))
+    assert "nothing to submit: all cases are done" in nothing.stdout

@@ -1,0 +1,99 @@
+"""A study that is killed again and again ends with the same complete records."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(420)]
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+SHORT = ("--backends", "none,ring", "--ranks", "1,2", "--launches", "2", "--data", "synthetic")
+
+
+def resume(bench, *options):
+    return subprocess.run(
+        [DLSCALE, "resume", "--results", str(bench.folder / "results"), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def planned(bench):
+    (path,) = bench.folder.glob("results/*/*/study.json")
+    return path
+
+
+@pytest.mark.slow
+def test_killed_at_ten_moments_and_resumed_it_has_every_record_once(bench):
+    """kill -9 of the orchestrator, at any moment: before, in and between launches, while records are written."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    moments = random.Random(seed)  # noqa: S311 - moments, not secrets
+    for kill in range(10):
+        words = (
+            bench.command(*SHORT)
+            if kill == 0
+            else [DLSCALE, "resume", "--results", str(bench.folder / "results")]
+        )
+        with (bench.folder / "said.txt").open("a") as said:
+            process = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT)
+            if kill == 0:  # there is nothing to resume before there is a folder
+                while not list(bench.folder.glob("results/*/*/study.json")) and process.poll() is None:
+                    time.sleep(0.05)
+            time.sleep(moments.uniform(0.0, 6.0))
+            process.kill()
+            process.wait()
+    done = resume(bench)
+    assert done.returncode == 0, (seed, bench.said()[-3000:], done.stdout, done.stderr)
+    cases = [case for cases in json.loads(planned(bench).read_text())["launches"] for case in cases]
+    records = bench.records()
+    good = sorted((r.case.cell.backend, r.case.cell.num_ranks, r.case.block) for r in records if r.good)
+    assert good == sorted((c["cell"]["backend"], c["cell"]["num_ranks"], c["block"]) for c in cases), seed
+    assert len(cases) == 8
+    assert {r.failure.kind for r in records if not r.good} <= {"interrupted"}, seed
+    assert not list(planned(bench).parent.glob("spool/*")), "nothing is left over"
+    assert not list(planned(bench).parent.rglob(".*.tmp*")), "no half-written file"
+
+
+def test_resume_tries_failures_again_up_to_a_limit(bench):
+    # A stall limit that no start of a rank can keep: every launch is ended as hanging.
+    study = bench.study.read_text().replace("min_steps = 3", "min_steps = 3\nstall_seconds = 0.05")
+    impossible = bench.folder / "impossible.toml"
+    impossible.write_text(study.replace("[1, 2]", "[1]"))
+    words = ("--backends", "none", "--data", "synthetic")
+    assert bench.run(*words, study=impossible).returncode == 2
+    assert resume(bench, "--max-attempts", "2").returncode == 2
+    assert [record.attempt for record in bench.records()] == [1, 2]
+    given_up = resume(bench, "--max-attempts", "2")
+    assert given_up.returncode == 2
+    assert "1 case failed 2 times and is left" in given_up.stdout
+    assert [record.attempt for record in bench.records()] == [1, 2]
+    resume(bench, "--max-attempts", "3")
+    assert [record.attempt for record in bench.records()] == [1, 2, 3]
+
+
+def test_resume_of_a_study_on_another_system_is_one_line(bench):
+    bench.run("--backends", "none", "--ranks", "1", "--data", "synthetic")
+    path = planned(bench)
+    text = json.loads(path.read_text())
+    text["fingerprint"]["versions"]["torch"] = "1.0"
+    text["study"]["seed"] = 77
+    path.write_text(json.dumps(text))
+    done = resume(bench)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "was measured with another torch" in line
+
+
+def test_nothing_to_resume_is_one_line(tmp_path):
+    done = subprocess.run(
+        [DLSCALE, "resume", "--results", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("dlscale: no study in")
