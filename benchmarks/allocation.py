@@ -89,7 +89,7 @@ def _run(campaign: Campaign, end: float) -> int:
     supervisor.collect_leftovers(campaign.spool_folder, store)
     for request in parity_gate.missing(campaign):
         parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
-    todo = campaign.todo(store.load())
+    todo = campaign.todo(store.summaries())
     begin, planned = time.time(), 0.0
     for position, launch in enumerate(todo):
         expected = campaign.plan.seconds([launch])

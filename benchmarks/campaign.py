@@ -17,9 +17,10 @@ from dlscale.benchmarks.launch import Orders
 from dlscale.benchmarks.plan import Launch, Plan
 from dlscale.benchmarks.provenance.batch_job import batch_job
 from dlscale.benchmarks.provenance.configuration import configuration
-from dlscale.benchmarks.record import Fingerprint, Record
+from dlscale.benchmarks.record import Fingerprint
 from dlscale.benchmarks.sizes import chosen_partition
 from dlscale.benchmarks.store import Store
+from dlscale.benchmarks.summary import Summary
 from dlscale.benchmarks.supervisor import Job
 from dlscale.benchmarks.system import Installation, System
 
@@ -44,16 +45,14 @@ class Campaign:
     spool_folder: Path
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
-    def todo(self, records: Iterable[Record], *, max_attempts: int | None = None) -> list[Launch]:
+    def todo(self, attempts: Iterable[Summary], *, max_attempts: int | None = None) -> list[Launch]:
         """The launches that are left, in order, each with those of its cases that have no good record yet.
 
         Cases that failed `max_attempts` times are left out; attempts that were interrupted are no failures of theirs.
         """
-        records = list(records)
-        done = {record.case.id for record in records if record.good}
-        failures = Counter(
-            record.case.id for record in records if record.failure and record.failure.kind != "interrupted"
-        )
+        attempts = list(attempts)
+        done = {one.case for one in attempts if one.good}
+        failures = Counter(one.case for one in attempts if one.failure_kind not in (None, "interrupted"))
         finished = done | {case for case, count in failures.items() if max_attempts and count >= max_attempts}
         left = [
             replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))

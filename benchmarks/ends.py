@@ -12,7 +12,7 @@ import os
 import select
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,16 @@ class End:
 
     rank: int
     time: float
+
+
+@contextmanager
+def descriptor_of(pid: int) -> Iterator[int]:
+    """A descriptor that is readable once that process has ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class EndWatch:

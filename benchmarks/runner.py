@@ -90,13 +90,13 @@ def opened(
     with store.lock():
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store)
-        yield campaign.todo(store.load(), max_attempts=max_attempts)
+        yield campaign.todo(store.summaries(), max_attempts=max_attempts)
 
 
 def given_up(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
     """The cases that have no good record and that are not tried again: they failed too often."""
     tried = {case.id for launch in todo for case in launch.cases}
-    left = campaign.todo(campaign.store.load())
+    left = campaign.todo(campaign.store.summaries())
     return [case.id for launch in left for case in launch.cases if case.id not in tried]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
@@ -20,7 +21,7 @@ from shutil import rmtree
 
 from dlscale.benchmarks import causes
 from dlscale.benchmarks.assemble import Circumstances, assemble
-from dlscale.benchmarks.ends import EndWatch
+from dlscale.benchmarks.ends import EndWatch, descriptor_of
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.launch import Orders
 from dlscale.benchmarks.record import Failure, Record
@@ -54,8 +55,9 @@ def run_job(job: Job, store: Store) -> list[Record]:
     KeyboardInterrupt ends the launch, keeps what it had finished, and goes on to the caller.
     """
     make_folder(job.spool)
-    write_atomically(job.spool / ORDERS_FILE, job.orders.model_dump_json())
-    write_atomically(job.spool / CIRCUMSTANCES_FILE, job.circumstances.model_dump_json())
+    # Not forced to the disk: a machine that goes down loses the launch, too.
+    write_atomically(job.spool / ORDERS_FILE, job.orders.model_dump_json(), durable=False)
+    write_atomically(job.spool / CIRCUMSTANCES_FILE, job.circumstances.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
     with (job.spool / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
@@ -85,10 +87,9 @@ def refuse(job: Job, store: Store, reason: str) -> list[Record]:
     """The records of a launch that cannot be started here. One that says the same already is not written again."""
     spools = [RankSpool(rank) for rank in range(job.orders.cases[0].cell.num_processes)]
     failure = Failure(kind="unavailable", rank=None, message=redact(reason))
-    known = {record.case.id: record for record in sorted(store.load(), key=lambda record: record.attempt)}
     records = []
     for index, case in enumerate(job.orders.cases):
-        latest = known.get(case.id)
+        latest = store.latest(case)
         if latest is None or latest.failure != failure:
             attempt = store.next_attempt(case)
             circumstances = job.circumstances
@@ -166,9 +167,9 @@ def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
     begin = time.time()
     stall = job.orders.rules.stall_seconds
     cell = job.orders.cases[0].cell
-    with EndWatch(job.spool) as watch:
+    with EndWatch(job.spool) as watch, descriptor_of(process.pid) as launcher:
         while process.poll() is None:
-            time.sleep(POLL_SECONDS)
+            select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
             watch.look()
             if time.time() - max(begin, last_news(job.spool)) > stall:
                 return causes.of_a_stall(read_spools(job.spool, cell.num_processes), stall)

@@ -11,10 +11,11 @@ ANOTHER_FOLDER = "free space or choose another folder with --results, then run t
 
 
 def write_atomically(
-    path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER
+    path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER, durable: bool = True
 ) -> None:
     """`path` holds `content`, durably: temporary file beside it, fsync, rename. Private to the user by default.
 
+    `durable=False` does not wait for the disk: for what is worth nothing once the machine has gone down.
     Raises UsageError, which ends with `remedy`, if the disk is full or the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -23,8 +24,11 @@ def write_atomically(
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.rename(path)
+        if not durable:
+            return
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

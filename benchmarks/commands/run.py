@@ -96,7 +96,7 @@ def _run(
     if in_allocation:
         campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
     if not start:
-        _print_plan(campaign, campaign.todo(campaign.store.load()))
+        _print_plan(campaign, campaign.todo(campaign.store.summaries()))
         _print_commands(campaign)
         return 0
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
@@ -125,7 +125,7 @@ def run_here(
         from dlscale.benchmarks.commands.export_formats import show_lines
 
         show_lines(campaign.store.folder)
-    done = {record.case.id for record in campaign.store.load() if record.good}
+    done = campaign.store.finished()
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
     if planned - done:
         return FAILED_CASES

@@ -56,7 +56,7 @@ def run(study: Study, system: System, options: dict[str, Any], *, start: bool) -
     if system.needs_account and not options["account"] and start:
         raise UsageError(f"{system.name} charges its jobs to an account; give --account (make: ACCOUNT=)")
     if not start:
-        jobs = _jobs(campaign, campaign.todo(campaign.store.load()), limit)
+        jobs = _jobs(campaign, campaign.todo(campaign.store.summaries()), limit)
         _check_node_hours(jobs, options["max_node_hours"])
         job_table.show(campaign, jobs)
         _print_scripts(campaign, jobs, options["account"])
