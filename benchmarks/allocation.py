@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlscale.benchmarks import parity_gate, supervisor
+from dlscale.benchmarks.anchors import sample_seconds
 from dlscale.benchmarks.campaign import Campaign
 from dlscale.benchmarks.job_files import JobFile, JobFiles
 from dlscale.benchmarks.jobs import WARN_SECONDS
@@ -69,6 +70,7 @@ def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str,
         launches=job.plan().launches,
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,
+        sample_seconds=sample_seconds(study.system.name),
     )
     installation = find_installation(study.system, study.environment)
     campaign = here(study.system, installation, plan, folder=files.folder)
@@ -90,13 +92,14 @@ def _run(campaign: Campaign, end: float) -> int:
     for request in parity_gate.missing(campaign):
         parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
     todo = campaign.todo(store.summaries())
-    begin, planned = time.time(), 0.0
+    begin, planned = time.monotonic(), 0.0
+    deadline = begin + end - time.time()  # from here on nobody's setting the time changes it
     for position, launch in enumerate(todo):
         expected = campaign.plan.seconds([launch])
         pace = (
-            max(1.0, (time.time() - begin) / planned) if planned else 1.0
+            max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
         )  # how much longer than planned so far
-        if time.time() + pace * expected + RESERVE_SECONDS > end:
+        if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:
             return len(todo) - position
         planned += expected
         _say(launch, position, len(todo))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +49,8 @@ class Plan:
     shape: Shape
     warnings: tuple[str, ...] = field(default=())
     known_budget_per_case: float | None = None  # of a study of which this is a part
+    # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
+    sample_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_cores(self) -> int:
@@ -71,14 +73,15 @@ class Plan:
     def seconds(self, launches: Sequence[Launch]) -> float:
         """Estimated wall time of some launches."""
         return sum(
-            _start_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
+            self._start_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
             for launch in launches
         )
 
     def _case_seconds(self, cell: Cell) -> float:
         """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
-        rules, step = self.study.rules, step_seconds(cell)
-        windows = rules.min_windows * max(rules.min_window_seconds, step) * WARM_UP_SHARE
+        rules, step = self.study.rules, self._step_seconds(cell)
+        num_steps = max(rules.min_windows, rules.min_steps)
+        windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step) * WARM_UP_SHARE
         return max(windows, rules.warmup_steps * step, self.budget_per_case)
 
     @cached_property
@@ -87,8 +90,19 @@ class Plan:
         if self.known_budget_per_case is not None:
             return self.known_budget_per_case
         num_cases = sum(len(launch.cases) for launch in self.launches)
-        start = sum(_start_seconds(launch) for launch in self.launches)
+        start = sum(self._start_seconds(launch) for launch in self.launches)
         return (self.study.budget - start) / max(1, num_cases)
+
+    def _step_seconds(self, cell: Cell) -> float:
+        published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
+        if published is None:
+            return step_seconds(cell)
+        return published * cell.local_batch * (self.shape.ranks_per_node or 1)
+
+    def _start_seconds(self, launch: Launch) -> float:
+        """Imports, connection and gates; each trainer of a compiled network is compiled anew."""
+        compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
+        return START_SECONDS[launch.cell.framework] + compiling + 4 * self._step_seconds(launch.cell)
 
 
 def step_seconds(cell: Cell) -> float:
@@ -96,9 +110,3 @@ def step_seconds(cell: Cell) -> float:
     preset = load_workload(cell.workload).preset(cell.preset)
     flops = 3 * preset.forward_flops_per_sample * cell.local_batch
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
-
-
-def _start_seconds(launch: Launch) -> float:
-    """Imports, connection and gates; each trainer of a compiled network is compiled anew."""
-    compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
-    return START_SECONDS[launch.cell.framework] + compiling + 4 * step_seconds(launch.cell)

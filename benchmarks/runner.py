@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlscale.benchmarks import definition, environment, gpus, supervisor
+from dlscale.benchmarks.anchors import sample_seconds
 from dlscale.benchmarks.campaign import Campaign, describe
 from dlscale.benchmarks.expand import expand
 from dlscale.benchmarks.plan import Launch, Plan
@@ -29,7 +30,7 @@ def prepare(
     """A campaign on this machine, now. Raises UsageError for whatever would not work."""
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
-    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
+    plan = _plan(study, system, environment=name, data=data)
     campaign = here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(plan)):
         raise UsageError(next(iter(campaign.unusable.values())))
@@ -57,6 +58,11 @@ def here(system: System, installation: Installation, plan: Plan, *, folder: Path
         store=store,
         spool_folder=store.spool_folder,
     )
+
+
+def _plan(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
+    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
+    return replace(plan, sample_seconds=sample_seconds(system.name))
 
 
 def _pairs(plan: Plan) -> list[tuple[str, str]]:
@@ -116,7 +122,7 @@ def for_jobs(
     """
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
-    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
+    plan = _plan(study, system, environment=name, data=data)
     found = environment.probe(installation)
     environment.check_frameworks(installation, found, study.frameworks)
     fingerprint = found.fingerprint(environment.commit())
@@ -137,7 +143,7 @@ def rehearsal(
     name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
     definition.one_of(f"environment on {system.name}", name, system.environments)
     one = system.environments[name]
-    plan = expand(study, environment=name, shape=shape(study, system), data=data, policy=system.policy)
+    plan = _plan(study, system, environment=name, data=data)
     return _with_folder(
         results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
         system=system,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,20 @@ def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
             spool.events.append(event)
         spools.append(spool)
     return spools
+
+
+class Silence:
+    """How long nobody has written, on a clock that does not jump when somebody sets the time."""
+
+    def __init__(self) -> None:
+        self._news = 0.0
+        self._since = time.monotonic()
+
+    def seconds(self, news: float) -> float:
+        """Since `news` (`last_news`) was last another one than at the call before."""
+        if news != self._news:
+            self._news, self._since = news, time.monotonic()
+        return time.monotonic() - self._since
 
 
 def last_news(folder: Path) -> float:

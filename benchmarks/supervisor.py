@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from dlscale.benchmarks.ends import EndWatch, descriptor_of
 from dlscale.benchmarks.environment import redact
 from dlscale.benchmarks.launch import Orders
 from dlscale.benchmarks.record import Failure, Record
-from dlscale.benchmarks.spool import ORDERS_FILE, RankSpool, last_news, read_spools
+from dlscale.benchmarks.spool import ORDERS_FILE, RankSpool, Silence, last_news, read_spools
 from dlscale.benchmarks.store import Store
 from dlscale.models.files import make_folder, write_atomically
 
@@ -164,14 +163,14 @@ def now() -> str:
 
 def _watch(process: subprocess.Popen[bytes], job: Job) -> Failure | None:
     """Wait for the launch; None if it ended well or by a failed gate, which its spools tell."""
-    begin = time.time()
     stall = job.orders.rules.stall_seconds
+    silence = Silence()
     cell = job.orders.cases[0].cell
     with EndWatch(job.spool) as watch, descriptor_of(process.pid) as launcher:
         while process.poll() is None:
             select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
             watch.look()
-            if time.time() - max(begin, last_news(job.spool)) > stall:
+            if silence.seconds(last_news(job.spool)) > stall:
                 return causes.of_a_stall(read_spools(job.spool, cell.num_processes), stall)
         ends = watch.look()
     output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")

@@ -48,6 +48,9 @@ def run(study: Study, system: System, options: dict[str, Any], *, start: bool) -
         )
         job_table.show(campaign, jobs)
         if start:
+            from dlscale.benchmarks.commands.rehearsal_bounds import show_bounds
+
+            show_bounds(campaign)
             write_rehearsal(campaign, jobs, account=options["account"])
             click.echo(f"scripts and plan are in {campaign.store.folder}")
         else:
