@@ -60,11 +60,26 @@ def own_address(*, one_machine: bool) -> str:
     return reachable[0]
 
 
-def free_port(address: str) -> int:
-    """A port that nobody listens on at `address`; somebody else may take it before it is used."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+def hold_port() -> socket.socket:
+    """A socket that holds a port on all interfaces; nobody can connect to it. Close it right before the port is used.
+
+    TensorFlow's servers bind all interfaces: a port that is free on loopback may be the near end of somebody's
+    connection to another machine, and then they do not start.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.bind(("0.0.0.0", 0))  # noqa: S104 - it never listens
+    return held
+
+
+def free_port() -> int:
+    """A port that nobody uses on any interface; somebody else may take it before it is used."""
+    with contextlib.closing(hold_port()) as held:
+        return port_of(held)
+
+
+def port_of(held: socket.socket) -> int:
+    """The number of a held port."""
+    return int(held.getsockname()[1])
 
 
 def check_free(address: str, port: int, *, backend: str) -> None:

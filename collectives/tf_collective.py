@@ -51,7 +51,7 @@ def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[
     mine, problem = "", ""
     try:
         host = own_address(one_machine=one_machine)
-        port = options.port + control.Get_rank() if options.port else free_port(host)
+        port = options.port + control.Get_rank() if options.port else free_port()
         check_free(host, port, backend=backend)
         mine = f"{host}:{port}"
     except UsageError as error:

@@ -66,7 +66,7 @@ def _tcp_store(control: Any) -> Any:
     if first:
         try:
             address = own_address(one_machine=False)
-            place = (address, free_port(address))
+            place = (address, free_port())
         except UsageError as error:
             problem = str(error)
     (address, port), problem = control.bcast((place, problem))

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.addresses import check_free, free_port, machine, own_address, refuse_machines
+from dlscale.collectives.addresses import (
+    check_free,
+    hold_port,
+    machine,
+    own_address,
+    port_of,
+    refuse_machines,
+)
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import Job
 from dlscale.models.errors import UsageError
@@ -33,15 +41,16 @@ def join(job: Job, options: Options) -> Cluster:
     one_machine = len(set(machines)) == 1
     refuse_machines(one_machine, backend="grpc_ps", allowed=options.allow_open_ports)
     address = problem = ""
-    try:
-        host = own_address(one_machine=one_machine)
-        fixed = options.port + job.index if job.is_server and options.port else 0
-        if fixed:
-            check_free(host, fixed, backend="grpc_ps")
-        address = f"{host}:{fixed or free_port(host)}"
-    except UsageError as error:
-        problem = str(error)
-    addresses = [told["address"] for told in _agree(job, address=address, problem=problem)]
+    with closing(hold_port()) as held:
+        try:
+            host = own_address(one_machine=one_machine)
+            fixed = options.port + job.index if job.is_server and options.port else 0
+            if fixed:
+                check_free(host, fixed, backend="grpc_ps")
+            address = f"{host}:{fixed or port_of(held)}"
+        except UsageError as error:
+            problem = str(error)
+        addresses = [told["address"] for told in _agree(job, address=address, problem=problem)]
     spec = tf.train.ClusterSpec({"ps": addresses[job.num_workers :], "worker": addresses[: job.num_workers]})
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
     config = _config(job, num_threads)

@@ -34,6 +34,8 @@ def main():
             os.dup2(output.fileno(), stream.fileno())
     num_servers = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
     num_workers = int(os.environ["DLSCALE_UNDER_MPIEXEC"])
+    # A folder of its own: ranks that clear pytest's common one at the same time get into each other's way.
+    arguments.append(f"--basetemp={folder}/rank-{rank}-tmp")
     status = serve(num_servers) if int(rank) >= num_workers else pytest.main(arguments)
     (Path(folder) / f"rank-{rank}.status").write_text(f"{int(status)}")
     return int(status)

@@ -177,3 +177,36 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert "Drift of the nodes while jobs ran" in report.stdout
     nothing = dlscale(cluster, "resume", "--results", str(results))
     assert "nothing to submit: all cases are done" in nothing.stdout
+
+
+def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
+    """What a preemption does: the job is stopped, queued again under its number, and started again."""
+    elsewhere = tmp_path / "results"
+    done = run(
+        cluster, "--results", str(elsewhere), "--allocations", "1", "--launches", "1", "--nodes", "1,2"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_for(lambda: records_of(elsewhere), "a record")
+    job = (folder_of(elsewhere) / "jobs" / "job-000.id").read_text().strip()
+    before = {record.case.id for record in records_of(elsewhere) if record.good}
+    cluster.slurm("scontrol", "requeue", job)
+    wait_for(
+        lambda: "PENDING" in cluster.slurm("squeue", "--noheader", "--format=%T"), "the job in the queue"
+    )
+    status = dlscale(cluster, "status", "--results", str(elsewhere))
+    assert f"job-000: pending as job {job}" in status.stdout
+    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_for(lambda: idle(cluster), "the requeued job", limit=200)
+    events = [json.loads(line) for line in events_of(elsewhere).split("\n") if line]
+    begins = [event for event in events if event["event"] == "begin"]
+    assert [event["starts_before"] for event in begins] == [0, 1]
+    records = records_of(elsewhere)
+    good = [record.case.id for record in records if record.good]
+    assert len(good) == len(set(good)), "what was done is not repeated"
+    assert before <= set(good)
+    assert sum(record.case.cell.control == "train" for record in records if record.good) == 2
+    assert "2 of 2 cases done" in dlscale(cluster, "status", "--results", str(elsewhere)).stdout
+
+
+def events_of(results):
+    return (folder_of(results) / "jobs" / "job-000.jsonl").read_text()
