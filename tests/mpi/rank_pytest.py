@@ -3,7 +3,9 @@
 python rank_pytest.py <folder> <arguments of pytest ...>
 """
 
+import faulthandler
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +34,8 @@ def main():
         for stream in (sys.stdout, sys.stderr):  # below Python too: a crash in C++ is heard
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
+    # The launcher ends the others when one rank is timed out: where they were then is told without Python's lock.
+    faulthandler.register(signal.SIGTERM, chain=True)
     num_servers = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
     num_workers = int(os.environ["DLSCALE_UNDER_MPIEXEC"])
     # A folder of its own: ranks that clear pytest's common one at the same time get into each other's way.
