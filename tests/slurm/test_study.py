@@ -195,7 +195,8 @@ def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
     )
     status = dlscale(cluster, "status", "--results", str(elsewhere))
     assert f"job-000: pending as job {job}" in status.stdout
-    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+    # Slurm revokes the first start's credential for a few seconds and refuses a second start within them.
+    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+10")
     wait_for(lambda: idle(cluster), "the requeued job", limit=200)
     events = [json.loads(line) for line in events_of(elsewhere).split("\n") if line]
     begins = [event for event in events if event["event"] == "begin"]
