@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import tempfile
 from collections.abc import Callable
@@ -117,9 +118,15 @@ class TorchDistributedBackend(InStep):
         return self._make_collective()
 
     def close(self) -> None:
-        """Leave the process group."""
+        """Leave the process group; trainers are closed before.
+
+        A DistributedDataParallel that still is would be the group's last owner: torch would then wait for the group's
+        thread under Python's lock, which that thread may need to let go of a tensor. Both would wait for ever. It
+        refers to itself, so only the collector frees it.
+        """
         import torch.distributed as dist
 
+        gc.collect()
         self._control.Barrier()  # a group that is still forming elsewhere reads the file
         dist.destroy_process_group()
         self._control.Barrier()

@@ -59,4 +59,5 @@ class DdpExchange:
         }
 
     def close(self) -> None:
-        """Nothing to undo."""
+        """Let go of DistributedDataParallel, which must not outlive its process group (`torch_distributed`)."""
+        del self.loss

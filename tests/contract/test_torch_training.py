@@ -5,6 +5,7 @@ in their order only.
 """
 
 import contextlib
+import gc
 import os
 import sys
 import types
@@ -114,6 +115,7 @@ def process_group(kind, world, tmp_path_factory):
         yield
     finally:
         world.Barrier()
+        gc.collect()  # models go before the group does (TorchDistributedBackend.close)
         dist.destroy_process_group()
         sys.excepthook = hook
 
@@ -137,6 +139,7 @@ def test_the_hook_trains_as_one_rank(world, tmp_path_factory, num_threads, views
         hook = ring.torch_hook(rings if num_threads > 1 else rings[0], threads=num_threads > 0)
         model.register_comm_hook(None, hook)
         train(model, loss, world)
+        del model
         hook.close()
     settings = hook.settings()
     for one in rings:
@@ -179,6 +182,7 @@ def test_what_the_hooks_ring_raises_comes_out_of_backward(world, tmp_path_factor
         one.close()
         with pytest.raises(RuntimeError, match="closed"):
             model(*local_batch(0, 0, 1)).backward()
+        del model
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
@@ -186,12 +190,14 @@ def test_the_hook_averages_gradients_of_other_dtypes(world, tmp_path_factory, dt
     """With gradients that are the rank's number, which all these hold exactly, as they do its mean."""
     one = ring.join(world)
     with process_group("gloo", world, tmp_path_factory):
-        model = DistributedDataParallel(nn.Linear(3, 2, bias=False, dtype=dtype))
+        layer = nn.Linear(3, 2, bias=False, dtype=dtype)
+        model = DistributedDataParallel(layer)
         model.register_comm_hook(None, ring.torch_hook(one, threads=False))
         (model(torch.ones(1, 3, dtype=dtype)).real.sum() * world.Get_rank()).backward()
+        del model
     one.close()
     mean = (world.Get_size() - 1) / 2
-    assert torch.equal(model.module.weight.grad, torch.full((2, 3), mean, dtype=dtype))
+    assert torch.equal(layer.weight.grad, torch.full((2, 3), mean, dtype=dtype))
 
 
 @dataclass

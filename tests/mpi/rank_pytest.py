@@ -34,8 +34,9 @@ def main():
         for stream in (sys.stdout, sys.stderr):  # below Python too: a crash in C++ is heard
             stream.flush()
             os.dup2(output.fileno(), stream.fileno())
-    # The launcher ends the others when one rank is timed out: where they were then is told without Python's lock.
-    faulthandler.register(signal.SIGTERM, chain=True)
+    # The launcher ends the others when one rank is timed out: where they were then is told without Python's lock, and
+    # past pytest, which has standard error for itself while a test runs.
+    faulthandler.register(signal.SIGTERM, file=os.dup(sys.stderr.fileno()), chain=True)
     num_servers = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
     num_workers = int(os.environ["DLSCALE_UNDER_MPIEXEC"])
     # A folder of its own: ranks that clear pytest's common one at the same time get into each other's way.
