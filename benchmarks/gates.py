@@ -69,9 +69,11 @@ def gradient_gate(
         for _ in range(1 + delay):
             if shard.index >= num_accepted:
                 control.Barrier()
-            after = _after_steps(trainer, 1)
+            trainer.step()
             if shard.index < num_accepted < shard.count:
                 control.Barrier()
+            trainer.synchronize()
+            after = trainer.weights()
             worst = max(worst, worst_deviation(before, after, expected, largest=largest))
             before = after
     finally:

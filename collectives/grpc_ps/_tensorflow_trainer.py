@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,12 +11,14 @@ import tensorflow as tf
 from dlscale.collectives.grpc_ps._tensorflow_chief import ChiefHook
 from dlscale.collectives.grpc_ps._tensorflow_cluster import Cluster
 from dlscale.collectives.grpc_ps._tensorflow_placement import local_statistics, on_servers
-from dlscale.collectives.grpc_ps.options import Options
-from dlscale.collectives.job import Job
+from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
+from dlscale.collectives.job import POLL_SECONDS, Job
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import Weights
+from dlscale.models.workload import State, Weights
 
 Setting = str | int | float | bool
+
+PATIENCE_SECONDS = 0.5
 
 
 class ServedTrainer:
@@ -39,6 +42,7 @@ class ServedTrainer:
         self._values: Sequence[Any] = ()
         self._num_accepted = job.num_workers - options.backup_workers
         self._hook: ChiefHook | None = None
+        self._token: Any = None  # the operation that lets one waiting worker go on
         with tf.Graph().as_default() as graph, graph.container(container):
             with on_servers(cluster.spec, worker=job.index, placement=options.placement):
                 with tf.variable_creator_scope(local_statistics(job.index)):
@@ -59,7 +63,21 @@ class ServedTrainer:
         self._values, _ = self._session.run((self._losses, self._step), feeds)
 
     def synchronize(self) -> None:
-        """A step is done when it returns."""
+        """A step is done when it returns; but with backup workers the last ones' steps may need help to return.
+
+        An update takes the first gradients to come, and gives every worker a token to go on with. A fast worker can
+        take two of them, another's gradient comes too late, and whoever is last then waits for gradients of workers
+        that have no more to give. They give it a token instead. Collective with backup workers.
+        """
+        if self._token is None:
+            return
+        arrived = self._control.Ibarrier()
+        next_token = time.monotonic() + PATIENCE_SECONDS
+        while not arrived.Test():
+            time.sleep(POLL_SECONDS)
+            if time.monotonic() > next_token:
+                self._session.run(self._token)
+                next_token = time.monotonic() + PATIENCE_SECONDS
 
     def num_applied(self) -> int:
         """Local batches that the weights have taken up."""
@@ -78,6 +96,14 @@ class ServedTrainer:
         """Copies of the trainable weights, from the servers."""
         weights: Weights = self._replica.weights()
         return weights
+
+    def state(self) -> State:
+        """Raises UsageError: the servers keep what optimizers do."""
+        raise UsageError(KEPT_BY_SERVERS)
+
+    def restore(self, state: State) -> None:  # noqa: ARG002
+        """Raises UsageError: the servers keep what optimizers do."""
+        raise UsageError(KEPT_BY_SERVERS)
 
     def settings(self) -> dict[str, Setting]:
         """How the variables are placed and updated; gradients leave as they are computed."""
@@ -113,6 +139,8 @@ class ServedTrainer:
         variables = [variable for objective in objectives for variable in objective.parameters]
         flat = [gradient for group in gradients for gradient in group]
         train = optimizer.apply_gradients(list(zip(flat, variables, strict=True)), self._global_step)
+        if self._num_accepted < self._job.num_workers and not self._options.asynchronous:
+            self._token = optimizer.get_init_tokens_op(1)
         return tf.group(train, *(variable.assign(value) for variable, value in updates)), losses
 
     def _open(self) -> Any:

@@ -109,7 +109,6 @@ def test_backup_workers(pair, connected, world, shard):
     for _ in range(6):
         trainer.step()
     trainer.synchronize()
-    world.Barrier()
     applied = trainer.num_applied()
     identity = identity_gate(trainer.weights(), control=world, name="identity")
     trainer.close()
