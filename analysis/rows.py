@@ -6,6 +6,7 @@ from typing import Any
 
 from dlscale.analysis import productivity
 from dlscale.analysis.backends import Comparison, Contender
+from dlscale.analysis.checkpoints import Saving
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import options_text
 from dlscale.analysis.scaling import Row, ScalingTable
@@ -17,13 +18,14 @@ SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come a
 
 
 def to_json(table: ScalingTable) -> dict[str, Any]:
-    """`{"schema": 1, "rows": ..., "backends": ..., "start_up": ..., "productivity": ...}`, ready for `json.dumps`."""
+    """`{"schema": 1, "rows": ..., ...}`, a list of flat rows per table, ready for `json.dumps`."""
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
     return {
         "schema": SCHEMA,
         "rows": to_rows(table),
         "backends": backends,
         "start_up": [to_start_up_row(one) for one in table.start_ups],
+        "checkpoints": [to_saving_row(one) for one in table.savings],
         "productivity": [to_productivity_row(one) for one in productivity.stored(table.pairs)],
     }
 
@@ -94,6 +96,24 @@ def to_start_up_row(one: StartUp) -> dict[str, Any]:
         "num_servers": one.num_servers,
         "num_launches": one.num_launches,
         **{f"{phase}_seconds": seconds for phase, seconds in one.seconds.items()},
+    }
+
+
+def to_saving_row(one: Saving) -> dict[str, Any]:
+    """What it cost to save trainings and to go on with them; `share` is of the time in steps and in saving."""
+    return {
+        "workload": one.workload,
+        "framework": one.framework,
+        "backend": one.backend,
+        "num_ranks": one.num_ranks,
+        "num_launches": one.num_launches,
+        "num_checkpoints": one.num_checkpoints,
+        "num_bytes": one.num_bytes,
+        **_interval("seconds", one.seconds),
+        "share": one.share,
+        "num_restarts": one.num_restarts,
+        "read_seconds": one.read_seconds,
+        "num_lost_steps": one.num_lost_steps,
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlscale.analysis.backends import Comparison, compare_backends
+from dlscale.analysis.checkpoints import Saving, savings
 from dlscale.analysis.drift import Drift, drifts
 from dlscale.analysis.family import Family, family_of
 from dlscale.analysis.frame import tidy, why_unusable
@@ -50,12 +51,13 @@ class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
     `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
-    cost before they train.
+    cost before they train, `savings` what it cost to save trainings and to go on with them.
     """
 
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
     start_ups: tuple[StartUp, ...]
+    savings: tuple[Saving, ...]
     drifts: tuple[Drift, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
@@ -109,6 +111,7 @@ def scaling_table(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
         comparisons=compare_backends(measured),
         start_ups=tuple(start_ups(records)),
+        savings=tuple(savings(records)),
         drifts=tuple(drifts(everything)),
         failures=tuple(
             sorted(

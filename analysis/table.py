@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from dlscale.analysis import backends_table, productivity, productivity_table, startup
+from dlscale.analysis import backends_table, checkpoints, productivity, productivity_table, startup
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
 from dlscale.analysis.grid import Grid
@@ -44,6 +44,7 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
     if table.comparisons:
         parts += [f"[dim]{escape(backends_table.LEGEND)}[/dim]", ""]
     parts += startup.render(table.start_ups)
+    parts += checkpoints.render(table.savings)
     parts += productivity_table.render(productivity.stored(table.pairs))
     parts += _problems(table, bad_files)
     return Group(*parts)

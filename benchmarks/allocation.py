@@ -95,7 +95,7 @@ def _run(campaign: Campaign, end: float) -> int:
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # from here on nobody's setting the time changes it
     for position, launch in enumerate(todo):
-        expected = campaign.plan.seconds([launch])
+        expected = campaign.plan.least_seconds([launch])
         pace = (
             max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
         )  # how much longer than planned so far

@@ -9,6 +9,7 @@ from dlscale.benchmarks.environment import redacted
 from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
 from dlscale.benchmarks.record import (
     Case,
+    Checkpoint,
     Evidence,
     Failure,
     Fingerprint,
@@ -17,6 +18,7 @@ from dlscale.benchmarks.record import (
     Phases,
     RankFacts,
     Record,
+    Resumption,
     Setting,
     Window,
 )
@@ -87,6 +89,13 @@ def assemble(
         phases=_phases(spools, index),
         steady=results[0].get("steady"),
         windows=_windows(spools, index),
+        checkpoints=[
+            Checkpoint.model_validate(_without_place(event)) for event in spools[0].of("checkpoint", index)
+        ],
+        resumed=next(
+            (Resumption.model_validate(_without_place(event)) for event in spools[0].of("resumed", index)),
+            None,
+        ),
         final_loss=[_finite(result.get("loss")) for result in results],
         skipped_samples=[result.get("skipped") for result in results],
         gates=gates,
@@ -127,6 +136,11 @@ def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
         )
         for events in finished
     ]
+
+
+def _without_place(event: Event) -> Event:
+    """What an event says beside its kind and its case."""
+    return {name: value for name, value in event.items() if name not in {"event", "case"}}
 
 
 def _phases(spools: Sequence[RankSpool], index: int) -> Phases:

@@ -120,6 +120,12 @@ class Campaign:
         """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
         return not self.plan.fits(launch.cell)
 
+    def _checkpoints(self) -> str | None:
+        """The folder of the trainings' states, where the study has trainings longer than their windows."""
+        return (
+            str((self.store.folder / "checkpoints").absolute()) if self.plan.study.rules.is_course else None
+        )
+
     def why_not(self, launch: Launch) -> str | None:
         """Why a launch cannot be started here; None if it can."""
         return self.unusable.get((launch.cell.backend, launch.cell.framework))
@@ -135,6 +141,7 @@ class Campaign:
                 launched_at=time.time(),
                 seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
+                checkpoints=self._checkpoints(),
                 skip_bad=self.plan.study.skip_bad,
                 patient=self.oversubscribed(launch),
                 seed=self.plan.study.seed,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 from dlscale.benchmarks import gates, gates_asynchronous
 from dlscale.benchmarks.control import MpiControl
+from dlscale.benchmarks.course import TrainingCourse, check_backend
 from dlscale.benchmarks.measure import Measured, Rules, measure
 from dlscale.benchmarks.record import Cell, Gate
 from dlscale.benchmarks.spool import SpoolWriter
@@ -44,9 +46,13 @@ class CaseRun:
         world: Any,
         shard: Shard,
         spool: SpoolWriter,
+        *,
+        checkpoints: Path | None = None,
     ) -> None:
+        """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed."""
         self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
         self._control, self._world, self._shard, self._spool = control, world, shard, spool
+        self._checkpoints = checkpoints
 
     def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
         """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
@@ -71,6 +77,7 @@ class CaseRun:
                 first_losses.append(trainer.loss())
 
         try:
+            course = self._course(trainer, rules)
             together = not backend.asynchronous and backend.num_accepted is None
             steady = measure(
                 trainer,
@@ -80,6 +87,7 @@ class CaseRun:
                 emit=self._emit if together else emit,
                 stamper=stamper_for(self._cell, exchanges=backend.capabilities.exchanges),
                 counting=None if together else cast(CountingTrainer, trainer),
+                course=course,
             )
             found = [gates.finite_gate(trainer, control=self._world)]
             if backend.capabilities.exchanges and not backend.asynchronous:
@@ -96,6 +104,20 @@ class CaseRun:
             return found
         finally:
             trainer.close()
+
+    def _course(self, trainer: Trainer, rules: Rules) -> TrainingCourse | None:
+        if self._checkpoints is None:
+            return None
+        check_backend(self._backend)
+        return TrainingCourse(
+            trainer,
+            rules,
+            self._checkpoints,
+            case=self._index,
+            control=self._control,
+            world=self._world,
+            spool=self._spool,
+        )
 
     def _has_labels(self) -> bool:
         """Whether the loss is that of a classification: adversaries' losses need not fall."""

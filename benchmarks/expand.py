@@ -96,6 +96,12 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
 
 def _check_options(study: Study) -> None:
     """Returns if the study's options are ones that its backends have. Raises UsageError."""
+    for backend in study.backends if study.rules.is_course else ():
+        if capabilities(backend).servers:
+            raise UsageError(
+                f"--train-steps and --checkpoint-every with backend {backend}, whose servers keep a part of the "
+                f"training's state and count its steps; leave {backend} or them out"
+            )
     for backend, options in study.backend_options.items():
         one_of("backend", backend, BACKENDS)
         if backend in study.backends:

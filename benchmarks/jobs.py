@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -49,6 +50,8 @@ def cut(
     """The jobs that run `launches` of `plan`, and warnings. `limit`: seconds that a job may have; None: any.
     `min_nodes`: of a job, as the partition demands or bills.
 
+    A training that is saved may take more than one job: the first is given here, `resume` cuts the next.
+
     A tier's blocks stay whole where that is possible, so that what is compared runs in one job. Raises UsageError if a
     single launch with its canaries does not fit into a job.
     """
@@ -69,12 +72,19 @@ def cut(
             )
         for members in _filled(plan, units, share, policy, limit):
             index = first_index + len(jobs)
+            seconds = _seconds(plan, members, policy)
+            if limit is not None and seconds > limit:
+                warnings.append(
+                    f"{members[0].id} needs {format_seconds(seconds)}, more than the {format_seconds(limit)} of a job: "
+                    f"about {math.ceil(seconds / limit)} jobs, each from the last checkpoint on; "
+                    "`dlscale resume` submits the next when one has ended"
+                )
             jobs.append(
                 JobPlan(
                     index=index,
                     launches=_with_canaries(plan, members, index),
                     num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
-                    seconds=_seconds(plan, members, policy),
+                    seconds=seconds if limit is None else min(seconds, limit),
                 )
             )
     return tuple(jobs), tuple(warnings)
@@ -88,10 +98,11 @@ def _filled(
     count, seconds = 0, 0.0
     for unit in units:
         needed = _seconds(plan, unit, policy)
-        if limit is not None and needed > limit:
+        least = _seconds(plan, unit, policy, to_end=False)
+        if limit is not None and least > limit:
             raise UsageError(
                 f"a job of {format_seconds(limit)} is too short: {unit[0].id} with the canaries at both ends needs "
-                f"{format_seconds(needed)}; ask for a longer --walltime, or for fewer windows (--budget)"
+                f"{format_seconds(least)}; ask for a longer --walltime, or for {_shorter(plan)}"
             )
         more = policy.margin * plan.seconds(unit)
         if count and (count == share or (limit is not None and seconds + more > limit)):
@@ -102,11 +113,19 @@ def _filled(
     yield tuple(members)
 
 
-def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy) -> float:
+def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: bool = True) -> float:
     """Wall time for those launches with a canary at both ends, margin and warning included."""
+    estimate = plan.seconds if to_end else plan.least_seconds
     return WARN_SECONDS + policy.margin * (
-        START_SECONDS + plan.seconds([*launches, *[_canary(plan, launches, 0)] * 2])
+        START_SECONDS + estimate([*launches, *[_canary(plan, launches, 0)] * 2])
     )
+
+
+def _shorter(plan: Plan) -> str:
+    """What makes a launch shorter."""
+    if plan.study.rules.train_steps:
+        return "checkpoints at shorter intervals (--checkpoint-every)"
+    return "fewer windows (--budget)"
 
 
 def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tuple[Launch, ...]:

@@ -39,9 +39,18 @@ class Orders(Frozen):
     launched_at: float  # seconds since the epoch
     seconds: PositiveFloat  # wall time that the launch may take
     data: str | None  # path of the input; None where every case is synthetic
+    checkpoints: str | None = (
+        None  # the study's folder of them; None where trainings are not longer than their windows
+    )
     skip_bad: bool = False
     patient: bool = False
     seed: int
+
+    def checkpoints_of(self, case: Case) -> Path | None:
+        """Where that case's are; None where it has none: only what is trained is saved."""
+        if self.checkpoints is None or case.cell.control != "train":
+            return None
+        return Path(self.checkpoints) / case.id
 
 
 def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: float) -> int:
@@ -90,7 +99,17 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
         now = time.perf_counter()
         deadline = now + (end - now) / (len(orders.cases) - index)
         control = MpiControl(world, patient=orders.patient)
-        runner = CaseRun(index, case.cell, backend, factory, control, world, shard, spool)
+        runner = CaseRun(
+            index,
+            case.cell,
+            backend,
+            factory,
+            control,
+            world,
+            shard,
+            spool,
+            checkpoints=orders.checkpoints_of(case),
+        )
         after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
         spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])
         spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes(), load=load())

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.benchmarks.record import Frozen
 from dlscale.benchmarks.stampers import Stamper
@@ -44,8 +44,25 @@ class Control(Protocol):
     def maximum(self, value: float) -> float: ...  # noqa: D102
 
 
+class Course(Protocol):
+    """A training that a launch measures a part of, where it is longer than that or is to be saved. Collective."""
+
+    def passed(self, num_steps: int) -> None:
+        """So many steps have been taken since the last call; outside of any interval."""
+        ...
+
+    def num_left(self) -> int:
+        """Steps that are to come whatever is measured; not collective."""
+        ...
+
+
 class Rules(Frozen):
-    """How long to warm up and to measure, per launch and control; from the study's [rules]."""
+    """How long to warm up and to measure, per launch and control; from the study's [rules].
+
+    `train_steps` are those of a whole training, over all launches that it takes: they are all taken, whatever the
+    budget and `max_steps` say; 0 means as many as the windows need. Its state is saved at the first end of a window
+    after every `checkpoint_every` steps; 0 means never.
+    """
 
     warmup_steps: PositiveInt = 10
     max_warmup_steps: PositiveInt = 40
@@ -54,7 +71,14 @@ class Rules(Frozen):
     min_steps: PositiveInt = 20
     max_steps: PositiveInt = 5000
     max_windows: PositiveInt = 200
+    train_steps: NonNegativeInt = 0
+    checkpoint_every: NonNegativeInt = 0
     stall_seconds: PositiveFloat = 300.0  # without any news from any rank
+
+    @property
+    def is_course(self) -> bool:
+        """Whether a training is more than its windows: of a length of its own, or saved."""
+        return bool(self.train_steps or self.checkpoint_every)
 
     @property
     def longest_warm_up(self) -> int:
@@ -152,15 +176,17 @@ def measure(
     emit: Emit,
     stamper: Stamper | None = None,
     counting: Counting | None = None,
+    course: Course | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
     Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
     that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
-    ranks. At least the rules' minimum is measured, however late it is. Returns whether the warm-up met the
-    steady-state test.
+    ranks. At least the rules' minimum is measured, however late it is, and a `course` is gone to its end: in at most
+    `max_windows`, unless those would be so long that their silence looked like a hang. Returns whether the warm-up met
+    the steady-state test.
     """
-    steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
+    num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
     num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
     steps = min(steps, max(1, (rules.max_steps - rules.longest_warm_up) // num_windows))
@@ -168,6 +194,11 @@ def measure(
     left = -control.maximum(time.perf_counter() - deadline)
     fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
     room = (rules.max_steps - rules.longest_warm_up) // steps
+    wanted = max(num_windows, min(fitting, room))
+    if course:
+        course.passed(num_warm_up)
+        in_time = int(rules.stall_seconds / 4 / world_step)  # nobody hears of a window before it has ended
+        steps = max(steps, min(math.ceil(course.num_left() / rules.max_windows), in_time))
     one_window = functools.partial(
         time_window, trainer, control, phase="steady", num_steps=steps, stamper=stamper
     )
@@ -175,15 +206,18 @@ def measure(
         one_window = functools.partial(
             time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
         )
-    for _ in range(max(num_windows, min(fitting, room))):
+    while wanted > 0 or (course and course.num_left() > 0):
         emit(one_window())
+        wanted -= 1
+        if course:
+            course.passed(steps)
     return steady
 
 
 def _warm_up(
     trainer: Steppable, control: Control, rules: Rules, *, deadline: float, emit: Emit
-) -> tuple[bool, float]:
-    """Steps one by one until their time is steady; returns whether it became so, and world seconds per step.
+) -> tuple[int, bool, float]:
+    """Steps one by one until their time is steady; returns (how many, whether it became so, world seconds per step).
 
     The test compares the medians over the last STEADY_GROUP steps and over those before: steady if they
     differ by at most STEADY_CHANGE. Half of the time until the deadline is the most that warm-up may take.
@@ -201,4 +235,4 @@ def _warm_up(
         steady = len(world) >= 2 * STEADY_GROUP and abs(last / before - 1) <= STEADY_CHANGE
         late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
         if steady or late or len(world) >= rules.longest_warm_up:
-            return steady, last
+            return len(world), steady, last

@@ -77,10 +77,28 @@ class Plan:
             for launch in launches
         )
 
-    def _case_seconds(self, cell: Cell) -> float:
-        """Wall time for one case: its share of the budget, or the least that the rules need if that is more."""
+    def least_seconds(self, launches: Sequence[Launch]) -> float:
+        """Estimated wall time that some launches must have to be worth starting.
+
+        A training that is saved need not end: it must reach a checkpoint, where the next attempt goes on.
+        """
+        return sum(
+            self._start_seconds(launch)
+            + sum(self._case_seconds(case.cell, to_end=False) for case in launch.cases)
+            for launch in launches
+        )
+
+    def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
+        """Wall time for one case: its share of the budget, or the least that the rules need if that is more.
+
+        Of a training with a length of its own all of it, or, unless `to_end`, until its first checkpoint.
+        """
         rules, step = self.study.rules, self._step_seconds(cell)
         num_steps = max(rules.min_windows, rules.min_steps)
+        if rules.train_steps and cell.control == "train":
+            if to_end or not rules.checkpoint_every:
+                return rules.train_steps * step
+            return min(rules.train_steps, rules.longest_warm_up + rules.checkpoint_every) * step
         windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step) * WARM_UP_SHARE
         return max(windows, rules.warmup_steps * step, self.budget_per_case)
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from dlscale.benchmarks.frozen import Frozen as Frozen
 from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
@@ -128,6 +128,21 @@ class Parity(Frozen):
         return all(check.passed for check in self.checks)
 
 
+class Checkpoint(Frozen):
+    """A training's state, saved while all ranks stood still."""
+
+    step: PositiveInt  # after which it was saved, over all launches of the training
+    seconds: PositiveFloat  # from the last step's end until the next may begin: copied, written, on the disk
+    num_bytes: PositiveInt
+
+
+class Resumption(Frozen):
+    """A training that began in an earlier launch, and went on from a checkpoint."""
+
+    step: PositiveInt  # the checkpoint's
+    seconds: PositiveFloat  # reading it, and giving it to all ranks
+
+
 class Failure(Frozen):
     """Why there is no result. `rank` is the one that failed first, where that is known."""
 
@@ -195,6 +210,8 @@ class Record(Frozen):
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: list[Window]
+    checkpoints: list[Checkpoint] = []
+    resumed: Resumption | None = None  # None: the training began with this launch
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable ones that were left out
     gates: list[Gate]

@@ -119,6 +119,10 @@ def collect(
         )
         store.add(record)
         records.append(record)
+        saved = orders.checkpoints_of(case)
+        # What failed a gate would fail it again; whatever else ended a training, the next attempt goes on.
+        if saved and (record.failure is None or record.failure.kind == "gate"):
+            rmtree(saved, ignore_errors=True)
     rmtree(spool_folder)
     return records
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -188,9 +189,10 @@ def find_installation(system: System, name: str) -> Installation:
     named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
     python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
     if not python.exists():
+        unset = re.findall(r"\$\{?(\w+)", os.path.expandvars(environment.prefix))
         raise UsageError(
-            f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python; "
-            f"set it up with: {environment.setup}"
+            f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python"
+            f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
     found = shutil.which(wanted) or (shutil.which("mpiexec") if current and not environment.mpiexec else None)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dlscale.models.workload import ReplicaFactory, Shard, Weights
+from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,17 @@ class Trainer(Protocol):
 
     def weights(self) -> Weights:
         """Copies of the trainable weights, in the replica's canonical order."""
+        ...
+
+    def state(self) -> State:
+        """All that the next steps depend on, as any rank has it; nothing is under way. Not collective.
+
+        Raises UsageError where this rank does not have all of it.
+        """
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on where a trainer of the same cell was when it gave its `state`; before the first step."""
         ...
 
     def settings(self) -> dict[str, str | int | float | bool]:

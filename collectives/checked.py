@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlscale.collectives.backend import Collective, Trainer
 from dlscale.collectives.matching import check_buffers_match
-from dlscale.models.workload import Weights
+from dlscale.models.workload import State, Weights
 
 
 class CheckedTrainer:
@@ -40,6 +40,14 @@ class CheckedTrainer:
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
         return self._trainer.weights()
+
+    def state(self) -> State:
+        """The other trainer's."""
+        return self._trainer.state()
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._trainer.restore(state)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """What the other trainer's exchange decided, and how often weights are compared."""

@@ -17,11 +17,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from dlscale.models._tensorflow_adam import Adam
 from dlscale.models._tensorflow_layers import Network
 from dlscale.models.gpus import gpu_module
 from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
+from dlscale.models.state import NUM_DRAWN, check_names, counted
+from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
 
 Batch = tuple[Any, ...]  # of tf.Tensor
 Update = tuple[Any, Any]  # (variable, its next value)
@@ -47,6 +49,7 @@ class Forward(NamedTuple):
 class TensorFlowProgram:
     """A workload's networks and objectives, before they have weights and batches."""
 
+    networks: Sequence[Network]
     objectives: Sequence[TensorFlowObjective]
     initial: Initial
     forward: Callable[..., Forward]  # (*batch), while training
@@ -189,6 +192,38 @@ class TensorFlowReplica:
         outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
+    def state(self) -> State:
+        """Copies of all that the next steps depend on."""
+        found = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+        return {NUM_DRAWN: counted(self._batches.num_drawn)} | found
+
+    def restore(self, state: State) -> None:
+        """Go on from that state; before the first step, and after `make_slots`."""
+        rest = dict(state)
+        num_drawn = int(rest.pop(NUM_DRAWN)[0])
+        kept = self._kept()
+        check_names(rest, {name: variable.shape for name, variable in kept.items()})
+        for name, variable in kept.items():
+            variable.assign(rest[name])
+        self._batches.begin_at(num_drawn)
+
+    def make_slots(self) -> None:
+        """Have the optimizers make what they keep, which they do in their first step: one that changes nothing yet."""
+        for objective in self.objectives:
+            pairs = [(tf.zeros_like(variable), variable) for variable in objective.parameters]
+            objective.optimizer.apply_gradients(pairs)
+
+    def _kept(self) -> dict[str, Any]:
+        """This process's variables by name: networks', and after a step the optimizers'."""
+        kept = {
+            f"network{index}.{place}": variable
+            for index, network in enumerate(self._program.networks)
+            for place, variable in enumerate(network.ordered)
+        }
+        for index, objective in enumerate(self.objectives):
+            kept |= {f"optimizer{index}.{name}": variable for name, variable in _slots(objective)}
+        return {name: _local(variable) for name, variable in kept.items()}
+
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
         found = self._predict(*_tensors(samples))
@@ -264,6 +299,24 @@ class _Dataset:
         except Exception as error:
             self._error = error
             raise
+
+
+def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
+    """What an optimizer keeps, by name; nothing before its first step.
+
+    `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
+    """
+    optimizer = objective.optimizer
+    for name in optimizer.get_slot_names():
+        for place, parameter in enumerate(objective.parameters):
+            yield f"{name}.{place}", optimizer.get_slot(parameter, name)
+    if optimizer.get_slot_names() and isinstance(optimizer, Adam):
+        yield from optimizer.powers().items()
+
+
+def _local(variable: Any) -> Any:
+    """A variable, or this process's own of one that a strategy has in several."""
+    return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
 
 
 def _tensors(arrays: Sequence[NDArray[Any]]) -> Batch:

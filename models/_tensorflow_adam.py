@@ -15,6 +15,11 @@ import tensorflow as tf
 class Adam(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
     """`tf.compat.v1.train.AdamOptimizer` with epsilon scaled to the bias of each step."""
 
+    def powers(self) -> dict[str, Any]:
+        """The variables that hold beta1 and beta2 to the power of the steps taken; after the first step."""
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        return {"beta1_power": beta1_power, "beta2_power": beta2_power}
+
     def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
         beta1_power, beta2_power = (tf.convert_to_tensor(power) for power in self._get_beta_accumulators())
         return tf.raw_ops.ResourceApplyAdam(

@@ -15,10 +15,12 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from dlscale.models import _torch_state
 from dlscale.models.gpus import gpu_module
 from dlscale.models.initial import Initial, initialise
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, Weights
+from dlscale.models.state import NUM_DRAWN, counted
+from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
 MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
@@ -166,6 +168,18 @@ class TorchReplica:
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
             return [_channels_to_the_end(output) for output in self._program.outputs(*batch)]
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on; optimizers' slots are in the order of the memory."""
+        networks, optimizers = self._program.networks, [o.optimizer for o in self.objectives]
+        return {NUM_DRAWN: counted(self._batches.num_drawn)} | _torch_state.read(networks, optimizers)
+
+    def restore(self, state: State) -> None:
+        """Go on from that state; before the first step."""
+        rest = dict(state)
+        num_drawn = int(rest.pop(NUM_DRAWN)[0])
+        _torch_state.write(self._program.networks, [o.optimizer for o in self.objectives], rest)
+        self._batches.begin_at(num_drawn)
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""

@@ -34,6 +34,10 @@ class Samples(Protocol):
     """Random access to the samples of one input. `len()` of it is their number."""
 
     def __len__(self) -> int: ...
+    def skip(self, count: int) -> None:
+        """Draw at random what is drawn after `count` samples have been read, though they were not."""
+        ...
+
     def read(self, indices: NDArray[np.int64]) -> Arrays:
         """The samples `indices`, in that order, each array with N as its first axis; repeats are allowed.
 
@@ -77,6 +81,8 @@ class LocalBatches:
     `fixed` are the samples of every step where they are always the same: of a synthetic source, and of a gate, which
     repeats everything, whatever the seed. Elsewhere `samples` reads them. Raises BadSample unless bad ones
     are skipped: then the shard's next sample takes the place, and no rank waits for another.
+
+    What a step draws depends on its number alone, so that a training can go on at any step (`begin_at`).
     """
 
     def __init__(
@@ -91,11 +97,11 @@ class LocalBatches:
         gate: bool = False,
     ) -> None:
         self.num_skipped = 0
+        self.num_drawn = 0  # batches
         self.fixed: Arrays | None = None
         self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
         # Two replicas of a gate start from other weights and must see the same batch.
-        stream = (SYNTHETIC_SEED if gate else seed, shard.index)
-        self._rng = np.random.default_rng(stream)
+        self._stream = (SYNTHETIC_SEED if gate else seed, shard.index)
         self._fixed_inputs = self._draw() if gate else None
         self._skip_bad = source.skip_bad
         self._bad: set[int] = set()
@@ -103,11 +109,18 @@ class LocalBatches:
             rng = np.random.default_rng((SYNTHETIC_SEED, shard.index))
             self.fixed = data.synthetic_batch(preset, local_batch, rng)
             return
-        self._samples = data.open_samples(source, preset, seed=stream)
-        order = shard_indices(len(self._samples), shard=shard, local_batch=local_batch, seed=ORDER_SEED)
-        self._order = (int(index) for batch in order for index in batch)
+        self._samples = data.open_samples(source, preset, seed=self._stream)
+        self._shard = shard
+        self._order = self._indices(0)
         if gate:
             self.fixed = self._read()
+
+    def begin_at(self, num_drawn: int) -> None:
+        """Go on as after so many batches; before the first of this source. Samples left out before are not known."""
+        self.num_drawn = num_drawn
+        if self.fixed is None:
+            self._samples.skip(num_drawn * self._local_batch)
+            self._order = self._indices(num_drawn)
 
     def samples(self) -> Iterator[Arrays]:
         """Endless local batches as `Samples.read` gives them."""
@@ -116,10 +129,23 @@ class LocalBatches:
 
     def step_inputs(self) -> Arrays:
         """What this step is given after the samples: masks, z and the like (`DataModule.step_inputs`)."""
-        return self._draw() if self._fixed_inputs is None else self._fixed_inputs
+        found = self._draw() if self._fixed_inputs is None else self._fixed_inputs
+        self.num_drawn += 1
+        return found
 
     def _draw(self) -> Arrays:
-        return self._data.step_inputs(self._preset, self._local_batch, self._rng, gate=self._gate)
+        rng = np.random.default_rng((*self._stream, self.num_drawn))
+        return self._data.step_inputs(self._preset, self._local_batch, rng, gate=self._gate)
+
+    def _indices(self, begin: int) -> Iterator[int]:
+        batches = shard_indices(
+            len(self._samples),
+            shard=self._shard,
+            local_batch=self._local_batch,
+            seed=ORDER_SEED,
+            begin=begin,
+        )
+        return (int(index) for batch in batches for index in batch)
 
     def _read(self) -> Arrays:
         wanted = [next(self._order) for _ in range(self._local_batch)]

@@ -12,9 +12,11 @@ from dlscale.models.workload import Shard
 
 
 def shard_indices(
-    num_samples: int, *, shard: Shard, local_batch: int, seed: int
+    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
 ) -> Iterator[NDArray[np.int64]]:
-    """Endless local batches of sample indices, [local_batch]: no overlap between ranks, no sample left out.
+    """Endless local batches of sample indices, [local_batch], from step `begin` on.
+
+    No overlap between ranks, no sample left out.
 
     Picture one endless row of indices, epoch after epoch, each epoch shuffled by (seed, epoch) alike on all
     ranks. Step s takes the next P * local_batch of them, and shard r takes the r-th piece. A step may reach
@@ -25,9 +27,9 @@ def shard_indices(
     def order(epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng((seed, epoch)).permutation(num_samples)
 
-    step = 0
+    step = begin
     while True:
-        begin = (step * shard.count + shard.index) * local_batch
-        epochs, places = np.divmod(np.arange(begin, begin + local_batch), num_samples)
+        first = (step * shard.count + shard.index) * local_batch
+        epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
         yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
         step += 1

@@ -32,6 +32,10 @@ SYNTHETIC = Path("synthetic")  # in the place of a data file
 Weights = list[NDArray[Any]]
 """Trainable weights in canonical order and layout: objectives in order, each one's parameters as registered."""
 
+State = dict[str, NDArray[Any]]
+"""All that a training's next steps depend on, by name: weights, what batch norm remembers, what optimizers keep, and
+the number of batches drawn. Names and layouts are the framework's own: it fits a replica of the same cell."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
@@ -139,6 +143,17 @@ class Replica(Protocol):
 
     def outputs(self) -> Weights:
         """What the networks make of the next local batch, as training sees it: logits (N, ...), float32."""
+        ...
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Go on where a replica of the same cell was when it gave its `state`; before the first step.
+
+        Raises UsageError if the state is of another replica.
+        """
         ...
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[Any]:

@@ -174,8 +174,10 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     with Display({launch.id: campaign.plan.seconds([launch]) for launch in launches}) as display:
         for launch in launches:
             cell = launch.cell
+            # Each tier of sizes has blocks of its own.
+            block = launch.cases[0].block % campaign.plan.study.launches
             display.started(
-                f"block {launch.cases[0].block + 1}/{campaign.plan.study.launches}, "
+                f"block {block + 1}/{campaign.plan.study.launches}, "
                 f"{cell.workload} in {cell.framework} over {cell.backend} on {cell.num_ranks} "
                 f"rank{'s' if cell.num_ranks > 1 else ''}"
             )

@@ -68,6 +68,14 @@ OPTIONS = (
     click.option("--launches", type=int, help="Launches per cell; fewer than 6 carry no 95 % interval."),
     click.option("--warmup-steps", type=int, help="Steps before the first window, at least."),
     click.option("--max-steps", type=int, help="Steps of a launch at most, warm-up included."),
+    click.option(
+        "--train-steps",
+        type=int,
+        help="Steps of each training, over as many launches as it takes; see docs/jobs.md.",
+    ),
+    click.option(
+        "--checkpoint-every", type=int, help="Save a training's state after so many steps; recorded."
+    ),
     click.option("--seed", type=int, help="Of the randomised order and of the initial weights."),
     click.option(
         "--allocations", type=int, help="Jobs that the launches of a cell are spread over, at least."
@@ -78,6 +86,7 @@ OPTIONS = (
     click.option("--max-node-hours", type=float, help="Refuse a study whose jobs may be billed more."),
     results_option,
 )
+RULES = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 FIELDS = (
     "workloads", "frameworks", "backends", "servers", "ranks", "nodes", "ranks_per_node", "partition", "allocations",
@@ -100,7 +109,7 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
         name,
         **{field: options[field] for field in FIELDS},
         backend_options=_with_open_ports(options),
-        rules={field: options[field] for field in ("warmup_steps", "max_steps")},
+        rules={field: options[field] for field in RULES},
     )
 
 

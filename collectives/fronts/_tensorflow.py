@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from dlscale.models.workload import Weights
+from dlscale.models.workload import State, Weights
 
 Setting = str | int | float | bool
 
@@ -90,6 +90,16 @@ class TensorFlowTrainer:
         """Copies of the trainable weights."""
         weights: Weights = self._replica.weights()
         return weights
+
+    def state(self) -> State:
+        """The replica's, which is all where gradients are applied in their own step."""
+        state: State = self._replica.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._replica.make_slots()
+        self._replica.restore(state)
 
     def settings(self) -> dict[str, Setting]:
         """What the exchange decided by itself."""

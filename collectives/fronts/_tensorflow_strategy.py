@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from dlscale.collectives.fronts._tensorflow import Setting, assign, on_gpu
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import Weights
+from dlscale.models.workload import State, Weights
 
 
 def multi_worker(addresses: Sequence[str], *, index: int, implementation: str) -> Any:
@@ -96,6 +96,16 @@ class StrategyTrainer:
         """Copies of the trainable weights."""
         weights: Weights = self._replica.weights()
         return weights
+
+    def state(self) -> State:
+        """The replica's, as this rank has it."""
+        state: State = self._replica.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._strategy.run(self._replica.make_slots)
+        self._replica.restore(state)
 
     def settings(self) -> dict[str, Setting]:
         """What the strategy was told; each gradient's collective begins when that is there."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from dlscale.collectives.fronts._torch_update import Update
-from dlscale.models.workload import Weights
+from dlscale.models.workload import State, Weights
 
 Setting = str | int | float | bool
 
@@ -143,6 +143,15 @@ class TorchTrainer:
         """Copies of the trainable weights."""
         weights: Weights = self._replica.weights()
         return weights
+
+    def state(self) -> State:
+        """The replica's, which is all where gradients are applied in their own step."""
+        state: State = self._replica.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._replica.restore(state)
 
     def settings(self) -> dict[str, Setting]:
         """What the exchanges decided by themselves, of the last one where they differ."""

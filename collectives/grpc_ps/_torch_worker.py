@@ -14,12 +14,12 @@ from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
 from dlscale.collectives.grpc_ps.addresses import meet
 from dlscale.collectives.grpc_ps.messages import Session
-from dlscale.collectives.grpc_ps.options import Options
+from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
 from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT
 from dlscale.collectives.in_step import InStep
 from dlscale.collectives.job import Job, rest
 from dlscale.models.errors import UsageError
-from dlscale.models.workload import ReplicaFactory, Shard
+from dlscale.models.workload import ReplicaFactory, Shard, State
 
 
 def connect(*, control: Any, options: Options, job: Job) -> GrpcBackend:
@@ -88,6 +88,14 @@ class ServedTrainer(TorchTrainer):
     def num_applied(self) -> int:
         """Local batches, of all workers, that server 0's weights have taken up."""
         return self._traffic.num_applied()
+
+    def state(self) -> State:
+        """Raises UsageError: the servers keep what optimizers do."""
+        raise UsageError(KEPT_BY_SERVERS)
+
+    def restore(self, state: State) -> None:  # noqa: ARG002
+        """Raises UsageError: the servers keep what optimizers do."""
+        raise UsageError(KEPT_BY_SERVERS)
 
 
 def served(

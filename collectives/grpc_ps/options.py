@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from dlscale.models.errors import UsageError
 
 PLACEMENTS = ("size", "round_robin")
+KEPT_BY_SERVERS = (
+    "grpc_ps has no checkpoints: its servers keep what optimizers do; leave out --checkpoint-every"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         return Adam(network.learning_rate, beta1=network.beta1)
 
     return TensorFlowProgram(
+        networks=[discriminator, generator],
         objectives=[
             objective(discriminator, adam, gate=gate, prefix="discriminator."),
             objective(generator, adam, gate=gate, prefix="generator."),

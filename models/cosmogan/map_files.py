@@ -65,6 +65,9 @@ class MapFiles:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    def skip(self, count: int) -> None:
+        """Nothing is drawn at random: maps are read as they are."""
+
     def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float32]]:
         """The N tiles `indices`, (N, H, W, 1) float32, in that order; repeats are allowed.
 

@@ -66,6 +66,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         return Forward(losses=[tf.reduce_mean(losses)], updates=[])
 
     return TensorFlowProgram(
+        networks=[network],
         objectives=[objective(network, lambda: Adam(layers.learning_rate), gate=gate)],
         initial=initial,
         forward=forward,

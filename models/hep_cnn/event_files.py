@@ -128,6 +128,9 @@ class EventFiles:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def skip(self, count: int) -> None:
+        """Nothing is drawn at random: events are read as they are."""
+
     def read(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]:
         """Images (N, H, W, C) and labels (N,) of the N events `indices`, in that order; repeats are allowed.
 

@@ -79,6 +79,10 @@ class ImageSamples:
     def __len__(self) -> int:
         return len(self._store)
 
+    def skip(self, count: int) -> None:
+        """Crop as after `count` images have been read."""
+        self._num_read += count
+
     def read(self, indices: NDArray[np.int64]) -> Images:
         """Images (N, H, W, C) and labels (N) of the samples `indices`, in that order; repeats are allowed.
 

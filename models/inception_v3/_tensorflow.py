@@ -116,6 +116,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         return Forward(losses=[loss], updates=updates)
 
     return TensorFlowProgram(
+        networks=[network],
         objectives=[objective(network, make_optimizer, gate=gate)],
         initial=initial,
         forward=forward,

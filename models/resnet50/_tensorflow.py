@@ -103,6 +103,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         return Forward(losses=[loss], updates=updates)
 
     return TensorFlowProgram(
+        networks=[network],
         objectives=[objective(network, make_optimizer, gate=gate)],
         initial=initial_of_gate if gate else initial,
         forward=forward,

@@ -206,7 +206,7 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
 
 def test_rows_have_stable_keys_and_survive_json(make_study):
     content = json.loads(json.dumps(to_json(scaling_table(make_study()))))
-    assert list(content) == ["schema", "rows", "backends", "start_up", "productivity"]
+    assert list(content) == ["schema", "rows", "backends", "start_up", "checkpoints", "productivity"]
     assert content["schema"] == 1
     assert list(content["rows"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),

@@ -195,3 +195,23 @@ def test_servers_lie_on_nodes_of_their_own():
         (4, 2, 6),
     }
     assert jobs_of(plan)[0][0].num_nodes == 6
+
+
+LONG = {"nodes": [2], "launches": 1, "rules": {"train_steps": 2_000_000_000, "checkpoint_every": 1000}}
+
+
+def test_a_training_that_is_saved_may_take_several_jobs():
+    plan = planned(machine(), backends=["ring"], **LONG)
+    jobs, warnings = jobs_of(plan, limit=3600)
+    assert [job.seconds for job in jobs] == [3600]
+    (warning,) = [text for text in warnings if "last checkpoint" in text]
+    assert f"about {math.ceil(jobs_of(plan)[0][0].seconds / 3600)} jobs" in warning
+    assert plan.least_seconds(plan.launches) < 600 < 3600 < plan.seconds(plan.launches)
+
+
+def test_one_that_is_not_saved_or_too_seldom_must_fit():
+    for every in (0, 1_000_000_000):
+        rules = LONG["rules"] | {"checkpoint_every": every}
+        plan = planned(machine(), backends=["ring"], **{**LONG, "rules": rules})
+        with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
+            jobs_of(plan, limit=3600)

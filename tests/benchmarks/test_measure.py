@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from dlscale.benchmarks.measure import Measured, Rules, measure, time_window
+from dlscale.benchmarks.measure import Course, Measured, Rules, measure, time_window
 from dlscale.benchmarks.stampers import HostClock
 
 
@@ -50,7 +50,12 @@ RULES = Rules(
 )
 
 
-def run_ranks(seconds: list[float], rules: Rules = RULES, budget: float = 0.0) -> list[list[Measured]]:
+def run_ranks(
+    seconds: list[float],
+    rules: Rules = RULES,
+    budget: float = 0.0,
+    make_course: Callable[[], Course] | None = None,
+) -> list[list[Measured]]:
     control = ThreadControl(len(seconds))
     windows: list[list[Measured]] = [[] for _ in seconds]
 
@@ -61,6 +66,7 @@ def run_ranks(seconds: list[float], rules: Rules = RULES, budget: float = 0.0) -
             rules,
             deadline=time.perf_counter() + budget,
             emit=windows[index].append,
+            course=make_course() if make_course else None,
         )
 
     threads = [threading.Thread(target=rank, args=(index,)) for index in range(len(seconds))]
@@ -221,3 +227,52 @@ def test_ranks_that_do_not_step_together_have_windows_of_fixed_time():
         assert one.num_applied == other.num_applied == one.num_steps + other.num_steps
         assert one.seconds >= 0.01
     assert sum(one.num_steps for one in quick) > 2 * sum(one.num_steps for one in slow)
+
+
+class LongTraining:
+    """A course of so many steps, of which some were taken before."""
+
+    def __init__(self, num_left: int) -> None:
+        self.left = num_left
+        self.passed_steps: list[int] = []
+
+    def passed(self, num_steps: int) -> None:
+        self.passed_steps.append(num_steps)
+        self.left -= num_steps
+
+    def num_left(self) -> int:
+        return max(0, self.left)
+
+
+def test_a_course_is_gone_to_its_end_and_counts_every_step() -> None:
+    courses: list[LongTraining] = []
+
+    def make_course() -> LongTraining:
+        courses.append(LongTraining(400))
+        return courses[-1]
+
+    ranks = run_ranks([0.001, 0.002], make_course=make_course)
+    for windows, course in zip(ranks, courses, strict=True):
+        taken = sum(window.num_steps for window in windows)
+        assert taken == sum(course.passed_steps)
+        longest = max(window.num_steps for window in windows)
+        assert 400 <= taken < 400 + longest, "more than max_steps, and no window more than needed"
+
+
+def test_a_long_course_has_long_windows_rather_than_many() -> None:
+    rules = RULES.model_copy(update={"max_windows": 5})
+    (windows,) = run_ranks([0.001], rules, make_course=lambda: LongTraining(600))
+    steady = [window for window in windows if window.phase == "steady"]
+    assert len(steady) <= 5
+    assert steady[0].num_steps >= 100
+
+
+def test_windows_of_a_course_are_heard_of_before_they_look_like_a_hang() -> None:
+    rules = RULES.model_copy(update={"max_windows": 2, "stall_seconds": 0.4})
+    (windows,) = run_ranks([0.001], rules, make_course=lambda: LongTraining(600))
+    assert max(window.seconds for window in windows) < 0.2
+
+
+def test_what_is_left_of_a_course_may_be_less_than_the_least_that_is_measured() -> None:
+    (windows,) = run_ranks([0.001], make_course=lambda: LongTraining(3))
+    assert sum(window.phase == "steady" for window in windows) == RULES.min_windows

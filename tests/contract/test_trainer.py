@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from dlscale.benchmarks.checkpoints import shared
 from dlscale.benchmarks.gates import gradient_gate, identity_gate
 from dlscale.collectives import connect
 from dlscale.models import load_workload
+from dlscale.models.errors import UsageError
 from dlscale.models.workload import Execution, Input, Shard
 
 
@@ -211,3 +213,41 @@ def test_overlap_gives_the_same_weights(num_threads, world, shard, monkeypatch):
     assert gate.passed
     trainer.close()
     backend.close()
+
+
+@pytest.mark.parametrize(("name", "synthetic"), [("hep_cnn", False), ("cosmogan", True)])
+def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
+    backend, framework, device, name, synthetic, world, shard
+):
+    """The same weights, bit for bit: optimizers, batch norm, the samples' order and what steps draw included."""
+    if world.Get_size() > (2 if backend.capabilities.exchanges else 1):
+        pytest.skip("two ranks show it; without an exchange each has a training of its own")
+    factory = make_factory(name, framework, synthetic=synthetic, device=device)
+    trainer = backend.distribute(factory, shard=shard, seed=11)
+    if backend.capabilities.servers:
+        with pytest.raises(UsageError, match="no checkpoints"):
+            trainer.state()
+        trainer.close()
+        return
+    for _ in range(3):
+        trainer.step()
+    trainer.synchronize()
+    state = shared(world, trainer.state() if shard.index == 0 else None)
+    for _ in range(3):
+        trainer.step()
+    trainer.synchronize()
+    expected, weights = trainer.state(), trainer.weights()
+    trainer.close()
+
+    other = backend.distribute(factory, shard=shard, seed=11)
+    other.restore(state)
+    for _ in range(3):
+        other.step()
+    other.synchronize()
+    found = other.state()
+    assert sorted(found) == sorted(expected)
+    assert found["num_drawn"][0] == 6
+    if shard.index == 0:  # what batch norm remembers is each rank's own, and all go on from that of rank 0
+        assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
+    assert all(np.array_equal(one, two) for one, two in zip(other.weights(), weights, strict=True))
+    other.close()

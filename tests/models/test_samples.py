@@ -27,9 +27,13 @@ class Numbers:
 
     def __init__(self, num_samples, bad=()):
         self._num_samples, self._bad = num_samples, set(bad)
+        self.num_skipped = 0
 
     def __len__(self):
         return self._num_samples
+
+    def skip(self, count):
+        self.num_skipped += count
 
     def read(self, indices):
         for index in indices:
@@ -117,3 +121,16 @@ def test_a_gate_repeats_everything_whatever_the_seed():
 def test_training_draws_depend_on_seed_and_shard():
     draws = {float(batches(seed=s, index=i, count=2).step_inputs()[0][0]) for s in (1, 2) for i in (0, 1)}
     assert len(draws) == 4
+
+
+@pytest.mark.parametrize("num_drawn", [0, 1, 7, 60])  # an epoch has 50 batches of two
+def test_it_goes_on_at_any_step(num_drawn):
+    whole, rest, numbers = batches(index=1, count=3), None, Numbers(100)
+    seen, drawn = taken(whole, num_drawn + 5), [whole.step_inputs()[0][0] for _ in range(num_drawn + 5)]
+    assert whole.num_drawn == num_drawn + 5
+    rest = batches(numbers, index=1, count=3)
+    rest.begin_at(num_drawn)
+    assert taken(rest, 5) == seen[2 * num_drawn :]
+    assert [rest.step_inputs()[0][0] for _ in range(5)] == drawn[num_drawn:]
+    assert numbers.num_skipped == 2 * num_drawn
+    assert rest.num_drawn == num_drawn + 5

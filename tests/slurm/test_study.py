@@ -195,9 +195,7 @@ def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
     )
     status = dlscale(cluster, "status", "--results", str(elsewhere))
     assert f"job-000: pending as job {job}" in status.stdout
-    # Slurm revokes the first start's credential for a few seconds and refuses a second start within them.
-    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+10")
-    wait_for(lambda: idle(cluster), "the requeued job", limit=200)
+    start_again(cluster, job)
     events = [json.loads(line) for line in events_of(elsewhere).split("\n") if line]
     begins = [event for event in events if event["event"] == "begin"]
     assert [event["starts_before"] for event in begins] == [0, 1]
@@ -207,6 +205,63 @@ def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
     assert before <= set(good)
     assert sum(record.case.cell.control == "train" for record in records if record.good) == 2
     assert "2 of 2 cases done" in dlscale(cluster, "status", "--results", str(elsewhere)).stdout
+
+
+def test_a_job_whose_node_died_goes_on_when_the_node_is_back(cluster, tmp_path):
+    """Its daemon and its ranks are gone without a word, and the controller gives the node up."""
+    elsewhere = tmp_path / "results"
+    done = run(
+        cluster, "--results", str(elsewhere), "--allocations", "1", "--launches", "1", "--nodes", "1,2"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = wait_for(lambda: job_number(elsewhere), "the job's number")
+    rank = wait_for(lambda: rank_on(cluster, "nid00002"), "a rank on the second node")
+    cluster.end("nid00002", politely=False)
+    os.kill(rank, signal.SIGKILL)
+    cluster.slurm("scontrol", "update", "NodeName=nid00002", "State=DOWN", "Reason=died")
+    wait_for(
+        lambda: "PENDING" in cluster.slurm("squeue", "--noheader", "--format=%T"), "the job in the queue"
+    )
+    cluster.start_node(2)
+    wait_for(lambda: "idle" in cluster.slurm("sinfo", "--noheader", "--nodes=nid00002"), "the node")
+    start_again(cluster, job)
+
+    records = records_of(elsewhere)
+    good = [record.case.id for record in records if record.good]
+    assert len(good) == len(set(good))
+    assert "2 of 2 cases done" in dlscale(cluster, "status", "--results", str(elsewhere)).stdout
+    assert {record.failure.kind for record in records if not record.good} <= {
+        "interrupted",
+        "killed",
+        "error",
+    }
+
+
+def start_again(cluster, job):
+    """Let a requeued job go on now, not in two minutes; returns when it has ended.
+
+    Slurm revokes the first start's credential for a few seconds and refuses a second start within them.
+    """
+    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+10")
+    wait_for(lambda: idle(cluster), "the requeued job", limit=200)
+
+
+def job_number(results):
+    path = folder_of(results) / "jobs" / "job-000.id"
+    return path.exists() and path.read_text().strip()
+
+
+def rank_on(cluster, node):
+    """The process id of a rank on that node of the cluster."""
+    mine = {f"SLURM_CONF={cluster.folder}/slurm.conf".encode(), f"SLURMD_NODENAME={node}".encode()}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            words = (path.parent / "cmdline").read_bytes()
+            if b"dlscale.benchmarks.worker" in words and mine <= set(path.read_bytes().split(b"\0")):
+                return int(path.parent.name)
+        except OSError:
+            continue
+    return None
 
 
 def events_of(results):

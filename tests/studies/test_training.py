@@ -1,0 +1,97 @@
+"""Trainings longer than their windows: saved at intervals, killed, and gone on with."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlscale.models import load_workload
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(240)]
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+LONG = ("--backends", "ring", "--ranks", "2", "--data", "synthetic", "--checkpoint-every", "40")
+
+
+def resume(bench):
+    return subprocess.run(
+        [DLSCALE, "resume", "--results", str(bench.folder / "results")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+
+
+def saved(bench):
+    return sorted(bench.folder.glob("results/*/*/checkpoints/*/*.safetensors"))
+
+
+def num_steps(record):
+    return sum(window.num_steps for window in record.windows)
+
+
+def killed_after_a_checkpoint(bench, *options):
+    """A training that is killed with all its ranks once its state has been saved; gives the step."""
+    with bench.start(*LONG, *options) as study:
+        deadline = time.monotonic() + 120
+        while not saved(bench) and time.monotonic() < deadline:
+            assert study.poll() is None, bench.said()
+            time.sleep(0.02)
+        study.kill()
+        study.wait()
+    (path,) = saved(bench)
+    return path
+
+
+@pytest.mark.parametrize(
+    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.requires("tensorflow"))]
+)
+def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framework):
+    done = bench.run(*LONG, "--frameworks", framework, "--train-steps", "300")
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+    (record,) = bench.records()
+    assert record.good
+    assert record.resumed is None
+    assert num_steps(record) >= 300
+    steps = [checkpoint.step for checkpoint in record.checkpoints]
+    assert len(steps) >= 4
+    assert all(40 <= after - before <= 80 for before, after in zip([0, *steps], steps, strict=False))
+    arrays = 3 * 4 * load_workload("hep_cnn").preset("tiny").num_parameters  # weights, and Adam's two moments
+    assert [c.num_bytes for c in record.checkpoints] == [pytest.approx(arrays, rel=0.1)] * len(steps)
+    assert saved(bench) == [], "what has ended is not gone on with"
+
+
+def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
+    path = killed_after_a_checkpoint(bench, "--train-steps", "4000")
+    step = int(path.stem.removeprefix("step-"))
+    done = resume(bench)
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+    first, second = bench.records()
+    assert first.failure.kind == "interrupted"
+    assert first.checkpoints[0].step >= 40
+    assert second.good
+    assert second.resumed.step >= step
+    assert 4000 <= second.resumed.step + num_steps(second) < 4400
+    assert first.checkpoints[-1].step == second.resumed.step
+
+
+def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
+    path = killed_after_a_checkpoint(bench, "--train-steps", "100000")
+    path = saved(bench)[0]
+    path.write_bytes(path.read_bytes()[:1000])
+    done = resume(bench)
+    assert done.returncode == 2, done.stdout + done.stderr
+    last = bench.records()[-1]
+    assert last.failure.kind == "error"
+    assert str(path.name) in last.failure.message
+    assert "delete it, and the training begins anew" in last.failure.message
+
+
+def test_servers_have_no_checkpoints(bench):
+    done = bench.run("--backends", "grpc_ps", "--ranks", "1", "--checkpoint-every", "10")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "with backend grpc_ps, whose servers keep a part" in line
