@@ -24,7 +24,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives report test test-all test-slurm test-large sanitizers gpu-check check lint types format benchmark benchmark-records benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report test test-all test-slurm test-large sanitizers gpu-check check lint types format benchmark benchmark-records benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -49,6 +49,12 @@ collectives-setup: .venv  ## Install the ring's peers, each in an environment of
 
 collectives: .venv  ## Allreduce over message sizes: the ring beside its peers (SIZES=4KiB:256MiB:x4 RANKS=2)
 	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
+
+figures: .venv  ## The published figures in their own layout, our series beside them (FIGURE=, ON=a system of ours)
+	@$(BIN)/dlscale figures --published $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
+
+verify-figures: .venv  ## Our numbers against the published ones: 2 where they disagree, 4 where nothing can be compared
+	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## The table of the latest study
 	@$(BIN)/dlscale report $(RESULTS_OPTION)

@@ -15,7 +15,8 @@ VERBS = {
     "resume": ("resume", "Go on with a study that was interrupted or had failures."),
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
-    "figures": ("report", "Draw a study's figures from its records."),
+    "figures": ("report", "Draw a study's figures from its records, or published figures with our series beside them."),
+    "verify-figures": ("published", "Compare our records with published figures, and published values with each other."),
     "compare": ("compare", "Say what differs between two studies, and whether that forbids comparing them."),
     "export": ("export", "Put a study's records into other forms: one Parquet file, and back."),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
@@ -39,9 +40,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
-        command: click.Command = getattr(
-            importlib.import_module(f"dlscale.benchmarks.commands.{VERBS[cmd_name][0]}"), cmd_name
-        )
+        module = importlib.import_module(f"dlscale.benchmarks.commands.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -20,14 +20,22 @@ from dlscale.models.files import write_atomically
 def save(
     figure: Figure, stem: Path, *, title: str, rows: Iterable[Row], provenance: Provenance
 ) -> list[Path]:
+    """`save_drawing` of cells: the CSV has the rows as in `--json`, notes joined by "; "."""
+    lines = ({**row, "notes": "; ".join(row["notes"])} for row in map(to_row, rows))
+    return save_drawing(figure, stem, title=title, rows=lines, provenance=provenance)
+
+
+def save_drawing(
+    figure: Figure, stem: Path, *, title: str, rows: Iterable[dict[str, Any]], provenance: Provenance
+) -> list[Path]:
     """`<stem>.png`, `.pdf` and `.csv`, each whole or not at all; nothing in them depends on when.
 
-    The CSV has the rows as in `--json`, notes joined by "; ", and the hash of the records in every line.
+    The CSV has the rows, at least one, and the hash of the data in every line.
     """
     return [
         _write(stem, ".png", _png(figure, title, provenance)),
         _write(stem, ".pdf", _pdf(figure, title, provenance)),
-        save_rows(stem, ({**row, "notes": "; ".join(row["notes"])} for row in map(to_row, rows)), provenance),
+        save_rows(stem, rows, provenance),
     ]
 
 

@@ -14,9 +14,11 @@ from dlscale.analysis.scaling import ScalingTable, scaling_table
 from dlscale.analysis.table import render
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.commands.options import json_option, results_option
+from dlscale.benchmarks.commands.published import draw_published, on_option
 from dlscale.benchmarks.commands.studies import choose_study
 from dlscale.benchmarks.record_files import BadFile, load_parity, load_records
 from dlscale.benchmarks.store import Store
+from dlscale.models.errors import UsageError
 
 
 @click.command()
@@ -41,13 +43,27 @@ def report(study: str | None, results: Path, as_json: bool) -> int:
 
 @click.command()
 @click.argument("study", required=False)
+@click.option(
+    "--published", is_flag=True, help="Draw published figures instead; STUDY is one of these then (default: all)."
+)
+@on_option
 @results_option
-def figures(study: str | None, results: Path) -> int:
+def figures(study: str | None, published: bool, on: str | None, results: Path) -> int:
     """Draw the figures of STUDY (default: the latest) from its records alone.
 
+    With --published, draw published figures in their own layout, with those of our series that are the same thing
+    beside them (docs/published-figures.md).
+
     \b
-    Example: dlscale figures weak-scaling
+    Examples:
+      dlscale figures weak-scaling
+      dlscale figures --published
+      dlscale figures --published powerai-ddl-2 --on my-cluster
     """  # noqa: D301
+    if published:
+        return draw_published(results, names=[study] if study else [], on=on)
+    if on:
+        raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     store = Store(choose_study(results, study))
     click.echo(f"figures: {_draw(store)}")
     return 0

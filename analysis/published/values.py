@@ -1,0 +1,208 @@
+"""Values and statements as published, read from `results/published` and checked: every number has a unit and a source.
+
+`<figure>.csv` holds a row per value, `statements.csv` what is public in words only, with its numbers where it has any.
+What is read by eye or computed says so (`kind`); nothing else may stand in these files.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import PositiveInt, ValidationError, field_validator, model_validator
+
+from dlscale.analysis.published.units import HALF_WIDTH, PLACES, check_x_unit, factor
+from dlscale.benchmarks.record import Frozen
+from dlscale.models.errors import UsageError
+
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"  # comes with the checkout
+STATEMENTS = "statements.csv"
+KINDS = ("text", "table", "source code", "read off a figure", "derived")
+_ABOUT = "about"
+_PRINTED = re.compile(r"\d+(\.\d+)?")
+
+
+class _Public(Frozen):
+    """What values and statements share."""
+
+    figure: str
+    series: str
+    quantity: str
+    kind: Literal["text", "table", "source code", "read off a figure", "derived"]
+    source: str
+    note: str
+
+    @property
+    def about(self) -> bool:
+        """Whether the publication itself says that the number is a rough one."""
+        return self.note.startswith(_ABOUT) or self.note.endswith(f"; {_ABOUT}")
+
+    @field_validator("figure", "source")
+    @classmethod
+    def _check_given(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("missing; every row names its figure and its source")
+        return text
+
+    @model_validator(mode="after")
+    def _check_derived(self) -> _Public:
+        if self.kind == "derived" and "formula" not in self.note and " = " not in self.note:
+            raise ValueError("a derived value has its formula in the note")
+        return self
+
+
+class Value(_Public):
+    """One published number. `printed` is it as the publication has it, from which its rounding follows."""
+
+    series: str
+    x: float | None  # None: the publication does not place it
+    x_unit: str
+    printed: str
+    y_unit: str
+    workload: str
+    framework: str
+    backend: str
+    system: str
+    devices_per_node: PositiveInt | None
+
+    @field_validator("series")
+    @classmethod
+    def _check_series(cls, text: str) -> str:
+        if not text:
+            raise ValueError("missing; a value belongs to a series")
+        return text
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Value:
+        factor(self.quantity, self.y_unit)
+        if not _PRINTED.fullmatch(self.printed):
+            raise ValueError(
+                f"y is {self.printed or 'empty'!r}; give the number with the digits that are printed"
+            )
+        if self.x is not None:
+            check_x_unit(self.x_unit)
+        return self
+
+    @property
+    def y(self) -> float:
+        """In the quantity's base unit."""
+        return float(self.printed) * factor(self.quantity, self.y_unit)
+
+    @property
+    def rounding(self) -> float:
+        """The true value lies within this of `y`: half a unit of the last digit that is printed."""
+        decimals = len(self.printed.partition(".")[2])
+        return 0.5 * 10.0**-decimals * factor(self.quantity, self.y_unit)
+
+
+class Statement(_Public):
+    """What a publication says in words. `low` and `high` are None where there is no such bound, or no number."""
+
+    statement: str
+    label: str  # the same in a figure's few words
+    low: float | None
+    high: float | None
+    unit: str
+    x_low: float | None
+    x_high: float | None
+    x_unit: str
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Statement:
+        if not self.statement:
+            raise ValueError("missing; say in words what is public")
+        numbers = (self.low, self.high)
+        if any(number is not None for number in numbers):
+            factor(self.quantity, self.unit)
+        elif self.quantity and self.quantity not in PLACES:
+            raise ValueError(f"{self.quantity} without a number; give low or high")
+        if (self.x_low is None) != (self.x_high is None):
+            raise ValueError("x_low without x_high; give both, equal for one place")
+        if self.x_low is not None:
+            check_x_unit(self.x_unit)
+        for low, high in (numbers, (self.x_low, self.x_high)):
+            if low is not None and high is not None and low > high:
+                raise ValueError(f"low {low} above high {high}")
+        return self
+
+    @property
+    def band(self) -> tuple[float | None, float | None]:
+        """Low and high in the quantity's base unit."""
+        if self.low is None and self.high is None:
+            return None, None
+        scale = factor(self.quantity, self.unit)
+        return (
+            None if self.low is None else self.low * scale,
+            None if self.high is None else self.high * scale,
+        )
+
+
+Row = TypeVar("Row", Value, Statement)
+
+
+def read_values(folder: Path = FOLDER) -> dict[str, tuple[Value, ...]]:
+    """Figure -> its values, of all CSVs that have a figure's columns. Raises UsageError with file and line."""
+    found: dict[str, tuple[Value, ...]] = {}
+    for path in sorted(folder.glob("*.csv")):
+        if path.name not in (STATEMENTS, "anchors.csv"):
+            found[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
+            _check_file(path, found[path.stem])
+    return found
+
+
+def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
+    """All of them, in the file's order. Raises UsageError with file and line."""
+    path = folder / STATEMENTS
+    return tuple(_rows(path, Statement, {})) if path.exists() else ()
+
+
+def _rows(path: Path, model: type[Row], renamed: dict[str, str]) -> Iterator[Row]:
+    columns = _columns(model, renamed)
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if sorted(reader.fieldnames or ()) != sorted(columns):
+            raise UsageError(f"{path}, line 1: columns {reader.fieldnames}; expected {', '.join(columns)}")
+        for row in reader:
+            if None in row or None in row.values():
+                raise UsageError(f"{path}, line {reader.line_num}: not {len(columns)} cells; correct it")
+            try:
+                yield model.model_validate(_cells(model, row, renamed))
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                place = "".join(f"{part}: " for part in first["loc"])
+                said = first["msg"].removeprefix("Value error, ")
+                raise UsageError(f"{path}, line {reader.line_num}: {place}{said}; correct it") from None
+
+
+def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:
+    names = {field: column for column, field in renamed.items()}
+    return [names.get(field, field) for field in model.model_fields]
+
+
+def _cells(model: type[Row], row: dict[str, str], renamed: dict[str, str]) -> dict[str, Any]:
+    """An empty cell is None where the field may have no number."""
+    cells: dict[str, Any] = {renamed.get(column, column): text for column, text in row.items()}
+    return {
+        name: None if text == "" and model.model_fields[name].annotation is not str else text
+        for name, text in cells.items()
+    }
+
+
+def _check_file(path: Path, rows: tuple[Value, ...]) -> None:
+    """Raises UsageError if a row is another figure's, stands twice, or is a half width of nothing."""
+    seen: dict[tuple[str, str, float | None], int] = {}
+    for line, row in enumerate(rows, start=2):
+        if row.figure != path.stem:
+            raise UsageError(
+                f"{path}, line {line}: figure {row.figure!r} in the file of {path.stem!r}; correct it"
+            )
+        key = (row.series, row.quantity, row.x)
+        if key in seen:
+            raise UsageError(f"{path}, line {line}: {key} stands in line {seen[key]} already; correct it")
+        seen[key] = line
+    for (series, quantity, x), line in seen.items():
+        if quantity.endswith(HALF_WIDTH) and (series, quantity.removesuffix(HALF_WIDTH), x) not in seen:
+            raise UsageError(f"{path}, line {line}: {quantity} of {series} at {x} has no value to belong to")

@@ -1,0 +1,161 @@
+"""What `verify-figures` prints: a line per figure, the comparisons behind it, and the same as rows with stable keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from dlscale.analysis.published.consistency import Finding
+from dlscale.analysis.published.units import UNITS
+from dlscale.analysis.published.verify import AGREES, DISAGREES, OPEN, Check, Comparison, Target
+from dlscale.analysis.words import number, rate
+
+SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
+CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknown"
+
+
+def render(checks: Sequence[Check]) -> RenderableType:
+    """For `rich.console.Console.print`."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("figure", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("compared", justify="right")
+    table.add_column("consistent", justify="right")
+    table.add_column("not compared, because", overflow="fold")
+    for check in checks:
+        table.add_row(*map(escape, _summary(check)))
+    lines = [escape(line) for check in checks for line in _details(check)]
+    passed = sum(check.passes for check in checks)
+    nothing = sum(not check.comparisons for check in checks)
+    wrong = sum(check.disagrees for check in checks)
+    last = f"{passed} of {len(checks)} figures agree, {wrong} disagree; in {nothing} nothing was compared."
+    return Group(table, *lines, last)
+
+
+def _summary(check: Check) -> tuple[str, ...]:
+    agreeing = sum(one.verdict == AGREES for one in check.comparisons)
+    consistent = sum(one.consistent for one in check.findings)
+    return (
+        check.figure.id,
+        verdict(check),
+        f"{agreeing}/{len(check.comparisons)}" if check.comparisons else "-",
+        f"{consistent}/{len(check.findings)}" if check.findings else "-",
+        "; ".join(check.reasons),
+    )
+
+
+def verdict(check: Check) -> str:
+    """In a word."""
+    if check.disagrees:
+        return DISAGREES
+    if check.passes:
+        return AGREES
+    return OPEN if check.comparisons else UNKNOWN
+
+
+def _details(check: Check) -> Iterator[str]:
+    """A line per comparison, and per published value that others contradict."""
+    unit, tolerance = check.figure.x_unit, f"{100 * check.figure.tolerance:.0f} %"
+    for one in check.comparisons:
+        target, point = one.target, one.point
+        what = f"{check.figure.id}, {target.series}, {_quantity(target.quantity)} at {target.x:g} {unit}"
+        ours = f"{rate(point.value)} ({point.name}, {point.row.evidence})"
+        yield f"{what}: published {_range(target)}, ours {ours}; ratio {rate(one.ratio)}, {one.verdict} to {tolerance}"
+    for finding in check.findings:
+        if not finding.consistent:
+            what = (
+                f"{check.figure.id}, {finding.series}, {_quantity(finding.quantity)} at {finding.x:g} {unit}"
+            )
+            yield f"{what}: published {_ends(finding.published)}, but {_ends(finding.expected)} by {finding.relation}"
+
+
+def _quantity(quantity: str) -> str:
+    """With its unit."""
+    return f"{quantity.replace('_', ' ')} [{_unit(quantity)}]"
+
+
+def to_json(checks: Sequence[Check]) -> dict[str, Any]:
+    """`{"schema": 1, "rows": [...]}`, a row per comparison, per derived value, and per figure without a comparison."""
+    rows = [row for check in checks for row in _rows(check)]
+    return {"schema": SCHEMA, "rows": rows}
+
+
+def _rows(check: Check) -> Iterator[dict[str, Any]]:
+    for one in check.comparisons:
+        yield _row(check, "compared", one.target.series, one.target.quantity, one.target.x) | _compared(one)
+    for finding in check.findings:
+        yield _row(check, "derived consistency", finding.series, finding.quantity, finding.x) | _derived(
+            finding
+        )
+    if not check.comparisons:
+        yield _row(check, UNKNOWN, None, None, None) | {"verdict": UNKNOWN, "reasons": list(check.reasons)}
+
+
+def _row(
+    check: Check, kind: str, series: str | None, quantity: str | None, x: float | None
+) -> dict[str, Any]:
+    """The keys of every row; numbers are in the quantity's base unit."""
+    keys = ("published_low", "published_high", "ours", "ours_low", "ours_high", "evidence", "system", "study")
+    return {
+        "figure": check.figure.id,
+        "kind": kind,
+        "series": series,
+        "quantity": quantity,
+        "unit": quantity and _unit(quantity),
+        "x": x,
+        "x_unit": check.figure.x_unit or None,
+        **dict.fromkeys((*keys, "ratio", "ratio_low", "ratio_high")),
+        "tolerance": check.figure.tolerance,
+        "verdict": None,
+        "relation": None,
+        "reasons": [],
+    }
+
+
+def _compared(one: Comparison) -> dict[str, Any]:
+    point = one.point
+    return {
+        "published_low": one.target.low,
+        "published_high": one.target.high,
+        "ours": point.value.center,
+        "ours_low": point.value.low,
+        "ours_high": point.value.high,
+        "evidence": point.row.evidence,
+        "system": point.row.family.system,
+        "study": point.study,
+        "ratio": one.ratio.center,
+        "ratio_low": one.ratio.low,
+        "ratio_high": one.ratio.high,
+        "verdict": one.verdict,
+    }
+
+
+def _derived(finding: Finding) -> dict[str, Any]:
+    return {
+        "published_low": finding.published[0],
+        "published_high": finding.published[1],
+        "relation": finding.relation,
+        "verdict": CONSISTENT if finding.consistent else INCONSISTENT,
+        "tolerance": None,
+    }
+
+
+def _unit(quantity: str) -> str:
+    return next(iter(UNITS[quantity]))
+
+
+def _range(target: Target) -> str:
+    ends = (target.low, target.high)
+    known = [end for end in ends if end is not None]
+    if len(known) == 2 and known[0] != known[1]:
+        return _ends((known[0], known[1]))
+    return ("" if len(known) == 2 else "over " if target.high is None else "under ") + number(known[0])
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{number(ends[0])} to {number(ends[1])}"

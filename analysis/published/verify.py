@@ -1,0 +1,171 @@
+"""Whether our series agree with what was published, and whether what was published agrees with itself.
+
+Each published number that a cell of ours could be (same workload, scaling mode, framework, backend and system, at the
+same x) is set beside every such cell: ratio = ours / published, 1 inside what a rounded number or a range leaves open.
+
+    agrees      the ratio's interval lies within 1 - tolerance .. 1 + tolerance; without an interval, the ratio does
+    disagrees   it lies wholly outside
+    open        it does neither: more launches would tell
+
+What no cell of ours could be, or what no cell of ours is yet, is `unknown`: never a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dlscale.analysis.published.catalogue import Figure
+from dlscale.analysis.published.consistency import Finding, findings
+from dlscale.analysis.published.load import Published
+from dlscale.analysis.published.marks import RATIOS
+from dlscale.analysis.published.ours import Point, matching
+from dlscale.analysis.published.units import HALF_WIDTH
+from dlscale.analysis.scaling import ScalingTable
+from dlscale.analysis.statistics import Interval
+
+AGREES, DISAGREES, OPEN = "agrees", "disagrees", "open"
+COMPARED = ("measured", "emulated", "simulated")  # evidence of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A published number, or a range of them, at one place; in the quantity's base unit, None for an open end."""
+
+    series: str
+    quantity: str
+    x: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One published number beside one cell of ours."""
+
+    target: Target
+    point: Point
+    ratio: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Of one figure. `reasons` say why what is public was not compared."""
+
+    figure: Figure
+    comparisons: tuple[Comparison, ...]
+    findings: tuple[Finding, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether ours and theirs, or theirs among each other, contradict."""
+        return any(one.verdict == DISAGREES for one in self.comparisons) or not all(
+            one.consistent for one in self.findings
+        )
+
+    @property
+    def passes(self) -> bool:
+        """Whether something of ours was compared, and all of it agrees."""
+        agreed = [one.verdict == AGREES for one in self.comparisons]
+        return bool(agreed) and all(agreed) and not self.disagrees
+
+
+def verify(
+    published: Published,
+    *,
+    names: Collection[str] = (),
+    tables: Sequence[ScalingTable] = (),
+    stand_in: str | None = None,
+) -> list[Check]:
+    """A check per figure, by default of all. Raises UsageError for an unknown figure."""
+    figures = [published.figure(name) for name in names or published.figures]
+    return [_check(published, figure, tables, stand_in) for figure in figures]
+
+
+def targets(published: Published, figure: Figure) -> Iterator[Target]:
+    """Every published number of a figure that has a place; a printed one stands for all that round to it.
+
+    But for speed-up and efficiency where they begin: there they are 1 for everybody.
+    """
+    for row in published.values_of(figure.id):
+        first = row.quantity in RATIOS and row.x == figure.base_x
+        if row.x is not None and not first and not row.quantity.endswith(HALF_WIDTH):
+            ends = (row.y - row.rounding, row.y + row.rounding)
+            yield Target(series=row.series, quantity=row.quantity, x=row.x, low=ends[0], high=ends[1])
+    for one in published.statements_of(figure.id):
+        x, (low, high) = one.x_low, one.band
+        if x is None or x != one.x_high or one.x_unit != figure.x_unit or (low is None and high is None):
+            continue
+        yield Target(series=one.series, quantity=one.quantity, x=x, low=low, high=high)
+
+
+def _check(
+    published: Published, figure: Figure, tables: Sequence[ScalingTable], stand_in: str | None
+) -> Check:
+    comparisons: list[Comparison] = []
+    others: list[str] = []  # series that are none of our settings
+    absent: dict[str, list[float]] = {}  # system -> places without a record of ours
+    public = list(targets(published, figure))
+    for target in public:
+        wanted = figure.comparable(target.series)
+        if [name for name in wanted.missing if not (name == "system" and stand_in)]:
+            others.append(figure.label(target.series))
+            continue
+        found = [
+            point
+            for point in matching(figure, wanted, target.quantity, tables, stand_in=stand_in)
+            if point.x == target.x and point.row.evidence in COMPARED
+        ]
+        comparisons += [compare(target, point, figure.tolerance) for point in found]
+        if not found:
+            absent.setdefault(stand_in or wanted.system or "", []).append(target.x)
+    return Check(
+        figure=figure,
+        comparisons=tuple(comparisons),
+        findings=tuple(findings(published, figure)),
+        reasons=tuple(_reasons(figure, public, others, absent)),
+    )
+
+
+def _reasons(
+    figure: Figure, public: Sequence[Target], others: Sequence[str], absent: Mapping[str, Sequence[float]]
+) -> Iterator[str]:
+    if not public:
+        yield "no number with a place on the axes is public"
+    elif figure.own is None:
+        yield "no study of ours measures this"
+    elif others:
+        yield f"not one of our settings: {' / '.join(dict.fromkeys(filter(None, others)))}"
+    for system, places in absent.items():
+        counts = ", ".join(f"{place:g}" for place in sorted(set(places)))
+        yield f"no record of ours on {system} ({figure.x_unit}: {counts})"
+
+
+def compare(target: Target, point: Point, tolerance: float) -> Comparison:
+    """One cell of ours against one published number."""
+    value = point.value
+    ratio = Interval(
+        center=_ratio(value.center, target),
+        low=None if value.low is None else _ratio(value.low, target),
+        high=None if value.high is None else _ratio(value.high, target),
+        level=value.level,
+        method=value.method,
+        n=value.n,
+    )
+    low = ratio.center if ratio.low is None else ratio.low
+    high = ratio.center if ratio.high is None else ratio.high
+    within = 1 - tolerance <= low and high <= 1 + tolerance
+    outside = high < 1 - tolerance or low > 1 + tolerance
+    verdict = AGREES if within else DISAGREES if outside else OPEN
+    return Comparison(target=target, point=point, ratio=ratio, verdict=verdict)
+
+
+def _ratio(ours: float, target: Target) -> float:
+    """Ours over the published number that is nearest to it."""
+    low = 0.0 if target.low is None else target.low
+    high = math.inf if target.high is None else target.high
+    nearest = min(max(ours, low), high)
+    return ours / nearest if nearest else math.inf

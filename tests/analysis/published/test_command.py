@@ -1,0 +1,144 @@
+"""`dlscale verify-figures` and the drawing of published figures, as a user types them."""
+
+import json
+
+import pytest
+
+from dlscale.benchmarks.commands import published as command
+from dlscale.models.errors import UsageError
+
+RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def study(results, make_study):
+    """Write a study of ours on cori: backend -> what each rank keeps on 1, 2 and 4 nodes."""
+
+    def write(efficiency, *, name="weak-scaling-1", system="cori", change=lambda text: text):
+        folder = results / system / name / "records"
+        folder.mkdir(parents=True)
+        (folder.parent / "study.json").write_text("{}")
+        for index, num_nodes in enumerate((1, 2, 4)):
+            for record in make_study(
+                efficiency={backend: (kept[index],) for backend, kept in efficiency.items()},
+                rank_counts=(num_nodes,),
+                num_nodes=num_nodes,
+                drift=(1.0,),
+                noise=0.001,
+                preset="paper",
+                system=system,
+                study=name,
+            ):
+                (folder / f"{record.case.id}.1.json").write_text(change(record.model_dump_json()))
+
+    return write
+
+
+@pytest.fixture
+def verify(results, capsys):
+    """Run the verb: (exit status, what it printed, what it complained)."""
+
+    def run(folder, *words):
+        arguments = [*map(str, words), "--results", str(results), "--published-data", str(folder)]
+        status = command.verify_figures.main(arguments, standalone_mode=False)
+        said = capsys.readouterr()
+        return status, " ".join(said.out.split()), said.err
+
+    return run
+
+
+def test_agreement_is_0(folder, study, verify):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
+    status, said, complaint = verify(folder(*RATES))
+    assert (status, complaint) == (0, "")
+    assert "1 of 1 figures agree" in said
+
+
+def test_disagreement_is_2(folder, study, verify):
+    study({"ring": (1.0, 0.95, 0.5)})
+    status, said, _ = verify(folder(*RATES))
+    assert status == 2
+    assert "disagrees to 10 %" in said
+
+
+def test_nothing_compared_is_4_with_or_without_records(folder, study, verify, results):
+    path = folder(*RATES)
+    assert not results.exists()
+    assert verify(path)[0] == 4
+    study({"mpi": (1.0, 0.95, 0.5)})
+    status, said, _ = verify(path)
+    assert status == 4
+    assert "no record of ours on cori (nodes: 1, 2, 4)" in said
+
+
+def test_one_figure_without_a_comparison_is_no_pass(folder, study, verify, catalogue):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
+    texts = "".join(f'{name} = "None."\n' for name in ("title", "publication", "public", "workload"))
+    path = folder(*RATES, catalogue=f"{catalogue}\n[figures.empty]\n{texts}tolerance = 0.1\npanels = []\n")
+    assert verify(path)[0] == 4
+    assert verify(path, "small")[0] == 0
+    assert verify(path, "empty")[0] == 4
+
+
+def test_json_rows(folder, study, verify):
+    study({"ring": (1.0, 0.95, 0.5)})
+    status, said, _ = verify(folder(*RATES), "--json")
+    found = json.loads(said)
+    assert (status, found["schema"]) == (2, 1)
+    assert [(row["x"], row["verdict"], row["study"]) for row in found["rows"]] == [
+        (1.0, "agrees", "weak-scaling-1"),
+        (2.0, "agrees", "weak-scaling-1"),
+        (4.0, "disagrees", "weak-scaling-1"),
+    ]
+
+
+def test_another_system_of_ours(folder, study, verify):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, system="mine")
+    assert verify(folder(*RATES))[0] == 4
+    assert verify(folder(*RATES), "--on", "mine")[0] == 0
+
+
+def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, name="good-1")
+    study(
+        {"ring": (1.0, 0.95, 0.5)},
+        name="old-1",
+        change=lambda text: text.replace('"schema_version":4', '"schema_version":3'),
+    )
+    prints = iter("ab" * 100)
+    study(
+        {"ring": (1.0, 0.95, 0.5)},
+        name="mixed-1",
+        change=lambda text: text.replace('"digest":"f', f'"digest":"{next(prints)}'),
+    )
+    status, _, complaint = verify(folder(*RATES))
+    assert status == 0
+    assert "old-1" in complaint
+    assert "schema version 3" in complaint
+    assert "left out: study mixed-1: records of cori" in complaint
+
+
+def test_a_misspelt_figure_and_a_bad_file_are_one_line(folder, verify):
+    path = folder(*RATES)
+    with pytest.raises(UsageError, match="no published figure 'smal'; choose one of: small"):
+        verify(path, "smal")
+    (path / "small.csv").write_text((path / "small.csv").read_text().replace("images/s", "images"))
+    with pytest.raises(UsageError, match=r"small.csv, line 2: throughput in 'images'"):
+        verify(path)
+
+
+def test_drawing_puts_files_into_the_results_and_says_where(folder, study, results, capsys):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, system="mine")
+    status = command.draw_published(results, on="mine", folder=folder(*RATES))
+    said = " ".join(capsys.readouterr().out.split())
+    assert (status, said) == (0, f"published figures: 1 in {results / command.DRAWN}")
+    files = {path.suffix for path in (results / command.DRAWN).iterdir()}
+    assert files >= {".png", ".pdf", ".csv"}
+    assert '"ring, torch on mine"' in (results / command.DRAWN / "small.csv").read_text()
+    # What was drawn is no study.
+    command.draw_published(results, on="mine", folder=folder(*RATES))

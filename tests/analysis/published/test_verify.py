@@ -1,0 +1,255 @@
+"""What `verify-figures` says: of planted agreement, planted disagreement, and of what cannot be compared."""
+
+import io
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from dlscale.analysis.published.load import load
+from dlscale.analysis.published.ours import Point
+from dlscale.analysis.published.verdicts import render, to_json, verdict
+from dlscale.analysis.published.verify import Target, compare, verify
+from dlscale.analysis.statistics import Interval
+from dlscale.models.errors import UsageError
+
+RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
+
+
+def one(folder, tables, **options):
+    (check,) = verify(load(folder), tables=tables, **options)
+    return check
+
+
+def said(checks):
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(checks))
+    return " ".join(console.file.getvalue().split())
+
+
+def test_a_study_that_repeats_a_publication_agrees(folder, cori):
+    check = one(folder(*RATES), [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})])
+    assert [(c.target.x, c.verdict) for c in check.comparisons] == [
+        (1, "agrees"),
+        (2, "agrees"),
+        (4, "agrees"),
+    ]
+    assert all(c.ratio.center == pytest.approx(1, abs=0.01) for c in check.comparisons)
+    assert {c.point.row.cell.backend for c in check.comparisons} == {"ring"}
+    assert check.passes
+    assert not check.disagrees
+    assert verdict(check) == "agrees"
+    assert "1 of 1 figures agree, 0 disagree; in 0 nothing was compared" in said([check])
+
+
+def test_a_slower_machine_disagrees_where_it_is_slower(folder, cori):
+    check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.7)})])
+    assert [c.verdict for c in check.comparisons] == ["agrees", "agrees", "disagrees"]
+    assert check.comparisons[-1].ratio.center == pytest.approx(0.7 / 0.9, rel=0.01)
+    assert check.disagrees
+    assert not check.passes
+    assert "at 4 nodes: published 360" in said([check])
+
+
+@pytest.mark.parametrize("evidence", ["measured", "emulated", "simulated"])
+def test_all_kinds_of_evidence_of_ours_are_compared_and_named(folder, cori, evidence):
+    check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, evidence=evidence)])
+    assert [c.point.row.evidence for c in check.comparisons] == [evidence] * 3
+    assert f"(ring, torch, {evidence})" in said([check])
+
+
+def test_what_is_published_is_not_compared_with_itself(folder, cori):
+    check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, evidence="published")])
+    assert check.comparisons == ()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"framework": "tensorflow"},
+        {"preset": "tiny"},
+        {"system": "mine"},
+        {"workload": "cosmogan"},
+        {"nodes": (8, 16, 32)},
+    ],
+)
+def test_another_setting_is_unknown_and_never_a_pass(folder, cori, fields):
+    check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, **fields)])
+    assert check.comparisons == ()
+    assert verdict(check) == "unknown"
+    assert not check.passes
+    assert not check.disagrees
+    assert check.reasons == ("no record of ours on cori (nodes: 1, 2, 4)",)
+
+
+def test_another_backend_is_not_compared(folder, cori):
+    assert one(folder(*RATES), [cori({"mpi": (1.0, 0.95, 0.9)})]).comparisons == ()
+
+
+def test_a_system_may_stand_in(folder, cori):
+    tables = [cori({"ring": (1.0, 0.95, 0.9)}, system="mine")]
+    assert one(folder(*RATES), tables, stand_in="mine").passes
+    assert one(folder(*RATES), tables, stand_in="yours").reasons == (
+        "no record of ours on yours (nodes: 1, 2, 4)",
+    )
+
+
+def test_a_series_that_is_none_of_our_settings_says_so(folder, catalogue, cori):
+    path = folder(*RATES, catalogue=catalogue.replace('own = { backend = "ring" }', 'label = "Theirs"'))
+    check = one(path, [cori({"ring": (1.0, 0.95, 0.9)})])
+    assert check.reasons == ("not one of our settings: Theirs",)
+
+
+def test_a_contradiction_among_published_values_is_no_pass(folder, cori):
+    wrong = {"x": "4", "y": "60", "y_unit": "%", "quantity": "efficiency"}
+    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    check = one(folder(*RATES, wrong), tables)
+    assert [finding.consistent for finding in check.findings] == [False]
+    assert check.disagrees
+    assert "by T(x) b / (T(b) x)" in said([check])
+
+
+def test_statements_with_a_number_and_a_place_are_compared(folder, cori):
+    place = {
+        "x_low": "4",
+        "x_high": "4",
+        "x_unit": "nodes",
+        "series": "theirs",
+        "unit": "1",
+        "quantity": "efficiency",
+    }
+    statements = (
+        {"statement": "Between 80 and 95 % on 4 nodes", "low": "0.8", "high": "0.95", **place},
+        {"statement": "Over 95 % on 4 nodes", "low": "0.95", **place},
+        {"statement": "At most half on 4 nodes", "high": "0.5", **place},
+        {"statement": "Good", "series": "theirs"},
+        {
+            "statement": "Over 99 % everywhere",
+            "series": "theirs",
+            "quantity": "efficiency",
+            "low": "99",
+            "unit": "%",
+        },
+    )
+    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    check = one(folder({"x": "1", "y": "100"}, statements=statements), tables)
+    found = [(c.ratio.center, c.verdict) for c in check.comparisons if c.target.quantity == "efficiency"]
+    assert [verdict for _, verdict in found] == ["agrees", "agrees", "disagrees"]
+    assert [round(ratio, 2) for ratio, _ in found] == [1.0, 0.95, 1.8]
+
+
+def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
+    ratios = {"y_unit": "1", "quantity": "efficiency"}
+    path = folder({"x": "1", "y": "1.00", **ratios}, {"x": "2", "y": "0.95", **ratios})
+    tables = [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))]
+    assert verdict(one(path, tables)) == "unknown"
+    tables = [cori({"none": (1.0, 1.0), "ring": (1.0, 0.95)}, nodes=(1, 2))]
+    assert [c.target.x for c in one(path, tables).comparisons] == [2]
+
+
+def test_an_unknown_figure_is_told(folder):
+    with pytest.raises(UsageError, match="no published figure 'large'; choose one of: small"):
+        verify(load(folder(*RATES)), names=["large"])
+
+
+def test_without_records_nothing_in_the_checkout_passes(published):
+    checks = verify(published)
+    assert [check.figure.id for check in checks] == list(published.figures)
+    assert not any(check.passes or check.disagrees for check in checks)
+    assert all(check.reasons for check in checks)
+    assert f"in {len(checks)} nothing was compared" in said(checks)
+
+
+KEYS = {
+    *(
+        "figure",
+        "kind",
+        "series",
+        "quantity",
+        "unit",
+        "x",
+        "x_unit",
+        "published_low",
+        "published_high",
+        "ours",
+    ),
+    *(
+        "ours_low",
+        "ours_high",
+        "evidence",
+        "system",
+        "study",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "tolerance",
+    ),
+    *("verdict", "relation", "reasons"),
+}
+
+
+def test_json_has_a_row_for_everything_with_the_same_keys(folder, cori, published):
+    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    efficiency = {"x": "2", "y": "0.95", "y_unit": "1", "quantity": "efficiency"}
+    found = to_json([one(folder(*RATES, efficiency), tables), *verify(published)])
+    assert found["schema"] == 1
+    assert all(set(row) == KEYS for row in found["rows"])
+    kinds = [(row["kind"], row["verdict"]) for row in found["rows"] if row["figure"] == "small"]
+    assert kinds == [("compared", "agrees")] * 4 + [("derived consistency", "consistent")]
+    unknown = {row["figure"] for row in found["rows"] if row["kind"] == "unknown"}
+    assert unknown == set(published.figures)
+
+
+def point(value):
+    return Point(row=None, study="s", x=1, value=value, on="")
+
+
+def interval(low, center, high):
+    return Interval(center=center, low=low, high=high, level=0.95, method="m", n=6)
+
+
+POSITIVE = st.floats(1e-3, 1e3)
+
+
+@given(POSITIVE, POSITIVE, POSITIVE, st.floats(0.01, 0.5))
+def test_the_ratio_is_1_inside_what_is_published_and_grows_with_ours(low, high, ours, tolerance):
+    assume(low <= high)
+    target = Target(series="s", quantity="throughput", x=1, low=low, high=high)
+    found = compare(target, point(interval(None, ours, None)), tolerance)
+    assert (found.ratio.center == pytest.approx(1)) == (
+        low <= ours <= high or ours == pytest.approx(low) or ours == pytest.approx(high)
+    )
+    more = compare(target, point(interval(None, 1.5 * ours, None)), tolerance)
+    assert more.ratio.center >= found.ratio.center
+    assert found.verdict in ("agrees", "disagrees")  # without an interval nothing is open
+    # The same numbers in another unit are the same comparison.
+    scaled = Target(series="s", quantity="throughput", x=1, low=7 * low, high=7 * high)
+    assert compare(scaled, point(interval(None, 7 * ours, None)), tolerance).ratio.center == pytest.approx(
+        found.ratio.center
+    )
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ((0.95, 1.0, 1.05), "agrees"),
+        ((0.95, 1.08, 1.2), "open"),
+        ((0.5, 1.0, 1.5), "open"),
+        ((1.11, 1.2, 1.3), "disagrees"),
+        ((0.5, 0.6, 0.89), "disagrees"),
+    ],
+)
+def test_an_interval_across_the_tolerance_is_open(ends, verdict):
+    target = Target(series="s", quantity="throughput", x=1, low=1.0, high=1.0)
+    assert compare(target, point(interval(*ends)), 0.1).verdict == verdict
+
+
+def test_open_ends_are_open():
+    over = Target(series="s", quantity="throughput", x=1, low=2.0, high=None)
+    assert compare(over, point(interval(None, 1e9, None)), 0.1).ratio.center == 1
+    under = Target(series="s", quantity="throughput", x=1, low=None, high=2.0)
+    assert compare(under, point(interval(None, 1.0, None)), 0.1).ratio.center == 1
+    nothing = Target(series="s", quantity="throughput", x=1, low=None, high=0.0)
+    assert compare(nothing, point(interval(None, 1.0, None)), 0.1).ratio.center == math.inf
