@@ -16,7 +16,7 @@ VERBS = {
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
     "figures": ("report", "Draw a study's figures from its records, or published figures with our series beside them."),
-    "verify-figures": ("published", "Compare our records with published figures, and published values with each other."),
+    "verify-figures": ("published", "Compare our records with published figures, and those with each other."),
     "compare": ("compare", "Say what differs between two studies, and whether that forbids comparing them."),
     "export": ("export", "Put a study's records into other forms: one Parquet file, and back."),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
