@@ -138,8 +138,11 @@ def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
     Its backend is the first of the study's that exchanges gradients, so that the network is looked at, too.
     """
     order = [*sorted(plan.study.backends, key=lambda name: not capabilities(name).exchanges)]
+    # A reference on the whole machine may be of a backend that the study does not compare.
+    compared = [launch for launch in launches if launch.cell.backend in order] or launches
+    order += [launch.cell.backend for launch in launches]
     largest = max(
-        launches,
+        compared,
         key=lambda launch: (launch.cell.num_nodes, launch.cell.num_ranks, -order.index(launch.cell.backend)),
     )
     cell = largest.cell.model_copy(update={"control": "canary"})

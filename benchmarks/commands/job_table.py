@@ -63,10 +63,13 @@ def _say_what_it_can_show(campaign: Campaign) -> None:
     study = campaign.plan.study
     exchanging = [name for name in study.backends if capabilities(name).exchanges]
     width = half_width(study.launches)
-    click.echo(
-        f"{study.launches} blocks: a 95 % interval is +-{width:.2f} of the spread between launches "
-        f"(at a spread of 2 %: +-{2 * width:.1f} %)"
-    )
+    if study.launches == 1:
+        click.echo("1 launch of each cell: no number will have an interval; 6 or more carry one (--launches)")
+    else:
+        click.echo(
+            f"{study.launches} blocks: a 95 % interval is +-{width:.2f} of the spread between launches "
+            f"(at a spread of 2 %: +-{2 * width:.1f} %)"
+        )
     comparisons = len(exchanging) - 1
     if comparisons < 1:
         return

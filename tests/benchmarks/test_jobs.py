@@ -215,3 +215,10 @@ def test_one_that_is_not_saved_or_too_seldom_must_fit():
         plan = planned(machine(), backends=["ring"], **{**LONG, "rules": rules})
         with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
             jobs_of(plan, limit=3600)
+
+
+def test_a_study_without_the_control_none_has_its_canaries_over_what_it_compares():
+    jobs, _ = jobs_of(planned(machine(ranks_per_node=4), backends=["ring"], nodes=[2]))
+    (job,) = jobs
+    assert {launch.cell.control for launch in job.launches} >= {"whole_machine", "canary"}
+    assert {launch.cell.backend for launch in (job.launches[0], job.launches[-1])} == {"ring"}
