@@ -15,7 +15,10 @@ VERBS = {
     "resume": ("resume", "Go on with a study that was interrupted or had failures."),
     "status": ("status", "Say how far the studies in a results folder are, and what failed."),
     "report": ("report", "Print a study's table from its records."),
-    "figures": ("report", "Draw a study's figures from its records, or published figures with our series beside them."),
+    "figures": (
+        "report",
+        "Draw a study's figures from its records, or published figures with our series beside them.",
+    ),
     "verify-figures": ("published", "Compare our records with published figures, and those with each other."),
     "compare": ("compare", "Say what differs between two studies, and whether that forbids comparing them."),
     "export": ("export", "Put a study's records into other forms: one Parquet file, and back."),

@@ -44,7 +44,9 @@ def report(study: str | None, results: Path, as_json: bool) -> int:
 @click.command()
 @click.argument("study", required=False)
 @click.option(
-    "--published", is_flag=True, help="Draw published figures instead; STUDY is one of these then (default: all)."
+    "--published",
+    is_flag=True,
+    help="Draw published figures instead; STUDY is one of these then (default: all).",
 )
 @on_option
 @results_option
