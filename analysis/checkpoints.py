@@ -49,8 +49,9 @@ def savings(records: Iterable[Record]) -> list[Saving]:
     groups: dict[tuple[str, str, str, int], list[Record]] = {}
     for record in records:
         cell = record.case.cell
-        key = (cell.workload, cell.framework, cell.backend, cell.num_ranks)
-        groups.setdefault(key, []).append(record)
+        if cell.control == "train":
+            key = (cell.workload, cell.framework, cell.backend, cell.num_ranks)
+            groups.setdefault(key, []).append(record)
     return [
         _saving(key, members)
         for key, members in sorted(groups.items())

@@ -3,7 +3,7 @@
     python -m dlscale.benchmarks.allocation STUDY_FOLDER JOB
 
 A job may be started several times (requeued after a preemption, or submitted again): what is done is skipped. A launch
-that cannot end before the job's wall time does is not started.
+that cannot end before the job's wall time does, or reach a checkpoint of its training, is not started.
 """
 
 from __future__ import annotations
@@ -96,12 +96,11 @@ def _run(campaign: Campaign, end: float) -> int:
     deadline = begin + end - time.time()  # from here on nobody's setting the time changes it
     for position, launch in enumerate(todo):
         expected = campaign.plan.least_seconds([launch])
-        pace = (
-            max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
-        )  # how much longer than planned so far
+        # How much longer than planned so far.
+        pace = max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
         if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:
             return len(todo) - position
-        planned += expected
+        planned += campaign.plan.seconds([launch])
         _say(launch, position, len(todo))
         for record in run_launch(campaign, launch):
             if record.failure:

@@ -108,7 +108,8 @@ class CaseRun:
     def _course(self, trainer: Trainer, rules: Rules) -> TrainingCourse | None:
         if self._checkpoints is None:
             return None
-        check_backend(self._backend)
+        if rules.checkpoint_every:
+            check_backend(self._backend)
         return TrainingCourse(
             trainer,
             rules,

@@ -68,3 +68,9 @@ def test_it_is_shown(make_record, table_text):
     assert "hep_cnn torch ring 1 1 2 0.5 4 3.70 0 - 0 1" in text
     row = to_saving_row(table.savings[0])
     assert (row["seconds"], row["num_bytes"], row["share"]) == (0.5, 2_000_000, pytest.approx(0.5 / 13.5))
+
+
+def test_a_control_that_was_measured_again_lost_nothing(make_record):
+    twice = [make_record(control="synthetic", attempt=attempt) for attempt in (1, 2)]
+    (found,) = savings([saved(make_record(), seconds=(1.0,)), *twice])
+    assert found.num_lost_steps == 0
