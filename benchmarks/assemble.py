@@ -15,6 +15,7 @@ from dlscale.benchmarks.record import (
     Fingerprint,
     Frozen,
     Gate,
+    NodeEnergy,
     Phases,
     RankFacts,
     Record,
@@ -89,6 +90,7 @@ def assemble(
         phases=_phases(spools, index),
         steady=results[0].get("steady"),
         windows=_windows(spools, index),
+        energy=_energy([*spools, *servers], index),
         checkpoints=[
             Checkpoint.model_validate(_without_place(event)) for event in spools[0].of("checkpoint", index)
         ],
@@ -186,6 +188,31 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
             node = NodeFacts(**(redacted(facts) | {"node": spool.hello["node"]}), load_after=load_after)
             found.setdefault((node.node, node.switch_path), node)
     return list(found.values())
+
+
+def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
+    """What each node's counters said; none where no node came to the end of the case's windows.
+
+    The first rank of a node reads them. Where that is a server nobody does: servers know nothing of windows.
+    """
+    readings = {spool.rank: event for spool in spools for event in spool.of("energy", index)}
+    if not readings:
+        return []
+    found: list[NodeEnergy] = []
+    for spool in spools:
+        if not spool.hello or spool.hello["local_rank"] != 0:
+            continue
+        nothing = {
+            "source": None,
+            "parts": "",
+            "joules": None,
+            "seconds": None,
+            "reason": "the node's first rank did not train to the end",
+        }
+        who = {"rank": spool.rank, "node": spool.hello["node"]}
+        told = readings.get(spool.rank, {}).get("readings", [nothing])
+        found += [NodeEnergy(**(redacted(reading) | who)) for reading in told]
+    return found
 
 
 def _settings(results: Sequence[dict[str, dict[str, Setting]]]) -> dict[str, Setting]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from dlscale.benchmarks import gates, gates_asynchronous
 from dlscale.benchmarks.control import MpiControl
 from dlscale.benchmarks.course import TrainingCourse, check_backend
+from dlscale.benchmarks.energy.meter import Meter
 from dlscale.benchmarks.measure import Measured, Rules, measure
 from dlscale.benchmarks.record import Cell, Gate
 from dlscale.benchmarks.spool import SpoolWriter
@@ -48,17 +49,22 @@ class CaseRun:
         spool: SpoolWriter,
         *,
         checkpoints: Path | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed."""
+        """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed.
+
+        `meter` is the node's, for the one rank on it that reads it.
+        """
         self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
         self._control, self._world, self._shard, self._spool = control, world, shard, spool
-        self._checkpoints = checkpoints
+        self._checkpoints, self._meter = checkpoints, meter
 
     def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
         """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
         if self._cell.control == "loader":
             replica = self._factory(shard=self._shard, seed=seed)
             steady = measure(LoaderOnly(replica), self._control, rules, deadline=deadline, emit=self._emit)
+            self._tell_energy()
             self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
             return []
         replicas: list[Replica] = []
@@ -89,6 +95,7 @@ class CaseRun:
                 counting=None if together else cast(CountingTrainer, trainer),
                 course=course,
             )
+            self._tell_energy()
             found = [gates.finite_gate(trainer, control=self._world)]
             if backend.capabilities.exchanges and not backend.asynchronous:
                 found.append(gates.identity_gate(trainer.weights(), control=self._world, name="identity"))
@@ -137,4 +144,13 @@ class CaseRun:
         self._spool.write("result", case=self._index, **values)
 
     def _emit(self, window: Measured) -> None:
+        """Between windows: the barrier before the next one holds all ranks until this one is through."""
         self._spool.window(self._index, window)
+        if self._meter and window.phase == "warmup":
+            self._meter.begin()
+        elif self._meter:
+            self._meter.passed()
+
+    def _tell_energy(self) -> None:
+        if self._meter:
+            self._spool.write("energy", case=self._index, readings=self._meter.end())

@@ -58,6 +58,9 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                     maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                 )
                 groups[size].append([make(control) for control in maker.controls(backend)])
+        if "none" in backends:
+            for size in shape.sizes:
+                groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
             references.append([maker.cell("none", 1, shape.num_cores, "whole_machine")])
     return Plan(
@@ -155,7 +158,22 @@ class _CellMaker:
         """What runs beside the training, over the backend that exchanges nothing; of data that is read."""
         if capabilities(backend).exchanges or self._source.synthetic:
             return ["train"]
-        return ["train", *self._study.controls]
+        return ["train", *(control for control in self._study.controls if control != "alone")]
+
+    def alone(self, num_ranks: int) -> list[Group]:
+        """1 rank without communication at the local batch of so many, what a smaller batch costs by itself.
+
+        Where data are read, the same on resident tensors beside it. Nothing where the local batch is the base case's.
+        """
+        if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
+            return []
+        local_batch, _ = self._batches(num_ranks)
+        base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
+        cell = base.model_copy(update={"local_batch": local_batch, "global_batch": local_batch})
+        group = [(cell, path)]
+        if not self._source.synthetic:
+            group.append((cell.model_copy(update={"data": "synthetic"}), path))
+        return [group]
 
     def cell(
         self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0

@@ -16,6 +16,7 @@ from dlscale.benchmarks import gates, gates_asynchronous
 from dlscale.benchmarks.affinity import local_rank
 from dlscale.benchmarks.case_run import CaseRun
 from dlscale.benchmarks.control import MpiControl
+from dlscale.benchmarks.energy.meter import node_meter
 from dlscale.benchmarks.launchers import SIZE_VARIABLES
 from dlscale.benchmarks.measure import Rules
 from dlscale.benchmarks.provenance.node import load, node_facts
@@ -73,6 +74,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     _hello(spool, everyone, cell, cores=cores)
     spool.write("phase", name="start_up", seconds=time.time() - orders.launched_at)
     _look_around(spool, everyone, orders)
+    meter = node_meter(device=cell.device) if local_rank() == 0 else None
 
     begin = time.perf_counter()
     preload(cell.backend, cell.framework)
@@ -109,6 +111,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
             shard,
             spool,
             checkpoints=orders.checkpoints_of(case),
+            meter=meter,
         )
         after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
         spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])

@@ -13,23 +13,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from dlscale.benchmarks.energy.facts import NodeEnergy as NodeEnergy
 from dlscale.benchmarks.frozen import Frozen as Frozen
 from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
 from dlscale.benchmarks.provenance.facts import Setting as Setting
 
 SCHEMA_VERSION = 4
 
-Control = Literal["train", "synthetic", "loader", "whole_machine", "canary"]
+Control = Literal["train", "synthetic", "loader", "alone", "whole_machine", "canary"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 
 class Cell(Frozen):
     """What is compared. Two measurements belong together if and only if their cells are equal.
 
-    `control`: `train` is the real thing; `synthetic` trains on fixed
-    resident tensors instead of `data`; `loader` only fetches
-    batches; `whole_machine` is one rank on all cores, a reference and never a base case; `canary` is a training at the
-    beginning and at the end of a job, which shows whether its nodes have changed.
+    `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
+    fetches batches; `alone` is one rank at the local batch of several, which tells what a smaller batch costs by itself
+    in strong scaling; `whole_machine` is one rank on all cores, a reference; neither is ever a base case. `canary` is a
+    training at the beginning and at the end of a job, which shows whether its nodes have changed.
     """
 
     workload: str
@@ -210,6 +211,7 @@ class Record(Frozen):
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: list[Window]
+    energy: list[NodeEnergy] = []  # of the windows after the warm-up; empty: it never came to their end
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]

@@ -8,6 +8,7 @@ records.parquet the same records in one file, once they are packed (packing.py)
 index.jsonl     what lists show of the files under records/ (record_index.py)
 spool/          launches under way; what an interrupted one left is made into records
 figures/        drawn from the records alone
+report.html     made from the records alone
 """
 
 from __future__ import annotations
@@ -71,6 +72,18 @@ class Store:
                     f"another dlscale is measuring into {self.folder}; wait for it, or stop it first"
                 ) from None
             yield
+
+    @property
+    def busy(self) -> bool:
+        """Whether a dlscale is measuring into this folder now."""
+        try:
+            with (self.folder / "lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # nobody has measured here, or only others may ask
+            return False
+        return False
 
     @property
     def parity_path(self) -> Path:
