@@ -24,7 +24,7 @@ class Interval:
     center: float
     low: float | None
     high: float | None
-    level: float  # for order statistics the exact coverage, which is at least what was asked for
+    level: float
     method: str
     n: int  # launches, or blocks for a ratio
 
@@ -84,9 +84,15 @@ def median_coverage(num_values: int, rank: int) -> float:
 
 
 def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interval:
-    """The median and its narrowest symmetric order-statistic interval with at least the confidence `level`.
+    """The median and its symmetric interval between order statistics, of confidence `level`.
 
-    Needs no assumption on the distribution, but 6 values for 95 %: five cover with 93.75 % at most.
+    Pairs of order statistics offer few levels, exactly and whatever the distribution: 8 values 99.2 and 93.0 %, and
+    nothing between. From the pair that covers enough the limits go inwards, towards the next one, in proportion to what
+    it covers too much. For normal, skewed, heavy-tailed, even and outlying noise that still covers more than `level`;
+    Hettmansperger and Sheather (1986) go further, and miss it by up to a point. Only of 8 values of two kinds, half of
+    each and nothing between, 95 % are 93 % (tests/analysis/coverage).
+
+    Needs 6 values for 95 %: five cover with 93.75 % at most.
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -98,14 +104,25 @@ def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interva
             center=float(np.median(ordered)), low=None, high=None, level=level, method=INSUFFICIENT, n=n
         )
     rank = ranks[-1]
+    low, high = ordered[rank - 1], ordered[n - rank]
+    if rank < n // 2:
+        inwards = _share_inwards(n, rank, level)
+        low += inwards * (ordered[rank] - low)
+        high += inwards * (ordered[n - rank - 1] - high)
     return Interval(
         center=float(np.median(ordered)),
-        low=ordered[rank - 1],
-        high=ordered[n - rank],
-        level=median_coverage(n, rank),
-        method="order statistics",
+        low=low,
+        high=high,
+        level=level,
+        method="interpolated order statistics",
         n=n,
     )
+
+
+def _share_inwards(num_values: int, rank: int, level: float) -> float:
+    """How far from the `rank`-th value to the next one a limit of that level lies, 0 to 1."""
+    outer, inner = median_coverage(num_values, rank), median_coverage(num_values, rank + 1)
+    return (outer - level) / (outer - inner)
 
 
 def block_ratio(

@@ -34,11 +34,33 @@ def test_five_launches_or_fewer_have_no_interval_of_the_median(num_values):
 
 @pytest.mark.parametrize(
     ("num_values", "low", "high", "level"),
-    [(6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 1 - 20 / 512), (10, 2, 9, 1 - 22 / 1024)],
+    [
+        (6, 1, 6, 0.96875),
+        (8, 1, 8, 0.9921875),
+        (9, 2, 8, 1 - 20 / 512),
+        (10, 2, 9, 1 - 22 / 1024),
+        (2, 1, 2, 0.5),
+    ],
 )
-def test_the_interval_is_the_narrowest_that_reaches_the_level(num_values, low, high, level):
-    interval = median_interval(list(range(num_values, 0, -1)))
+def test_at_a_level_that_a_pair_has_exactly_the_interval_is_that_pair(num_values, low, high, level):
+    interval = median_interval(list(range(num_values, 0, -1)), level=level)
     assert (interval.low, interval.high, interval.level) == (low, high, level)
+
+
+@pytest.mark.parametrize(("num_values", "low"), [(6, 1.1), (8, 1.675), (9, 2.0778), (10, 2.3244)])
+def test_between_two_pairs_limits_are_interpolated(num_values, low):
+    """Of 6 values whole pairs cover with 96.875 and 78.125 %: 95 is a tenth of the way."""
+    interval = median_interval(list(range(num_values, 0, -1)))
+    assert (interval.low, interval.high) == pytest.approx((low, num_values + 1 - low), abs=1e-4)
+    assert (interval.level, interval.method) == (0.95, "interpolated order statistics")
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=6, max_size=30), st.floats(0.5, 0.96))
+def test_a_higher_level_is_never_narrower(values, level):
+    narrow, wide = median_interval(values, level=level), median_interval(values, level=level + 0.005)
+    assert wide.low <= narrow.low + 1e-12
+    assert wide.high >= narrow.high - 1e-12
+    assert min(values) <= narrow.low <= narrow.center <= narrow.high <= max(values)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=30), st.floats(1, 1000))
@@ -143,7 +165,16 @@ def test_a_difference_needs_blocks_that_all_three_have():
 
 def test_other_units_and_what_is_beyond_1():
     interval = median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    assert (interval.times(10).low, interval.times(10).center, interval.times(10).high) == (10, 35, 60)
-    assert (interval.excess().low, interval.excess().center, interval.excess().high) == (0, 2.5, 5)
+    low, high = interval.low, interval.high
+    assert (interval.times(10).low, interval.times(10).center, interval.times(10).high) == (
+        10 * low,
+        35,
+        10 * high,
+    )
+    assert (interval.excess().low, interval.excess().center, interval.excess().high) == (
+        low - 1,
+        2.5,
+        high - 1,
+    )
     none = median_interval([2.0])
     assert (none.times(10).low, none.excess().high) == (None, None)
