@@ -12,7 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 # Columns that are not numbers.
-WORDS = ("backend", "notes", "exchange", "compared with", "framework", "script")
+WORDS = (
+    "backend",
+    "notes",
+    "exchange",
+    "compared with",
+    "framework",
+    "script",
+    "counted",
+    "part of the loss",
+    "contrast",
+    "verdict",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,17 @@ from typing import Any
 
 from dlscale.analysis import productivity
 from dlscale.analysis.backends import Comparison, Contender
+from dlscale.analysis.bounds_words import columns
 from dlscale.analysis.checkpoints import Saving
+from dlscale.analysis.energy import Energy
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import options_text
+from dlscale.analysis.late import rows as late_rows
+from dlscale.analysis.outliers.rows import columns as outlier_columns
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.startup import StartUp
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.waterfall import rows as waterfall_rows
 from dlscale.benchmarks.record import Cell
 
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
@@ -24,8 +29,11 @@ def to_json(table: ScalingTable) -> dict[str, Any]:
         "schema": SCHEMA,
         "rows": to_rows(table),
         "backends": backends,
+        "waterfalls": waterfall_rows.to_rows(table.waterfalls),
+        "late": late_rows.to_rows(table.lateness),
         "start_up": [to_start_up_row(one) for one in table.start_ups],
         "checkpoints": [to_saving_row(one) for one in table.savings],
+        "energy": [to_energy_row(one) for one in table.energies],
         "productivity": [to_productivity_row(one) for one in productivity.stored(table.pairs)],
     }
 
@@ -38,6 +46,8 @@ def to_rows(table: ScalingTable) -> list[dict[str, Any]]:
 def to_row(row: Row) -> dict[str, Any]:
     """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal.
 
+    `bound_wire`, `bound_memory` and `bound_loader` are what `efficiency_none` cannot exceed. `num_launches_out` and
+    the like say what stands out; it counts in all numbers but those that are called `without`.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
     passed between the frameworks; None if it did not run or there is only one framework.
     """
@@ -50,12 +60,14 @@ def to_row(row: Row) -> dict[str, Any]:
         **_interval("samples_per_second", row.throughput),
         **_interval("efficiency_none", row.efficiency_none),
         **_interval("efficiency_backend", row.efficiency_backend),
+        **columns(row.limits),
         **_interval("input_stall", row.input_stall),
         **_interval("input_loss", row.input_loss),
         "peak_rss_bytes": row.peak_rss_bytes,
         "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
+        **outlier_columns(row.outliers),
         "notes": list(row.notes),
     }
 
@@ -114,6 +126,29 @@ def to_saving_row(one: Saving) -> dict[str, Any]:
         "num_restarts": one.num_restarts,
         "read_seconds": one.read_seconds,
         "num_lost_steps": one.num_lost_steps,
+    }
+
+
+def to_energy_row(one: Energy) -> dict[str, Any]:
+    """Joules per sample of all nodes; `sources` say what was counted, `reason` why nothing is known."""
+    cell = one.cell
+    return {
+        "system": one.system,
+        "workload": cell.workload,
+        "preset": cell.preset,
+        "framework": cell.framework,
+        "backend": cell.backend,
+        "backend_options": options_text(cell),
+        "scaling_mode": cell.scaling_mode,
+        "num_ranks": cell.num_ranks,
+        "num_servers": cell.num_servers,
+        "num_nodes": cell.num_nodes,
+        "evidence": one.evidence,
+        **_interval("joules_per_sample", one.joules_per_sample),
+        "watts": one.watts,
+        "sources": ", ".join(one.sources) or None,
+        "num_launches": one.num_launches,
+        "reason": one.reason or None,
     }
 
 

@@ -11,19 +11,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlscale.analysis.backends import Comparison, compare_backends
+from dlscale.analysis.bounds import Limit, limits
 from dlscale.analysis.checkpoints import Saving, savings
 from dlscale.analysis.drift import Drift, drifts
+from dlscale.analysis.energy import Energy, energies
 from dlscale.analysis.family import Family, family_of
 from dlscale.analysis.frame import tidy, why_unusable
+from dlscale.analysis.late.matrix import Heat, heats
+from dlscale.analysis.late.suspects import Lateness, lateness
 from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
+from dlscale.analysis.outliers.cells import Outliers, outliers
+from dlscale.analysis.outliers.trim import Trimmed, trim, trimmed
+from dlscale.analysis.outliers.words import efficiency_notes
+from dlscale.analysis.outliers.words import notes as outlier_notes
 from dlscale.analysis.parity import Pair, pairs_of
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.stall import input_loss, input_stall
 from dlscale.analysis.startup import StartUp, start_ups
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.steps import Steps, steps_of
+from dlscale.analysis.waterfall.times import Good, latest_good
+from dlscale.analysis.waterfall.waterfall import Waterfall, waterfalls
 from dlscale.benchmarks.record import Case, Cell, Parity, Record
 
-CONTROLS = ("train", "synthetic", "loader", "whole_machine")
+CONTROLS = ("train", "synthetic", "loader", "alone", "whole_machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +55,10 @@ class Row:
     num_planned: int  # the failed and missing ones included
     notes: tuple[str, ...]
     pair: Pair | None = None  # with the other framework; None if the study has only one
+    limits: tuple[
+        Limit, ...
+    ] = ()  # what its efficiency against (a) cannot exceed; of trainings on several ranks
+    outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,23 +66,34 @@ class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
     `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
-    cost before they train, `savings` what it cost to save trainings and to go on with them.
+    cost before they train, `savings` what it cost to save trainings and to go on with them, `energies` what a sample
+    takes, `steps` how long every window was. `waterfalls` say where the speed goes, `lateness` which ranks and hosts
+    are late, `heats` have each rank beside the others.
     """
 
     rows: tuple[Row, ...]
     comparisons: tuple[Comparison, ...]
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
+    energies: tuple[Energy, ...]
+    steps: tuple[Steps, ...]
     drifts: tuple[Drift, ...]
+    waterfalls: tuple[Waterfall, ...]
+    lateness: tuple[Lateness, ...]
+    heats: tuple[Heat, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Of the cells that scale; a whole-machine reference belongs to one of these, or stands alone."""
-        scaling = {row.family for row in self.rows if row.cell.control != "whole_machine"}
-        alone = {row.family for row in self.rows if not any(one.covers(row.family) for one in scaling)}
-        return tuple(sorted(scaling | alone))
+        """Of the cells that scale; a whole-machine reference belongs to one of these, or stands by itself.
+
+        A control of the batch belongs to the waterfalls.
+        """
+        rows = [row for row in self.rows if row.cell.control != "alone"]
+        scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
+        others = {row.family for row in rows if not any(one.covers(row.family) for one in scaling)}
+        return tuple(sorted(scaling | others))
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -87,6 +113,14 @@ class ScalingTable:
         """The family's backends beside each other, one comparison per number of ranks."""
         return tuple(one for one in self.comparisons if one.family == family)
 
+    def waterfalls_of(self, family: Family) -> tuple[Waterfall, ...]:
+        """The family's, by backend and ranks."""
+        return tuple(one for one in self.waterfalls if one.family == family)
+
+    def lateness_of(self, family: Family) -> tuple[Lateness, ...]:
+        """The family's, by ranks."""
+        return tuple(one for one in self.lateness if one.family == family)
+
 
 def scaling_table(
     records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
@@ -104,7 +138,9 @@ def scaling_table(
         Launches.of(cells[str(cell_id)], system=str(system), cases=cases)
         for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
     ]
-    rows = [row for launches in measured for row in _rows(launches, measured)]
+    good = latest_good(records)
+    beside = trimmed(measured, outliers(good))
+    rows = _with_limits([row for launches in measured for row in _rows(launches, measured, beside)], good)
     where = provenance(records)
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
@@ -112,7 +148,12 @@ def scaling_table(
         comparisons=compare_backends(measured),
         start_ups=tuple(start_ups(records)),
         savings=tuple(savings(records)),
+        energies=tuple(energies(good)),
+        steps=tuple(steps_of(good)),
         drifts=tuple(drifts(everything)),
+        waterfalls=waterfalls(good),
+        lateness=lateness(good),
+        heats=heats(good),
         failures=tuple(
             sorted(
                 (record for record in everything if why_unusable(record) is not None),
@@ -123,8 +164,12 @@ def scaling_table(
     )
 
 
-def _rows(launches: Launches, measured: Sequence[Launches]) -> Iterator[Row]:
-    """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first."""
+def _rows(launches: Launches, measured: Sequence[Launches], beside: Trimmed) -> Iterator[Row]:
+    """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
+
+    `beside` are the measured ones without launches that stand out: numbers have these in, and notes say what they would
+    be without.
+    """
     cell = launches.cell
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))
@@ -136,6 +181,11 @@ def _rows(launches: Launches, measured: Sequence[Launches]) -> Iterator[Row]:
         against_backend = against_none
         if cell.backend != "none":
             against_backend = efficiency(good, measured, same_backend=True, notes=notes)
+        mine = beside.out.get((launches.family, cell.id, str(kind)))
+        notes += outlier_notes(mine) if mine else ()
+        if launches.family in beside.families:
+            without = efficiency(trim(good, beside.out), beside.launches, same_backend=False, notes=[])
+            notes += efficiency_notes(against_none, without)
         num_launches = len(good.cases)
         yield Row(
             cell=cell,
@@ -151,7 +201,15 @@ def _rows(launches: Launches, measured: Sequence[Launches]) -> Iterator[Row]:
             num_launches=num_launches,
             num_planned=num_launches + (num_failed if index == 0 else 0),
             notes=tuple(notes),
+            outliers=mine,
         )
+
+
+def _with_limits(rows: Iterable[Row], good: Good) -> Iterator[Row]:
+    """The rows with what they cannot exceed."""
+    found = {(one.family, one.cell.id, one.evidence): one.found for one in limits(good)}
+    for row in rows:
+        yield replace(row, limits=found.get((row.family, row.cell.id, row.evidence or ""), ()))
 
 
 def _with_plan(rows: Iterable[Row], planned: Iterable[Case], *, system: str) -> Iterator[Row]:

@@ -8,12 +8,22 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from dlscale.analysis import backends_table, checkpoints, productivity, productivity_table, startup
+from dlscale.analysis import (
+    backends_table,
+    bounds_words,
+    checkpoints,
+    energy_table,
+    productivity,
+    productivity_table,
+    startup,
+)
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
 from dlscale.analysis.grid import Grid
+from dlscale.analysis.late import words as late_words
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.statistics import LEVEL
+from dlscale.analysis.waterfall import table as waterfall_table
 from dlscale.analysis.words import backend_name, gibibytes, input_cost, number, percent, rate, summary
 from dlscale.benchmarks.record_files import BadFile
 
@@ -21,6 +31,7 @@ CONTROL_NAMES = {
     "train": "",
     "synthetic": "synthetic",
     "loader": "loader",
+    "alone": "alone",
     "whole_machine": "whole machine",
     "canary": "canary",
 }
@@ -37,14 +48,19 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
         parts += _render_family(table.of(family), family)
         for comparison in table.comparisons_of(family):
             parts += [*backends_table.render_comparison(comparison), ""]
+        parts += waterfall_table.render(table.waterfalls_of(family))
+        parts += late_words.render(table.lateness_of(family))
     if table.rows:
         parts += [f"[dim]{escape(_legend(table.rows))}[/dim]", ""]
     else:
         parts.append("No records: nothing has been measured yet.")
     if table.comparisons:
         parts += [f"[dim]{escape(backends_table.LEGEND)}[/dim]", ""]
+    if table.waterfalls:
+        parts += [f"[dim]{escape(waterfall_table.LEGEND)}[/dim]", ""]
     parts += startup.render(table.start_ups)
     parts += checkpoints.render(table.savings)
+    parts += energy_table.render(table.energies)
     parts += productivity_table.render(productivity.stored(table.pairs))
     parts += _problems(table, bad_files)
     return Group(*parts)
@@ -73,7 +89,15 @@ def _render_family(rows: Sequence[Row], family: Family) -> Iterator[RenderableTy
     for row in rows:
         if sentence := input_cost(row):
             yield escape(sentence)
+    for row in _on_most_ranks(rows):
+        yield escape(bounds_words.sentence(row.cell, row.limits))
     yield ""
+
+
+def _on_most_ranks(rows: Iterable[Row]) -> Iterable[Row]:
+    """Of each backend that exchanges gradients the row of the most ranks; the last one that was measured."""
+    bounded = [row for row in rows if row.limits and row.cell.backend != "none"]
+    return {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
 
 
 def _labelled(rows: Iterable[Row]) -> Iterator[tuple[str, Row]]:
@@ -100,7 +124,7 @@ def _cells(row: Row, notes: dict[str, int]) -> Iterator[str]:
 def _legend(rows: Sequence[Row]) -> str:
     methods = {row.throughput.level for row in rows if row.throughput and row.throughput.low is not None}
     levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(methods))
-    throughput = f"its distribution-free interval ({levels})" if levels else "no interval"
+    throughput = f"its order-statistic interval ({levels})" if levels else "no interval"
     return (
         "n: launches that gave a number, of those planned. samples/s: over all ranks, in the slowest rank's "
         f"time; the median over launches and {throughput}. Efficiency: (T(p)/p) / (T(1)/1) and its "

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dlscale.analysis.frame import options_text
-from dlscale.analysis.scaling import Row
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.record import Cell
+
+if TYPE_CHECKING:
+    from dlscale.analysis.scaling import Row  # whose notes are such words, too
 
 
 def backend_name(cell: Cell) -> str:

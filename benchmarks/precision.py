@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -22,4 +22,4 @@ def half_width(num_blocks: int) -> float:
     """Half of a 95 % interval of a mean over blocks, in units of the standard deviation between them; inf below 2."""
     if num_blocks < 2:
         return math.inf
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, num_blocks - 1)) / math.sqrt(num_blocks)
+    return float(stdtrit(num_blocks - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(num_blocks)

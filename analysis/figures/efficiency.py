@@ -8,9 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from dlscale.analysis.bounds_words import loosest
 from dlscale.analysis.family import Family
 from dlscale.analysis.figures.curves import Curve, Value, curves_of, missing_from
 from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
+from dlscale.analysis.figures.limits import Points, draw_limits, limit_handles, limit_text
 from dlscale.analysis.figures.page import origin, page, parity, span, warning
 from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, IDEAL
 from dlscale.analysis.provenance import Provenance
@@ -43,14 +45,20 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
         return None
     # One order for both panels, so that a backend stands in the same place and has the same look in both.
     everywhere = curves_of(rows, lambda row: row.efficiency_none or row.efficiency_backend)
+    bounds = _bounds(shown)
     figure, axes = page(
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
         title=family.title,
         warning=warning(rows),
         subtitle=family.constants,
-        handles=[*curve_handles(everywhere), Line2D([], [], **IDEAL), *evidence_handles(everywhere)],
-        small_print=_small_print(rows, shown, panels, provenance),
+        handles=[
+            *curve_handles(everywhere),
+            Line2D([], [], **IDEAL),
+            *limit_handles(bounds),
+            *evidence_handles(everywhere),
+        ],
+        small_print=_small_print(rows, shown, panels, provenance, limit_text(bounds)),
     )
     for panel, (title, value), curves in zip(axes, PANELS, panels, strict=True):
         rank_axis(panel, shown)
@@ -59,6 +67,7 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
         draw_curves(panel, curves, value, among=everywhere)
         if not curves:
             panel.text(0.5, 0.5, "base case not measured", transform=panel.transAxes, ha="center")
+    draw_limits(axes[0], bounds)
     _, high = limits([one for _, value in PANELS for row in shown if (one := value(row))])
     axes[0].set_ylim(0, max(1.1, 1.05 * high))
     axes[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -67,8 +76,18 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
     return figure, shown
 
 
+def _bounds(shown: Sequence[Row]) -> dict[str, Points]:
+    """What no point over a backend can exceed, by kind of bound."""
+    exchanging = [row for row in shown if row.cell.backend != "none"]
+    return dict(loosest([(row.cell.num_ranks, limit) for row in exchanging for limit in row.limits]))
+
+
 def _small_print(
-    rows: Sequence[Row], shown: Sequence[Row], panels: Sequence[Sequence[Curve]], provenance: Provenance
+    rows: Sequence[Row],
+    shown: Sequence[Row],
+    panels: Sequence[Sequence[Curve]],
+    provenance: Provenance,
+    bounds: str,
 ) -> list[str]:
     ratios = [
         one
@@ -84,6 +103,7 @@ def _small_print(
     ]
     if any("unpaired" in one.method for one in ratios):
         text.append("Points without a common block with their base case are unpaired (see the CSV).")
+    text.append(bounds)
     if any(one.low is None for one in ratios):
         text.append("No bar: too few blocks.")
     bases = [

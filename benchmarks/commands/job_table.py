@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Table
 from dlscale.benchmarks.campaign import Campaign
 from dlscale.benchmarks.jobs import JobPlan
 from dlscale.benchmarks.precision import blocks_needed, half_width
+from dlscale.benchmarks.record import Cell
 from dlscale.benchmarks.units import format_seconds
 from dlscale.collectives import capabilities
 
@@ -70,11 +71,22 @@ def _say_what_it_can_show(campaign: Campaign) -> None:
             f"{study.launches} blocks: a 95 % interval is +-{width:.2f} of the spread between launches "
             f"(at a spread of 2 %: +-{2 * width:.1f} %)"
         )
-    comparisons = len(exchanging) - 1
+    comparisons = num_comparisons(case.cell for launch in campaign.plan.launches for case in launch.cases)
     if comparisons < 1:
         return
     needed = blocks_needed(comparisons)
     verdict = "enough" if study.launches >= needed else f"too few: give --launches {needed}"
     click.echo(
-        f"comparisons of backends with {exchanging[0]}: {comparisons}, which need {needed} blocks or more: {verdict}"
+        f"comparisons of backends with {exchanging[0]}, on all numbers of ranks together: {comparisons}, which need "
+        f"{needed} blocks or more: {verdict}"
     )
+
+
+def num_comparisons(cells: Iterable[Cell]) -> int:
+    """As many as `dlscale compare` declares of a study: on several ranks each backend against the first."""
+    contenders: dict[tuple[object, ...], set[str]] = {}
+    for cell in cells:
+        if cell.control == "train" and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
+            key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
+            contenders.setdefault(key, set()).add(cell.id)
+    return sum(len(those) - 1 for those in contenders.values())

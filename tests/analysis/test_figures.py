@@ -156,7 +156,7 @@ def test_the_small_print_names_base_case_n_method_and_origin(table):
     print_ = " ".join(" ".join(text.get_text() for text in axes[0].figure.texts).split())
     for words in (
         "n = 6 launches",
-        "96.9 % order-statistic",
+        "95.0 % order-statistic",
         "none on 1 rank, 9",
         "ffffffffffff",
         "0123456789ab",
@@ -169,8 +169,10 @@ def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
     first = write_figures(table, tmp_path / "first")
     again = write_figures(scaling_table(make_study()[::-1]), tmp_path / "again")
     stem = "hep_cnn-tiny-torch-weak-fp32"
-    names = [f"{stem}-{name}.{end}" for name in ("throughput", "efficiency") for end in ("png", "pdf", "csv")]
+    kinds = ("throughput", "efficiency", "step-time", "ecdf", "waterfall", "heatmap")
+    names = [f"{stem}-{name}.{end}" for name in kinds for end in ("png", "pdf", "csv")]
     names.append(f"{stem}-backends.csv")
+    names += [f"start-up-torch.{end}" for end in ("png", "pdf", "csv")]
     assert [path.name for path in first] == names
     assert sorted(os.listdir(tmp_path / "first")) == sorted(names)
     for one, other in zip(first, again, strict=True):
@@ -192,7 +194,7 @@ def test_figures_carry_the_hash_of_their_data(table, tmp_path):
 
 
 def test_the_comparison_of_backends_is_a_file_of_its_own(table, tmp_path):
-    path = write_figures(table, tmp_path)[-1]
+    path = next(path for path in write_figures(table, tmp_path) if path.stem.endswith("-backends"))
     with path.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert [row["backend"] for row in rows] == ["gloo", "mpi", "ring"]
@@ -212,8 +214,9 @@ def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
     ]
     records += [make_record(num_ranks=n, block=b, cores_per_rank=2) for n in (1, 2) for b in range(3)]
     names = [path.name for path in write_figures(scaling_table(records), tmp_path)]
-    assert len(set(names)) == len(names) == 3 * 2 * 3
-    assert sum("-strong-" in name for name in names) == 6
+    # no waterfall: nothing is exchanged; one figure of starts
+    assert len(set(names)) == len(names) == 3 * 3 * 5 + 3
+    assert sum("-strong-" in name for name in names) == 15
 
 
 def test_other_ways_to_run_a_network_never_share_a_figure(make_record):
@@ -238,7 +241,7 @@ def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_r
     records = [make_record(block=block) for block in range(3)]
     assert {
         path.name.split("-")[-1].split(".")[0] for path in write_figures(scaling_table(records), tmp_path)
-    } == {"throughput"}
+    } == {"throughput", "ecdf", "torch"}  # start-up-torch
     failed = [make_record(block=block, failure="hung") for block in range(3)]
     assert write_figures(scaling_table(failed), tmp_path) == []
 

@@ -206,7 +206,19 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
 
 def test_rows_have_stable_keys_and_survive_json(make_study):
     content = json.loads(json.dumps(to_json(scaling_table(make_study()))))
-    assert list(content) == ["schema", "rows", "backends", "start_up", "checkpoints", "productivity"]
+    assert list(content) == [
+        *(
+            "schema",
+            "rows",
+            "backends",
+            "waterfalls",
+            "late",
+            "start_up",
+            "checkpoints",
+            "energy",
+            "productivity",
+        ),
+    ]
     assert content["schema"] == 1
     assert list(content["rows"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
@@ -215,13 +227,19 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
         *("data", "control", "evidence", "fingerprint"),
         *(
             name + end
-            for name in (
-                *("samples_per_second", "efficiency_none", "efficiency_backend"),
-                *("input_stall", "input_loss"),
-            )
+            for name in ("samples_per_second", "efficiency_none", "efficiency_backend")
             for end in ("", "_low", "_high", "_level", "_method", "_n")
         ),
-        *("peak_rss_bytes", "comparable", "num_launches", "num_planned", "notes"),
+        *("bound_wire", "bound_memory", "bound_loader"),
+        *(
+            name + end
+            for name in ("input_stall", "input_loss")
+            for end in ("", "_low", "_high", "_level", "_method", "_n")
+        ),
+        *("peak_rss_bytes", "comparable", "num_launches", "num_planned"),
+        *("num_launches_out", "launches_out", "samples_per_second_without_launches_out"),
+        *("num_windows", "num_windows_out", "longest_window_out", "samples_per_second_without_windows_out"),
+        "notes",
     ]
 
 
@@ -250,3 +268,22 @@ def test_the_order_of_records_does_not_matter(make_study):
 
 def test_nothing_gives_nothing():
     assert to_rows(scaling_table([])) == []
+
+
+def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_record):
+    """Strong scaling's 1 rank at the local batch of 2 ranks belongs to the waterfall."""
+    strong = {"scaling_mode": "strong"}
+    records = [
+        make_record(num_ranks=n, backend=backend, block=b, local_batch=8 // n, **strong)
+        for n, backend in ((1, "none"), (2, "none"), (2, "ring"))
+        for b in range(6)
+    ]
+    records += [make_record(block=b, local_batch=4, control="alone", **strong) for b in range(6)]
+    table = scaling_table(records)
+    (family,) = table.families
+    assert family.batch == 8
+    assert [row.cell.control for row in table.of(family)] == ["train"] * 3
+    (one,) = table.waterfalls_of(family)
+    assert one.parts[0].name == "batch effect"
+    (control,) = [row for row in table.rows if row.cell.local_batch == 4 and row.cell.num_ranks == 1]
+    assert (control.cell.control, control.efficiency_none) == ("alone", None)

@@ -1,0 +1,1 @@
+"""Declared comparisons, and which of them may be claimed."""

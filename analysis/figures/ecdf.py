@@ -1,0 +1,195 @@
+"""How steps are distributed: the share of windows whose steps took no longer than so much, a curve per backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    PercentFormatter,
+)
+from numpy.typing import NDArray
+
+from dlscale.analysis.family import Family
+from dlscale.analysis.figures.curves import Curve
+from dlscale.analysis.figures.draw import evidence_handles
+from dlscale.analysis.figures.page import origin, page, parity, span, warning
+from dlscale.analysis.figures.style import (
+    DOUBLE_COLUMN_INCHES,
+    RIM,
+    SINGLE_COLUMN_INCHES,
+    Look,
+    line_style,
+    looks_of,
+    marker_style,
+)
+from dlscale.analysis.frame import options_text
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.scaling import Row
+from dlscale.analysis.steps import Steps
+from dlscale.analysis.words import backend_name, number
+
+MAX_POINTS = (
+    1000  # of a curve; with more windows every so many-th is drawn, the first and the last among them
+)
+_WIDE = 4  # slowest over fastest window from which on the axis is logarithmic
+
+
+def draw(
+    family: Family, rows: Sequence[Row], provenance: Provenance, found: Sequence[Steps]
+) -> tuple[Figure, list[dict[str, Any]]] | None:
+    """The figure and the points that it shows, of the family's largest number of ranks; None without any."""
+    own = [one for one in found if one.family == family]
+    most = max((one.cell.num_ranks for one in own), default=0)
+    shown = sorted((one for one in own if one.cell.num_ranks == most), key=_order)
+    if not shown:
+        return None
+    curves = [_curve(one) for one in shown]
+    width = SINGLE_COLUMN_INCHES if len({curve.name for curve in curves}) <= 5 else DOUBLE_COLUMN_INCHES
+    figure, (axes,) = page(
+        width=width,
+        num_panels=1,
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle=f"{most} rank{'s' * (most > 1)}; {family.constants}",
+        handles=[*_handles(curves), *evidence_handles(curves)],
+        small_print=_small_print(rows, shown, own, provenance),
+    )
+    slowest = max(float(one.pooled[-1]) for one in shown)
+    unit, factor = ("ms", 1000.0) if slowest < 1 else ("s", 1.0)
+    looks = looks_of(curves)
+    for index, (one, curve) in enumerate(zip(shown, curves, strict=True)):
+        _draw_one(axes, one, looks[curve.name], factor=factor, height=-_pitch(len(shown)) * (index + 1))
+    axes.axhline(0.0, color=RIM, linewidth=0.5, zorder=1)
+    _axes(axes, factor * min(float(one.pooled[0]) for one in shown), factor * slowest, unit)
+    axes.set_ylim(-_pitch(len(shown)) * (len(shown) + 0.8), 1.03)
+    pair = rows[0].pair if rows else None
+    return figure, [row | {"comparable": pair and pair.comparable} for one in shown for row in _rows(one)]
+
+
+def _draw_one(axes: Axes, one: Steps, look: Look, *, factor: float, height: float) -> None:
+    """A curve, and its median at `height` in the strip below, where those of other curves do not hide it."""
+    seconds, shares = points(one)
+    # From the ground: the first step of the stairs is as high as all others.
+    axes.step(
+        factor * np.concatenate([seconds[:1], seconds]),
+        np.concatenate([[0.0], shares]),
+        where="post",
+        label=backend_name(one.cell),
+        zorder=2,
+        **line_style(look, joined=True),
+    )
+    typical = one.typical.times(factor)
+    bars = [[nan if typical.low is None else typical.center - typical.low],
+            [nan if typical.high is None else typical.high - typical.center]]  # fmt: skip
+    axes.errorbar(
+        [typical.center],
+        [height],
+        xerr=bars,
+        ecolor=RIM,
+        elinewidth=0.7,
+        capsize=1.8,
+        barsabove=True,
+        linestyle="",
+        zorder=3,
+        label="median",
+        **marker_style(look, one.evidence),
+    )
+
+
+def _pitch(count: int) -> float:
+    """Between two medians in the strip below the curves."""
+    return min(0.07, 0.42 / count)
+
+
+def points(one: Steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds per step, ascending, and the share of windows that took at most as long; at most MAX_POINTS."""
+    seconds = one.pooled
+    count = len(seconds)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
+    return seconds[chosen], (chosen + 1) / count
+
+
+def _axes(axes: Axes, low: float, high: float, unit: str) -> None:
+    axes.yaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    axes.set_ylabel("windows that took no longer [%]")
+    axes.set_xlabel(f"time per step [{unit}]")
+    if high / low > _WIDE:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.08, high * 1.08)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        margin = 0.04 * (high - low) or 0.5 * high
+        axes.set_xlim(low - margin, high + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def _order(one: Steps) -> tuple[object, ...]:
+    return one.cell.backend != "none", one.cell.backend, options_text(one.cell), one.cell.num_servers
+
+
+def _curve(one: Steps) -> Curve:
+    return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
+
+
+def _handles(curves: Sequence[Curve]) -> list[Line2D]:
+    return [
+        Line2D([], [], label=name, **line_style(look, joined=True), **marker_style(look, "measured"))
+        for name, look in looks_of(curves).items()
+    ]
+
+
+def _rows(one: Steps) -> list[dict[str, Any]]:
+    common = {
+        "system": one.family.system,
+        **one.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(one.cell),
+        "evidence": one.evidence,
+        "num_launches": len(one.launches),
+        "num_windows": len(one.pooled),
+    }
+    seconds, shares = points(one)
+    return [
+        {**common, "seconds_per_step": second, "share_of_windows": share}
+        for second, share in zip(seconds.tolist(), shares.tolist(), strict=True)
+    ]
+
+
+def _small_print(
+    rows: Sequence[Row], shown: Sequence[Steps], own: Sequence[Steps], provenance: Provenance
+) -> list[str]:
+    launches = span([len(one.launches) for one in shown])
+    windows = "; ".join(f"{backend_name(one.cell)} {len(one.pooled)}" for one in shown)
+    levels = sorted({100 * one.typical.level for one in shown if one.typical.low is not None})
+    bars = ", ".join(f"{level:.1f}" for level in levels)
+    text = [
+        f"The slowest rank's time per step of every window after the warm-up, n = {launches} launches pooled; "
+        f"windows: {windows}. Marks below: median over launches of each one's median,",
+        f"with its {bars} % order-statistic interval."
+        if levels
+        else "no bars: an interval needs 6 launches.",
+    ]
+    if any(len(one.pooled) > MAX_POINTS for one in shown):
+        text.append(f"Curves are drawn through {MAX_POINTS} of their windows.")
+    names = {backend_name(one.cell) for one in shown}
+    if left_out := sorted({backend_name(one.cell) for one in own} - names):
+        text.append(f"Not on as many ranks: {', '.join(left_out)}.")
+    cells = {one.cell.id for one in shown}
+    return [
+        " ".join(text),
+        *(parity(rows) if rows else []),
+        origin([row for row in rows if row.cell.id in cells], provenance),
+    ]

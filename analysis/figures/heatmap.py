@@ -1,0 +1,202 @@
+"""Ranks x windows: who is slower than the others, where nobody waits and where everybody does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
+
+from dlscale.analysis.family import Family
+from dlscale.analysis.figures.page import origin, page, parity, warning
+from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.late.matrix import Heat
+from dlscale.analysis.late.rows import to_heat_rows
+from dlscale.analysis.late.suspects import Lateness
+from dlscale.analysis.late.words import sentences
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.scaling import Row
+from dlscale.analysis.waterfall.times import Block
+from dlscale.analysis.words import backend_name
+
+MAX_PANELS = 4
+COLORS = "PuOr_r"  # of ColorBrewer: orange is slower, purple faster, told apart by colour-blind eyes
+LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
+MARKS: dict[str, dict[str, Any]] = {
+    "late": {"marker": "<", "color": "#000000"},
+    "slow link": {"marker": "D", "color": "#0072B2"},
+}
+_MAX_NAMES = 16  # of hosts beside an axis
+_MAX_TOLD = 6  # sentences
+
+
+def draw(
+    family: Family,
+    rows: Sequence[Row],
+    provenance: Provenance,
+    found: Sequence[Heat],
+    known: Sequence[Lateness],
+) -> tuple[Figure, list[dict[str, Any]]] | None:
+    """The figure and the rows behind it, of the largest number of ranks that was measured; None without any.
+
+    `none` is the first panel, and three backends follow at most.
+    """
+    own = [one for one in found if one.family == family]
+    most = max((one.cell.num_ranks for one in own), default=0)
+    shown = [one for one in own if one.cell.num_ranks == most][:MAX_PANELS]
+    if not shown:
+        return None
+    lateness = [one for one in known if (one.family, one.num_ranks) == (family, most)]
+    figure, axes = page(
+        width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
+        num_panels=len(shown),
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle=f"{most} ranks; {family.constants}",
+        handles=_handles(lateness),
+        small_print=_small_print(rows, shown, lateness, provenance),
+    )
+    limit = _limit(shown)
+    blocks = sorted({block for heat in shown for block in heat.blocks})
+    for panel, heat in zip(axes, shown, strict=True):
+        image = _draw_one(panel, heat, lateness, blocks, limit=limit)
+    _launch_axis(axes, blocks)
+    _rank_axis(axes[0], shown[0])
+    bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.02, extend="both")
+    bar.set_label("slower than the median rank [%]", fontsize=7)
+    bar.ax.tick_params(labelsize=7)
+    return figure, [row for heat in shown for row in to_heat_rows(heat)]
+
+
+def _draw_one(
+    axes: Axes, heat: Heat, known: Sequence[Lateness], blocks: Sequence[Block], *, limit: float
+) -> AxesImage:
+    """A panel. Launches are equally wide, however many windows they have, so that blocks stand in line."""
+    num_ranks, num_columns = heat.values.shape
+    ends = (*heat.first_columns[1:], num_columns)
+    for block, first, end in zip(heat.blocks, heat.first_columns, ends, strict=True):
+        place = blocks.index(block)
+        image = axes.imshow(
+            100 * heat.values[:, first:end],
+            aspect="auto",
+            cmap=COLORS,
+            vmin=-limit,
+            vmax=limit,
+            interpolation="nearest",
+            extent=(place, place + 1, num_ranks - 0.5, -0.5),
+        )
+    for place in range(1, len(blocks)):
+        axes.axvline(place, color=RIM, linewidth=0.4)
+    first_ranks = _first_ranks(heat)
+    for rank in first_ranks[1:]:
+        axes.axhline(rank - 0.5, color=RIM, linewidth=0.7 if len(first_ranks) <= _MAX_NAMES else 0.2)
+    who = "ranks wait" if heat.waiting else "nobody waits"
+    kind = "" if heat.evidence == "measured" else f" ({heat.evidence})"
+    axes.set_title(f"{backend_name(heat.cell)}{kind}: {who}", loc="left", fontsize=7.5)
+    for rank, verdict in _marked(heat, known):
+        axes.plot(
+            [1.015],
+            [rank],
+            transform=axes.get_yaxis_transform(),
+            clip_on=False,
+            markersize=4 if num_ranks <= 32 else 2.5,
+            markeredgewidth=0,
+            **MARKS[verdict],
+        )
+    return image
+
+
+def _launch_axis(axes: Sequence[Axes], blocks: Sequence[Block]) -> None:
+    """Launches by the number of their block; not more than eight of them are numbered."""
+    step = -(-len(blocks) // 8)
+    axes[0].set_xlim(0, len(blocks))
+    axes[0].xaxis.set_major_locator(FixedLocator([place + 0.5 for place in range(0, len(blocks), step)]))
+    axes[0].xaxis.set_major_formatter(FixedFormatter([str(block) for _, block in blocks[::step]]))
+    for panel in axes:
+        panel.set_xlabel("windows, by launch")
+        panel.tick_params(length=0)
+        panel.grid(visible=False)
+
+
+def _marked(heat: Heat, known: Sequence[Lateness]) -> list[tuple[int, str]]:
+    """Ranks with a verdict from this panel's backend."""
+    if heat.moved:
+        return []
+    found: list[tuple[int, str]] = []
+    for suspect in (suspect for one in known if one.evidence == heat.evidence for suspect in one.suspects):
+        if suspect.verdict in MARKS and suspect.backend == backend_name(heat.cell):
+            ranks = [suspect.rank] if suspect.rank is not None else range(len(heat.values))
+            found += [(rank, suspect.verdict) for rank in ranks if heat.hosts[rank] in suspect.hosts]
+    return found
+
+
+def _first_ranks(heat: Heat) -> list[int]:
+    """Where each host's ranks begin."""
+    if heat.moved or not heat.hosts:
+        return [0]
+    sizes = [len(list(group)) for _, group in groupby(heat.hosts)]
+    return [0, *(int(end) for end in np.cumsum(sizes)[:-1])]
+
+
+def _rank_axis(axes: Axes, heat: Heat) -> None:
+    """Hosts by name where there are several and not too many; else ranks by number."""
+    first = _first_ranks(heat)
+    if 1 < len(first) <= _MAX_NAMES:
+        ends = (*first[1:], len(heat.values))
+        axes.yaxis.set_major_locator(
+            FixedLocator([(a + b - 1) / 2 for a, b in zip(first, ends, strict=True)])
+        )
+        axes.set_yticklabels([_short(heat.hosts[rank]) for rank in first])
+        axes.set_ylabel(f"{len(heat.values)} ranks, by host")
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.set_ylabel("rank" if len(first) == 1 else f"rank, on {len(first)} hosts")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 12 else f"{name[:5]}…{name[-6:]}"
+
+
+def _limit(shown: Sequence[Heat]) -> float:
+    """The ends of the colours, in percent: beyond nearly all values, but not for the sake of a few."""
+    values = np.concatenate([np.abs(100 * heat.values).ravel() for heat in shown])
+    needed = float(np.quantile(values, 0.99))
+    return next((limit for limit in LIMITS if limit >= needed), LIMITS[-1])
+
+
+def _handles(known: Sequence[Lateness]) -> list[Line2D]:
+    verdicts = {suspect.verdict for one in known for suspect in one.suspects}
+    found = [
+        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=verdict, **style)
+        for verdict, style in MARKS.items()
+        if verdict in verdicts
+    ]
+    return [*found, Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")]
+
+
+def _small_print(
+    rows: Sequence[Row], shown: Sequence[Heat], known: Sequence[Lateness], provenance: Provenance
+) -> list[str]:
+    text = [
+        "Each rank's seconds in a window over the median over ranks. In none no rank waits for another, so who is slow "
+        "there is late by itself; over a backend that waits for all, times are alike whoever was late."
+    ]
+    if any(heat.num_windows > heat.values.shape[1] for heat in shown):
+        text.append("Neighbouring windows of a launch are put together, as their median.")
+    if any(heat.moved for heat in shown):
+        text.append("Launches ran on different hosts: a row is a rank, wherever it was.")
+    told = [sentence[0].upper() + sentence[1:] for one in known for sentence in sentences(one)]
+    if len(told) > _MAX_TOLD:
+        told = [*told[:_MAX_TOLD], f"And {len(told) - _MAX_TOLD} more (see --json)."]
+    cells = {heat.cell.id for heat in shown}
+    return [
+        " ".join(text + told),
+        *(parity(rows) if rows else []),
+        origin([row for row in rows if row.cell.id in cells], provenance),
+    ]

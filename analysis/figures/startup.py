@@ -1,0 +1,136 @@
+"""What a launch costs before it trains, over ranks: a stack of its phases for each number of ranks of a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log2
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
+
+from dlscale.analysis.figures.page import page, span
+from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.rows import to_start_up_row
+from dlscale.analysis.startup import PHASES, StartUp
+
+MAX_PANELS = 8
+NAMES = {
+    "start_up": "start and import",
+    "import_backend": "import of backend",
+    "connect": "rendezvous",
+    "gates": "gates",
+    "first_step": "first step",
+}
+# Of the colour map "cividis", which is as even to colour-blind eyes: from dark to light in the order of the phases.
+COLORS = dict(zip(PHASES, ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838"), strict=True))
+_WIDTH = 0.7  # of a bar; 1 is the distance to the nearest other number of ranks
+
+
+def draw(
+    framework: str, found: Sequence[StartUp], provenance: Provenance
+) -> tuple[Figure, list[dict[str, Any]]] | None:
+    """The figure of one framework and the rows behind it; None if nothing is known of its launches."""
+    own = [one for one in found if one.framework == framework and total(one) > 0]
+    backends = list(dict.fromkeys(map(_label, sorted(own, key=_order))))
+    if not backends:
+        return None
+    shown = backends[:MAX_PANELS]
+    figure, axes = page(
+        width=SINGLE_COLUMN_INCHES if len(shown) <= 3 else DOUBLE_COLUMN_INCHES,
+        num_panels=len(shown),
+        title=f"start of a launch, {framework} on {', '.join(provenance.systems)}",
+        warning="",
+        subtitle="seconds before training, of the slowest rank",
+        handles=_handles(),
+        small_print=_small_print(own, backends[MAX_PANELS:], provenance),
+    )
+    size = 7.5 if len(shown) <= 5 else 6.5
+    for panel, backend in zip(axes, shown, strict=True):
+        members = sorted((one for one in own if _label(one) == backend), key=lambda one: one.num_ranks)
+        _draw_one(panel, members)
+        panel.set_title(backend, loc="left", fontsize=size)
+        panel.set_xlabel("ranks")
+        panel.grid(visible=False, axis="x")
+        panel.tick_params(axis="x", length=0)
+    highest = max(total(one) for one in own)
+    axes[0].set_ylim(0, 1.12 * highest)
+    axes[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes[0].set_ylabel("time [s]")
+    _rank_axis(axes, sorted({one.num_ranks for one in own}))
+    return figure, [to_start_up_row(one) for one in own if _label(one) in shown]
+
+
+def total(one: StartUp) -> float:
+    """Seconds of the phases that are known."""
+    return sum(seconds for seconds in one.seconds.values() if seconds is not None)
+
+
+def _draw_one(axes: Axes, members: Sequence[StartUp]) -> None:
+    """Bars at the logarithm of the number of ranks, phases on top of each other in their order in time."""
+    places = [log2(one.num_ranks) for one in members]
+    width = _WIDTH * min((after - before for before, after in pairwise(places)), default=1.0)
+    for one, place in zip(members, places, strict=True):
+        bottom = 0.0
+        for phase in PHASES:
+            height = one.seconds[phase] or 0.0
+            axes.bar(
+                place, height, width, bottom=bottom, color=COLORS[phase], edgecolor="white", linewidth=0.4
+            )
+            bottom += height
+        whole = None not in one.seconds.values()
+        axes.annotate(
+            f"{'' if whole else '>'}{bottom:.{1 if bottom < 100 else 0}f}",
+            (place, bottom),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            fontsize=6,
+            color=RIM,
+        )
+
+
+def _rank_axis(axes: Sequence[Axes], ranks: Sequence[int]) -> None:
+    """Octaves of ranks with plain numbers, the same in all panels."""
+    axes[0].set_xlim(log2(ranks[0]) - 0.6, log2(ranks[-1]) + 0.6)
+    axes[0].xaxis.set_major_locator(FixedLocator([log2(count) for count in ranks]))
+    axes[0].xaxis.set_major_formatter(FixedFormatter([str(count) for count in ranks]))
+
+
+def _handles() -> list[Line2D]:
+    return [
+        Line2D([], [], color=COLORS[phase], linewidth=5, solid_capstyle="butt", label=NAMES[phase])
+        for phase in PHASES
+    ]
+
+
+def _label(one: StartUp) -> str:
+    return one.backend + (f" + {one.num_servers}" if one.num_servers else "")
+
+
+def _order(one: StartUp) -> tuple[object, ...]:
+    return one.backend != "none", one.backend, one.num_servers, one.num_ranks
+
+
+def _small_print(found: Sequence[StartUp], left_out: Sequence[str], provenance: Provenance) -> list[str]:
+    text = [
+        "Each phase is the median over n = "
+        f"{span([one.num_launches for one in found])} launches of the slowest rank's seconds. Ranks may be slowest in "
+        "different phases, so a stack may be higher than any launch was. Start and import: from mpiexec to the end of "
+        "the framework's import and of MPI_Init. Gates: checks of correctness, tracing and "
+        "compilation among them. First step: of the trainer that is measured. "
+        "Throughput contains none of this."
+    ]
+    if any(None in one.seconds.values() for one in found):
+        text.append("> before a number: a phase is not known for all ranks.")
+    if any(one.num_servers for one in found):
+        text.append("+ 1: servers besides the ranks.")
+    if left_out:
+        text.append(f"Not shown: {', '.join(left_out)} (see --json).")
+    commits = ", ".join(commit[:12] for commit in provenance.commits)
+    where = f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."
+    return [" ".join(text), where]

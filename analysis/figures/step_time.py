@@ -1,0 +1,182 @@
+"""Time per step over ranks: flat is ideal under weak scaling; under strong scaling it falls, and speed-up rises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from dlscale.analysis.family import Family
+from dlscale.analysis.figures.curves import Curve, Value, curves_of, dodge, missing_from
+from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
+from dlscale.analysis.figures.page import origin, page, parity, span, warning
+from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, IDEAL, IDEAL_MARK, SINGLE_COLUMN_INCHES
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.rows import to_row
+from dlscale.analysis.scaling import Row
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.waterfall.rows import interval_columns
+from dlscale.analysis.words import number
+
+_WIDE = 5  # largest over smallest value from which on an axis is logarithmic
+
+
+def seconds_per_step(row: Row) -> Interval | None:
+    """Of the slowest rank; the median over launches, as the table's throughput."""
+    return row.throughput and row.throughput.rate(row.cell.global_batch)
+
+
+def speed_up(row: Row) -> Interval | None:
+    """T(p) / T(1), from the paired efficiency against 1 rank without a communication layer."""
+    return row.efficiency_none and row.efficiency_none.times(row.cell.num_ranks)
+
+
+def draw(
+    family: Family, rows: Sequence[Row], provenance: Provenance
+) -> tuple[Figure, list[dict[str, Any]]] | None:
+    """The figure and the rows behind it; None if no cell ran on more than 1 rank.
+
+    One panel under weak scaling; under strong scaling a second one with the speed-up.
+    """
+    curves = curves_of(rows, seconds_per_step)
+    shown = [row for curve in curves for row in curve.rows]
+    if all(row.cell.num_ranks == 1 for row in shown):
+        return None
+    strong = family.scaling_mode == "strong"
+    base = next((row for row in shown if (row.cell.backend, row.cell.num_ranks) == ("none", 1)), None)
+    num_names = len({curve.name for curve in curves})
+    figure, axes = page(
+        width=DOUBLE_COLUMN_INCHES if strong or num_names > 5 else SINGLE_COLUMN_INCHES,
+        num_panels=1,
+        title=family.title,
+        warning=warning(rows),
+        subtitle=family.constants,
+        handles=[
+            *curve_handles(curves),
+            *([Line2D([], [], **IDEAL)] if base else []),
+            *evidence_handles(curves),
+        ],
+        small_print=_small_print(rows, curves, base, provenance, strong=strong),
+    )
+    panels = _two(figure, axes[0]) if strong else axes
+    _draw_times(panels[0], curves, base, strong=strong)
+    if strong:
+        _draw_speed_ups(panels[1], rows, curves)
+    return figure, [_row(row) for row in shown]
+
+
+def _two(figure: Figure, axes: Axes) -> list[Axes]:
+    """Two panels with axes of their own in the place of one."""
+    axes.remove()
+    return list(figure.subplots(1, 2, squeeze=False)[0])
+
+
+def _draw_times(axes: Axes, curves: Sequence[Curve], base: Row | None, *, strong: bool) -> None:
+    unit, factor = _unit(curves)
+    rank_axis(axes, [row for curve in curves for row in curve.rows])
+    if base and (one := seconds_per_step(base)):
+        single = one.center * factor
+        _draw_ideal(axes, curves, lambda ranks: single / ranks if strong else single, sloped=strong)
+    draw_curves(axes, curves, _scaled(seconds_per_step, factor))
+    low, high = limits([one.times(factor) for one in _all(curves, seconds_per_step)])
+    if strong or high / low > _WIDE:
+        _log_axis(axes, low, high)
+    else:
+        axes.set_ylim(0, 1.12 * high)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_ylabel(f"time per step [{unit}]")
+
+
+def _draw_speed_ups(axes: Axes, rows: Sequence[Row], among: Sequence[Curve]) -> None:
+    curves = curves_of(rows, speed_up)
+    rank_axis(axes, [row for curve in among for row in curve.rows])
+    ranks = sorted({row.cell.num_ranks for curve in among for row in curve.rows})
+    _draw_ideal(axes, among, lambda ranks: ranks, sloped=True)
+    draw_curves(axes, curves, speed_up, among=among)
+    if not curves:
+        axes.text(0.5, 0.5, "base case not measured", transform=axes.transAxes, ha="center")
+    low, high = limits(_all(curves, speed_up)) if curves else (ranks[0], ranks[-1])
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(min(low, ranks[0]) / 1.3, max(high, ranks[-1]) * 1.3)
+    axes.yaxis.set_major_locator(FixedLocator(ranks))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylabel("speed-up T(p) / T(1)")
+
+
+def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, sloped: bool) -> None:
+    """The ideal line; where it is sloped also its level behind the points, which are moved aside."""
+    ends = axes.get_xlim()
+    steps = [ends[0] * (ends[1] / ends[0]) ** (index / 32) for index in range(33)]
+    axes.plot(steps, [at(ranks) for ranks in steps], **IDEAL, scalex=False)
+    if sloped:
+        num_places = len({curve.name for curve in curves})
+        side = dodge(num_places - 1, num_places) * 1.04
+        for ranks in sorted({row.cell.num_ranks for curve in curves for row in curve.rows}):
+            axes.plot([ranks / side, ranks * side], [at(ranks)] * 2, **IDEAL_MARK, scalex=False)
+
+
+def _log_axis(axes: Axes, low: float, high: float) -> None:
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.3, high * 1.3)
+    wide = high / low > _WIDE
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _unit(curves: Sequence[Curve]) -> tuple[str, float]:
+    """Milliseconds for steps below a second."""
+    longest = max(one.center for one in _all(curves, seconds_per_step))
+    return ("ms", 1000.0) if longest < 1 else ("s", 1.0)
+
+
+def _scaled(value: Value, factor: float) -> Value:
+    def scaled(row: Row) -> Interval | None:
+        interval = value(row)
+        return interval and interval.times(factor)
+
+    return scaled
+
+
+def _all(curves: Sequence[Curve], value: Value) -> list[Interval]:
+    return [one for curve in curves for row in curve.rows if (one := value(row))]
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        **to_row(row),
+        "notes": "; ".join(row.notes),
+        **interval_columns("seconds_per_step", seconds_per_step(row)),
+        **interval_columns("speed_up", speed_up(row)),
+    }
+
+
+def _small_print(
+    rows: Sequence[Row], curves: Sequence[Curve], base: Row | None, provenance: Provenance, *, strong: bool
+) -> list[str]:
+    times = _all(curves, seconds_per_step)
+    levels = sorted({100 * one.level for one in times if one.low is not None})
+    bars = ", ".join(f"{level:.1f}" for level in levels)
+    text = [
+        f"The slowest rank's time per step, median over n = {span([one.n for one in times])} launches;",
+        f"bars: {bars} % order-statistic interval." if levels else "no bars: an interval needs 6 launches.",
+    ]
+    if base and (one := seconds_per_step(base)):
+        how = "divided by the ranks" if strong else "the same on all ranks"
+        text.append(f"Ideal: base case none on 1 rank, {number(1000 * one.center)} ms, {how}.")
+    else:
+        text.append("No ideal line: the base case, none on 1 rank, is missing.")
+    if strong and (ratios := [one for one in _all(curves, speed_up) if one.low is not None]):
+        blocks = span([one.n for one in ratios])
+        text.append(
+            f"Speed-up: p (T(p)/p) / (T(1)/1), geometric mean over n = {blocks} blocks of launches, "
+            f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
+        )
+    if missing := missing_from(rows, curves):
+        text.append(f"No point: {', '.join(missing)}.")
+    return [" ".join(text), *parity(rows), origin([row for c in curves for row in c.rows], provenance)]

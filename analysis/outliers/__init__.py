@@ -1,0 +1,1 @@
+"""Launches and windows that stand out: flagged, told with and without, and never dropped."""

@@ -1,0 +1,204 @@
+"""Which controls there are, which are missing, and what is then still said."""
+
+import pytest
+
+from .conftest import LOSSES, MS, Planted, losses, only
+
+
+@pytest.mark.parametrize(
+    ("controls", "stamps", "names", "notes"),
+    [
+        (
+            {"alone", "synthetic"},
+            True,
+            ["batch effect", "co-running", "input stall", "late ranks", "exposed communication"],
+            [],
+        ),
+        (
+            {"synthetic"},
+            True,
+            ["batch effect and co-running", "input stall", "late ranks", "exposed communication"],
+            ["1 rank at the local batch of 4 ranks was not measured"],
+        ),
+        (
+            {"alone"},
+            True,
+            ["batch effect", "co-running and input stall", "late ranks", "exposed communication"],
+            ["resident data were not measured on 1 rank and on 4 ranks of none in the same blocks"],
+        ),
+        (
+            set(),
+            False,
+            ["batch effect, co-running and input stall", "late ranks and exposed communication"],
+            [
+                "1 rank at the local batch of 4 ranks was not measured",
+                "resident data were not measured on 1 rank and on 4 ranks of none in the same blocks",
+                "steps of none on 4 ranks have no stamps",
+            ],
+        ),
+    ],
+)
+def test_parts_without_their_control_stand_together(plant, controls, stamps, names, notes):
+    truth = Planted(**LOSSES["all in strong scaling"])
+    found = only(plant(truth, controls=controls, stamps=stamps))
+    assert [part.name for part in found.parts] == names
+    assert list(found.notes) == notes
+    for part in found.parts:
+        assert part.loss.center == pytest.approx(sum(truth.losses[name] for name in part.names), abs=1e-12)
+
+
+def test_the_batch_alone_without_its_input_leaves_the_input_with_the_co_running(plant):
+    truth = Planted(**LOSSES["all in strong scaling"])
+    records = [
+        one for one in plant(truth) if (one.case.cell.local_batch, one.case.cell.data) != (2, "synthetic")
+    ]
+    found = only(records)
+    assert [part.name for part in found.parts][:2] == ["batch effect", "co-running and input stall"]
+    assert found.notes == ("resident data were not measured on 1 rank at the local batch of 4 ranks",)
+
+
+def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect(plant):
+    found = only(plant(Planted(reads=False, co_running=1 * MS)))
+    assert [part.name for part in found.parts] == ["co-running", "late ranks", "exposed communication"]
+    assert found.notes == ()
+
+
+def test_the_control_of_the_batch_may_come_from_a_weak_scaling_study_in_the_same_blocks(plant, make_record):
+    truth = Planted(**LOSSES["all in strong scaling"])
+    records = [
+        one.model_copy(
+            update={
+                "case": one.case.model_copy(
+                    update={
+                        "cell": one.case.cell.model_copy(update={"scaling_mode": "weak", "control": "train"})
+                    }
+                )
+            }
+        )
+        if (one.case.cell.local_batch, one.case.cell.num_ranks) == (2, 1)
+        else one
+        for one in plant(truth)
+    ]
+    assert losses(only(records)) == pytest.approx(truth.losses, abs=1e-12)
+
+
+def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
+    truth = Planted(**LOSSES["all"])
+    found = only(plant(truth, noise=0.01, base_block=100))
+    assert found.by_block == ()
+    assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
+    methods = {part.name: part.loss.method for part in found.parts}
+    assert methods == {
+        "co-running": "unpaired t",
+        "input stall": "unpaired t",
+        "late ranks": "paired t",
+        "exposed communication": "paired t",
+    }
+    narrow = {part.name: part.loss.high - part.loss.low for part in found.parts}
+    assert narrow["exposed communication"] < narrow["co-running"] / 3  # the drift is in what is unpaired
+    for part in found.parts:
+        assert part.loss.low <= truth.losses[part.name] <= part.loss.high
+
+
+def test_fewer_than_3_blocks_are_insufficient(plant):
+    found = only(plant(Planted(**LOSSES["all"]), num_blocks=2))
+    assert not found.sufficient
+    assert {part.loss.method for part in found.parts} == {"insufficient data"}
+    assert {part.loss.low for part in found.parts} == {None}
+
+
+def test_a_failed_control_costs_its_block_and_says_so(plant):
+    truth = Planted(**LOSSES["all"])
+    records = [
+        one
+        for one in plant(truth)
+        if not (one.case.cell.control == "synthetic" and one.case.cell.num_ranks == 4 and one.case.block == 2)
+    ]
+    found = only(records)
+    assert {part.loss.n for part in found.parts} == {5}
+    assert found.notes == ("1 of 6 blocks left out: a control is missing there",)
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+
+
+def test_a_control_in_too_few_blocks_is_rather_left_out(plant):
+    truth = Planted(**LOSSES["all"])
+    records = [one for one in plant(truth) if one.case.cell.control == "train" or one.case.block < 2]
+    found = only(records)
+    assert found.parts[0].names == ("co-running", "input stall")
+    assert {part.loss.n for part in found.parts} == {6}
+
+
+@pytest.mark.parametrize(
+    ("without", "reason"),
+    [
+        (
+            lambda cell: (cell.backend, cell.num_ranks) == ("none", 1),
+            "no base case (a), none on 1 rank: not measured",
+        ),
+        (lambda cell: (cell.backend, cell.num_ranks) == ("none", 4), "none on 4 ranks was not measured"),
+    ],
+)
+def test_without_its_controls_there_is_a_reason_instead(plant, without, reason):
+    found = only([one for one in plant(Planted()) if not without(one.case.cell)])
+    assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
+
+
+def test_ranks_that_do_not_wait_for_each_other_do_not_suffer_from_late_ones(plant):
+    truth = Planted(**LOSSES["all"], backend="grpc_ps")
+    records = []
+    for one in plant(truth):
+        if one.case.cell.backend == "grpc_ps":
+            windows = [
+                window.model_copy(update={"num_applied": 4 * window.num_steps}) for window in one.windows
+            ]
+            one = one.model_copy(update={"windows": windows})
+        records.append(one)
+    found = only(records)
+    assert found.parts[-1].name == "late ranks and exposed communication"
+    assert found.notes == ("ranks do not wait for each other",)
+
+
+def test_the_latest_good_attempt_counts(plant):
+    truth = Planted(**LOSSES["exposed"])
+    records = plant(truth)
+    wrong = [one for one in records if one.case.cell.backend == "ring"]
+    slow = [
+        one.model_copy(update={"windows": [w.model_copy(update={"seconds": [9.0] * 4}) for w in one.windows]})
+        for one in wrong
+    ]
+    later = [one.model_copy(update={"attempt": 2}) for one in wrong]
+    assert losses(only([*slow, *[r for r in records if r not in wrong], *later])) == pytest.approx(
+        truth.losses, abs=1e-12
+    )
+
+
+def test_an_emulated_cluster_may_have_a_measured_base_case(plant):
+    records = [
+        one.model_copy(update={"evidence": "emulated"}) if one.case.cell.num_ranks > 1 else one
+        for one in plant(Planted(**LOSSES["all"]))
+    ]
+    found = only(records)
+    assert found.evidence == "emulated"
+    assert found.notes == ("base case (a), none on 1 rank, is measured, not emulated",)
+    assert losses(found) == pytest.approx(Planted(**LOSSES["all"]).losses, abs=1e-12)
+
+
+def test_stamps_that_leave_something_out_change_only_how_ranks_differ(plant):
+    truth = Planted(**LOSSES["all"])
+    records = []
+    for one in plant(truth):
+        if one.case.cell.num_ranks == 4 and one.case.cell.backend == "none":
+            windows = [
+                window.model_copy(
+                    update={"step_seconds": [[s - 4 * MS for s in rank] for rank in window.step_seconds]}
+                )
+                if window.step_seconds
+                else window
+                for window in one.windows
+            ]
+            one = one.model_copy(update={"windows": windows})
+        records.append(one)
+    found = only(records)
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+    (note,) = found.notes
+    assert note.startswith("the stamps of none on 4 ranks add up to 49 % of its windows:")

@@ -1,0 +1,139 @@
+"""What is said of a waterfall: in a sentence, in the terminal, in rows."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.waterfall.overlap import IN_LINE, overlap
+from dlscale.analysis.waterfall.rows import to_block_rows, to_rows
+from dlscale.analysis.waterfall.table import render
+from dlscale.analysis.waterfall.waterfall import waterfalls
+from dlscale.analysis.waterfall.words import headline, loss_text, sentence
+
+from .conftest import Planted
+
+MS = 1e-3
+ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1.2 * MS)
+
+
+def interval(center, half, n=6):
+    low, high = (None, None) if half is None else (center - half, center + half)
+    return Interval(center=center, low=low, high=high, level=0.95, method="paired t", n=n)
+
+
+def test_the_headline_names_what_is_kept_and_the_largest_loss(plant):
+    (one,) = waterfalls(plant(ALL, noise=0.001))
+    assert headline(one).startswith("hep_cnn on ring keeps 8")
+    assert " at 4 ranks; the largest loss is exposed communication: 12." in headline(one)
+
+
+def test_without_noise_it_is_known_to_the_digit(plant):
+    (one,) = waterfalls(plant(ALL))
+    assert headline(one) == (
+        "hep_cnn on ring keeps 80.8 % [80.8, 80.8] at 4 ranks; the largest loss is exposed communication: "
+        "12.1 % [12.1, 12.1]."
+    )
+
+
+def test_losses_that_are_alike_are_not_ranked(plant):
+    truth = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
+    (one,) = waterfalls(plant(truth, noise=0.01))
+    assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
+    assert "the largest losses are not told apart: " in headline(one)
+
+
+def test_no_loss_is_invented_out_of_noise(plant):
+    (one,) = waterfalls(plant(Planted(reads=False), noise=0.01))
+    assert headline(one).endswith("at 4 ranks; no loss is beyond the noise.")
+
+
+def test_few_blocks_are_insufficient_to_say_why(plant):
+    (one,) = waterfalls(plant(ALL, num_blocks=2))
+    assert headline(one) == (
+        "hep_cnn on ring keeps 81 % at 4 ranks; insufficient data to say why: 2 of the 3 blocks that it needs."
+    )
+
+
+def test_without_controls_the_headline_says_what_is_missing(plant):
+    (one,) = waterfalls([record for record in plant(ALL) if record.case.cell.num_ranks > 1])
+    assert headline(one) == (
+        "hep_cnn on ring at 4 ranks: what is lost is not known, no base case (a), none on 1 rank: not measured."
+    )
+
+
+def test_other_evidence_and_unpaired_ratios_are_named(plant):
+    (one,) = waterfalls(plant(ALL, base_block=50, evidence="emulated"))
+    assert headline(one).startswith("hep_cnn on ring (emulated) keeps 8")
+    assert " at 4 ranks, unpaired; " in headline(one)
+
+
+def test_a_part_is_told_in_percent_and_in_milliseconds(plant):
+    (one,) = waterfalls(plant(ALL))
+    assert sentence(one.largest).startswith(
+        "exposed communication: 12.1 % [12.1, 12.1] of the ideal speed, 1.1"
+    )
+
+
+def test_there_is_no_minus_zero():
+    assert loss_text(interval(-0.0001, 0.0001)) == "0.0 % [0.0, 0.0]"
+
+
+def test_rows_add_up_and_have_stable_keys(plant):
+    found = waterfalls(plant(ALL))
+    rows = to_rows(found)
+    assert json.loads(json.dumps(rows)) == rows
+    assert [row["part"] for row in rows] == [
+        "co-running",
+        "input stall",
+        "late ranks",
+        "exposed communication",
+    ]
+    assert sum(row["loss"] for row in rows) == pytest.approx(1 - rows[0]["efficiency"])
+    lost = rows[0]["measured_seconds"] - rows[0]["ideal_seconds"]
+    assert sum(row["seconds"] for row in rows) == pytest.approx(lost)
+    assert len(to_block_rows(found)) == 6 * 4
+    (empty,) = to_rows(waterfalls([one for one in plant(ALL) if one.case.cell.num_ranks > 1]))
+    assert empty.keys() == rows[0].keys()
+    assert (empty["part"], empty["reason"]) == (None, "no base case (a), none on 1 rank: not measured")
+
+
+def test_the_terminal_shows_the_parts_and_what_they_are_together(plant):
+    console = Console(file=io.StringIO(), width=100)
+    for part in render(waterfalls(plant(ALL))):
+        console.print(part)
+    text = " ".join(console.file.getvalue().split())
+    for words in ("Where the speed goes", "late ranks 0.296", "together", "19.2 [19.2, 19.2] 6"):
+        assert words in text
+    assert list(render([])) == []
+
+
+def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
+    (one,) = waterfalls(plant(ALL))
+    exposed = one.parts[-1].seconds.center
+    found = overlap(one, 4 * exposed, exchange="overlapped").hidden
+    assert (found.center, found.low, found.high) == pytest.approx((0.75, 0.75, 0.75))
+    assert overlap(one, exposed / 2, exchange="overlapped").hidden.center == pytest.approx(-1)
+
+
+def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
+    (one,) = waterfalls(plant(ALL, noise=0.02))
+    exposed = one.parts[-1].seconds
+    exact = overlap(one, 4 * exposed.center, exchange="").hidden
+    rough = overlap(one, interval(4 * exposed.center, exposed.center), exchange="").hidden
+    assert exact.high - exact.low == pytest.approx((exposed.high - exposed.low) / 4 / exposed.center)
+    assert rough.high - rough.low > exact.high - exact.low
+    unknown = overlap(one, interval(4 * exposed.center, None), exchange="").hidden
+    assert (unknown.low, unknown.method) == (None, "insufficient data")
+
+
+def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
+    (one,) = waterfalls(plant(ALL))
+    assert overlap(one, 1.0, exchange="in line").reason == IN_LINE
+    assert "not measured" in overlap(one, None, exchange="overlapped").reason
+    (merged,) = waterfalls(plant(ALL, stamps=False))
+    assert "not known by itself" in overlap(merged, 1.0, exchange="overlapped").reason
+    with pytest.raises(ValueError, match="takes time"):
+        overlap(one, 0.0, exchange="overlapped")
