@@ -24,7 +24,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report test test-all test-slurm test-large sanitizers gpu-check check lint types format benchmark benchmark-records benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -56,8 +56,11 @@ figures: .venv  ## The published figures in their own layout, our series beside 
 verify-figures: .venv  ## Our numbers against the published ones: 2 where they disagree, 4 where nothing can be compared
 	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
-report: .venv  ## The table of the latest study
+report: .venv  ## The table of the latest study, and its page: report.html in its folder
 	@$(BIN)/dlscale report $(RESULTS_OPTION)
+
+proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
+	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
 test: .venv  ## The tests that every machine can run, but for the slow ones
 	$(BIN)/python -m pytest tests -m 'not slow'
@@ -103,6 +106,9 @@ benchmark: .venv  ## What the harness itself costs (minutes; not a test)
 
 benchmark-records: .venv  ## What 100000 records and 10000 cases cost (minutes)
 	$(BIN)/python tests/benchmark/many_records.py
+
+benchmark-report: .venv  ## What the report of a million windows costs (a minute)
+	$(BIN)/python tests/benchmark/report.py
 
 benchmark-hosts: .venv  ## Our allreduce between four emulated hosts, beside the wire, MPI and Gloo (root; minutes)
 	$(BIN)/python tests/network/four_hosts.py

@@ -20,8 +20,15 @@ VERBS = {
         "Draw a study's figures from its records, or published figures with our series beside them.",
     ),
     "verify-figures": ("published", "Compare our records with published figures, and those with each other."),
-    "compare": ("compare", "Say what differs between two studies, and whether that forbids comparing them."),
-    "export": ("export", "Put a study's records into other forms: one Parquet file, and back."),
+    "compare": (
+        "compare",
+        "Test a study's backends against one of them, or say what differs between two studies.",
+    ),
+    "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
+    "export": (
+        "export",
+        "Put a study's records and numbers into other forms: tables, one file, other tools' formats.",
+    ),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
     "check": ("check", "Check that frameworks train the same program, and that a network learns."),
     "data": ("data", "Make input data, or convert it."),
@@ -62,7 +69,7 @@ def cli() -> None:
       dlscale run weak-scaling                      the default study on this machine
       dlscale run weak-scaling --dry-run            the exact commands that it would start
       dlscale run strong-scaling --ranks 1,2,4 --backends none,ring --budget 10min
-      dlscale report                                the table of the latest study
+      dlscale report                                the table and the page of the latest study
       dlscale COMMAND --help                        options and examples of a verb
     """  # noqa: D301 - click's own mark for a block that is not to be wrapped
 

@@ -44,6 +44,9 @@ def _missing(name: str) -> str | None:
     if name == "slurm":
         programs = [one for one in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(one)]
         return f"no {', '.join(programs)}: apt-get install slurm-wlm munge" if programs else None
+    if name == "chromium":
+        programs = [one for one in ("chromium", "chromedriver") if not shutil.which(one)]
+        return f"no {', '.join(programs)}: apt-get install chromium chromium-driver" if programs else None
     if name == "compiler":
         return None if shutil.which(os.environ.get("CXX", "g++")) else "no C++ compiler"
     if name == "sanitizers":

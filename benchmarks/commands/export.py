@@ -1,4 +1,4 @@
-"""`dlscale export`: a study's records in the forms that others read."""
+"""`dlscale export`: a study's records and numbers in the forms that others read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from dlscale.benchmarks.commands.export_formats import lines, mllog
 from dlscale.benchmarks.commands.export_pack import pack, pack_study, unpack, unpack_study
+from dlscale.benchmarks.commands.export_tables import extrap, markdown, tidy
 from dlscale.benchmarks.commands.export_tests import jube, ramble, reframe
 from dlscale.benchmarks.commands.options import results_option
 from dlscale.models.errors import UsageError
@@ -23,13 +24,15 @@ STUDY: dict[str, Any] = {"is_flag": False, "flag_value": "", "metavar": "[STUDY]
 @results_option
 @click.pass_context
 def export(context: click.Context, to_pack: str | None, to_unpack: str | None, results: Path) -> int:
-    """Put a study's records into other forms.
+    """Put a study's records and numbers into other forms.
 
     \b
     Examples:
       dlscale export --pack                  the latest study's records in one Parquet file
       dlscale export --pack weak-scaling
       dlscale export --unpack weak-scaling   the same records as files again
+      dlscale export tidy --format parquet   tables of launches and windows
+      dlscale export markdown                the report's table for GitHub
     """  # noqa: D301
     given = [name for name in context.params if context.get_parameter_source(name) is not _DEFAULT]
     if context.invoked_subcommand:
@@ -48,5 +51,5 @@ def export(context: click.Context, to_pack: str | None, to_unpack: str | None, r
 
 _DEFAULT = click.core.ParameterSource.DEFAULT
 
-for command in (pack, unpack, mllog, lines, reframe, jube, ramble):
+for command in (pack, unpack, tidy, markdown, extrap, mllog, lines, reframe, jube, ramble):
     export.add_command(command)

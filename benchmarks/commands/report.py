@@ -10,13 +10,14 @@ from rich.console import Console
 
 from dlscale.analysis import rows
 from dlscale.analysis.figures import write_figures
-from dlscale.analysis.scaling import ScalingTable, scaling_table
 from dlscale.analysis.table import render
+from dlscale.analysis.text_report import report as text_report
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.commands.options import json_option, results_option
 from dlscale.benchmarks.commands.published import draw_published, on_option
 from dlscale.benchmarks.commands.studies import choose_study
-from dlscale.benchmarks.record_files import BadFile, load_parity, load_records
+from dlscale.benchmarks.commands.study_report import Loaded, load, put
+from dlscale.benchmarks.record_files import uncollected
 from dlscale.benchmarks.store import Store
 from dlscale.models.errors import UsageError
 
@@ -25,10 +26,13 @@ from dlscale.models.errors import UsageError
 @click.argument("study", required=False)
 @results_option
 @json_option
-def report(study: str | None, results: Path, as_json: bool) -> int:
+@click.option("--text", "as_text", is_flag=True, help="Print plots in characters, and the 12 rules, as well.")
+def report(study: str | None, results: Path, as_json: bool, as_text: bool) -> int:
     """Print the table of STUDY (the beginning of a folder's name; default: the latest) from its records.
 
-    Below it stand the lines of code that each of its backends asks of a training script (docs/productivity.md).
+    The page with plots, causes of loss, failures and environment is written to report.html in the study's folder: one
+    file that needs no network (docs/report.md). With --text the plots are printed, too, for those who are in ssh. Below
+    the table stand the lines of code that each backend asks of a training script (docs/productivity.md).
 
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
     differ between the frameworks, 4 if no number can carry an interval.
@@ -36,9 +40,13 @@ def report(study: str | None, results: Path, as_json: bool) -> int:
     \b
     Examples:
       dlscale report
+      dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
     """  # noqa: D301
-    return _show(Store(choose_study(results, study)), as_json=as_json)
+    store = Store(choose_study(results, study))
+    running = store.busy
+    with uncollected():
+        return _show(load(store), as_json=as_json, as_text=as_text, running=running)
 
 
 @click.command()
@@ -67,24 +75,36 @@ def figures(study: str | None, published: bool, on: str | None, results: Path) -
     if on:
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     store = Store(choose_study(results, study))
-    click.echo(f"figures: {_draw(store)}")
+    with uncollected():
+        _draw(load(store), store)
     return 0
 
 
 def show_study(store: Store) -> int:
-    """Print a study's table, draw its figures, and say where they are; returns the exit status."""
-    status = _show(store, as_json=False)
-    click.echo(f"figures: {_draw(store)}")
+    """Print a study's table, draw its figures and its page, and say where they are; returns the exit status."""
+    with uncollected():
+        found = load(store)
+        status = _show(found)
+        _draw(found, store)
     return status
 
 
-def _show(store: Store, *, as_json: bool) -> int:
-    table, bad_files = _table(store)
+def _show(found: Loaded, *, as_json: bool = False, as_text: bool = False, running: bool = False) -> int:
+    table, bad_files = found.table, found.bad_files
     if as_json:
         click.echo(json.dumps(rows.to_json(table)))
     else:
-        Console().print(render(table, bad_files=bad_files))
-    if bad_files or table.failures:
+        page = found.page(running=running)
+        shown = (
+            text_report.render(page, table, bad_files=bad_files)
+            if as_text
+            else render(table, bad_files=bad_files)
+        )
+        Console().print(shown)
+        for sentence in found.left_out:
+            click.echo(f"left out: {sentence}")
+        put(page, found.folder)
+    if bad_files or found.left_out or table.failures:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
         return NOT_COMPARABLE
@@ -92,13 +112,6 @@ def _show(store: Store, *, as_json: bool) -> int:
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
 
 
-def _draw(store: Store) -> Path:
-    table, _ = _table(store)
-    write_figures(table, store.figures_folder)
-    return store.figures_folder
-
-
-def _table(store: Store) -> tuple[ScalingTable, list[BadFile]]:
-    records, bad_files = load_records(store.folder)
-    table = scaling_table(records, planned=store.planned(), parities=load_parity(store.folder))
-    return table, bad_files
+def _draw(found: Loaded, store: Store) -> None:
+    write_figures(found.table, store.figures_folder)
+    click.echo(f"figures: {store.figures_folder}")

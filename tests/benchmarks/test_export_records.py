@@ -72,9 +72,8 @@ def test_lines_are_found_by_those_who_look_for_them(study, export):
     assert float(re.search(EESSI, text)["perf"]) == pytest.approx(102.5, abs=0.1)
     assert "Total img/sec on 2 CPU(s): " in text
     strict = re.search(STRICT, text, re.MULTILINE)
-    assert (
-        float(strict["avg_perf_err"]) == 5.0
-    )  # of six launches the interval of the median is the whole range
+    # Of six launches the interval of the median is nearly the whole range: a tenth of the way to the next ones.
+    assert float(strict["avg_perf_err"]) == pytest.approx(0.9 * 5.0 + 0.1 * 1.5, abs=0.06)
 
 
 def test_the_slowest_rank_sets_the_rate(study, export):

@@ -1,0 +1,1 @@
+"""A study's records and numbers in forms that other tools read."""

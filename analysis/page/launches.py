@@ -1,0 +1,123 @@
+"""Every launch that gave a number, as one point over the time of the study, and the step times inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.frame import start_skew, why_unusable, world_step_seconds
+from dlscale.analysis.page.plot_model import Axis, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.page.series import tags_of
+from dlscale.analysis.page.words import CONTROLS, moment, plural, workload_title
+from dlscale.analysis.words import backend_name, number
+from dlscale.benchmarks.record import Cell, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's."""
+
+    cell: Cell
+    system: str
+    study: str
+    evidence: str
+    block: int
+    began: datetime | None  # UTC
+    steady: bool
+    start_skew: float  # fraction of a window
+    seconds: NDArray[np.float64]
+
+    @property
+    def samples_per_second(self) -> float:
+        """The launch's own value: the batch over its median step."""
+        return float(self.cell.global_batch / np.median(self.seconds))
+
+
+def launches_of(records: Iterable[Record]) -> list[Launch]:
+    """The latest good attempt of each case, ordered by when it began. Canaries are no launches of the plan."""
+    latest: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        if record.case.cell.control != "canary" and why_unusable(record) is None:
+            key = (record.system, record.study, record.case.id)
+            if key not in latest or record.attempt > latest[key].attempt:
+                latest[key] = record
+    ordered = sorted(latest.items(), key=lambda item: (item[1].started_at, item[0]))
+    return [
+        Launch(
+            cell=record.case.cell,
+            system=record.system,
+            study=record.study,
+            evidence=record.evidence,
+            block=record.case.block,
+            began=moment(record.started_at),
+            steady=record.steady is not False,
+            start_skew=start_skew(record),
+            seconds=world_step_seconds(record),
+        )
+        for _, record in ordered
+    ]
+
+
+def by_cell(launches: Iterable[Launch]) -> dict[tuple[str, str, str], list[Launch]]:
+    """(system, cell, kind of evidence) -> its launches."""
+    found: dict[tuple[str, str, str], list[Launch]] = {}
+    for launch in launches:
+        found.setdefault((launch.system, launch.cell.id, launch.evidence), []).append(launch)
+    return found
+
+
+def launch_plot(launches: Sequence[Launch]) -> Plot | None:
+    """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
+
+    What moves all cells at once is the machine, and cancels in paired ratios.
+    """
+    points: dict[tuple[str, str, Tags], list[Point]] = {}
+    for group in by_cell(launches).values():
+        rates = [one.samples_per_second for one in group]
+        middle = float(np.median(rates))
+        for one, rate in zip(group, rates, strict=True):
+            if one.began:
+                key = (backend_name(one.cell), one.evidence, tags_of(one.cell))
+                points.setdefault(key, []).append(_point(one, one.began, rate=rate, ratio=rate / middle))
+    if sum(map(len, points.values())) < 2:
+        return None
+    series = tuple(
+        Series(name=name, look=name, evidence=evidence, points=tuple(found), tags=tags)
+        for (name, evidence, tags), found in sorted(points.items(), key=lambda item: _order(*item[0]))
+    )
+    low, high = np.percentile([point.y for one in series for point in one.points], [5, 95])
+    return Plot(
+        name="every-launch",
+        title="Samples per second over the median of the cell",
+        says=(
+            f"{sum(len(one.points) for one in series)} launches, each relative to the median of its cell: nine of ten "
+            f"lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
+        ),
+        x=Axis(title="begin of the launch (UTC)", kind="time"),
+        y=Axis(title="of the median [%]", kind="percent"),
+        series=series,
+        guides=(Guide(label="median", y=1.0),),
+        table="steps",
+    )
+
+
+def _order(name: str, evidence: str, tags: Tags) -> tuple[object, ...]:
+    return name != "none", name, evidence, tags.workload, tags.framework
+
+
+def _point(one: Launch, began: datetime, *, rate: float, ratio: float) -> Point:
+    cell = one.cell
+    what = [workload_title(cell.workload), cell.framework, CONTROLS.get(cell.control, "")]
+    return Point(
+        x=1000 * began.timestamp(),
+        y=ratio,
+        lines=(
+            f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {one.block}",
+            ", ".join(filter(None, what)),
+            f"{number(rate)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
+        ),
+    )

@@ -1,0 +1,144 @@
+"""What the page draws: curves, waterfalls and heat maps as numbers and words; and the tags that filters ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlscale.analysis.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tags:
+    """What the filters ask for. Empty: belongs to no one of them, and stays."""
+
+    workload: str = ""
+    framework: str = ""
+    backend: str = ""
+
+
+NO_TAGS = Tags()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """`lines` are told where somebody points at it: the value with its interval, and n."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points of one kind of evidence; a line joins them only if `joined`. `look` is a key of `Page.looks`."""
+
+    name: str
+    look: str
+    evidence: str
+    points: tuple[Point, ...]
+    tags: Tags = NO_TAGS
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """A reference line: at `y` everywhere, or through `points` (x, y)."""
+
+    label: str
+    y: float | None = None
+    points: tuple[tuple[float, float], ...] = ()
+    bound: bool = False  # nothing real lies above it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """`ticks` are (place, label); without any they follow from the values. `percent` shows a share in percent."""
+
+    title: str
+    kind: Literal["linear", "percent", "log", "time"] = "linear"
+    ticks: tuple[tuple[float, str], ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """`says` is the plot in a sentence, for those who do not see it; `table` names the one with its numbers."""
+
+    name: str
+    title: str
+    says: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    guides: tuple[Guide, ...] = ()
+    notes: tuple[str, ...] = ()
+    table: str = ""
+    tags: Tags = NO_TAGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A cause and what it costs: a share of the ideal speed, and milliseconds per step where they are known."""
+
+    label: str
+    share: Interval
+    milliseconds: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """From ideal to measured for one backend on some ranks; the parts' centres add up to what is lost.
+
+    `name` tells the backend with its options, `title` what was trained how. `largest` are the labels of the part that
+    costs most and of those that are not told apart from it; none where nothing is lost for certain.
+    """
+
+    name: str
+    title: str
+    tags: Tags
+    num_ranks: int
+    evidence: str
+    kept: Interval  # the efficiency, 1 is ideal
+    parts: tuple[Part, ...]
+    sentence: str  # what is kept, and what the largest loss is
+    largest: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks: 1 is like others.
+
+    NaN: not measured. `hosts` has a name per rank, `ranks` their numbers, and `late` the numbers of the late ones.
+    """
+
+    name: str
+    title: str
+    says: str
+    values: tuple[tuple[float, ...], ...]
+    hosts: tuple[str, ...]
+    ranks: tuple[int, ...]
+    late: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    tags: Tags = NO_TAGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Drawn beside each other, in one scale."""
+
+    name: str
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Of a series; `dashes` are (on, off, ...) in line widths, empty for a solid line; `marker` is matplotlib's."""
+
+    color: str
+    marker: str
+    dashes: tuple[float, ...] = ()

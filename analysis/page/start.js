@@ -1,0 +1,43 @@
+"use strict";
+// Everything is there: draw what is in view, and follow filters, colours, printers and keys.
+const canvases = [...document.querySelectorAll(".canvas")];
+const watch = new IntersectionObserver((entries) => {
+  for (const entry of entries.filter((one) => one.isIntersecting)) {
+    watch.unobserve(entry.target);
+    draw(entry.target);
+  }
+}, { rootMargin: "300px" });
+
+for (const canvas of canvases) {
+  watch.observe(canvas);
+  canvas.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!by || !canvas.dataset.drawn) return;
+    event.preventDefault();
+    step(canvas, by);
+  });
+  canvas.addEventListener("blur", () => canvas.data && Plotly.Fx.unhover(canvas));
+}
+
+// What is in view is drawn again at once, the rest when it comes into view.
+function redraw() {
+  for (const canvas of canvases.filter((one) => one.dataset.drawn)) {
+    watch.unobserve(canvas);
+    watch.observe(canvas);
+  }
+}
+
+report.listeners.push(redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+addEventListener("beforeprint", () => {
+  document.documentElement.classList.add("printing");
+  document.querySelectorAll("details").forEach((one) => { one.open = true; });
+  canvases.forEach(draw);
+});
+addEventListener("afterprint", () => {
+  document.documentElement.classList.remove("printing");
+  redraw();
+});
+applyFilters();
+if (canvases.length) draw(canvases[0]);
+document.documentElement.dataset.ready = "yes";

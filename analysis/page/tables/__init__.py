@@ -1,0 +1,1 @@
+"""The page's tables: what is shown is rounded, what is downloaded is as in `--json`."""

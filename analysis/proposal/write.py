@@ -1,0 +1,150 @@
+"""The proposal's folder: the text in markdown and LaTeX, each curve's table as CSV, its figures as PNG and PDF."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from dlscale.analysis.figures import efficiency, step_time, throughput
+from dlscale.analysis.figures.save import save, save_drawing, save_rows
+from dlscale.analysis.figures.style import GREY, drawing
+from dlscale.analysis.proposal.content import document, lines
+from dlscale.analysis.proposal.doubling import rates_of
+from dlscale.analysis.proposal.latex import to_latex
+from dlscale.analysis.proposal.markdown import to_markdown
+from dlscale.analysis.proposal.sizes import Curve, curves
+from dlscale.analysis.scaling import Row, ScalingTable
+from dlscale.analysis.words import backend_name
+from dlscale.benchmarks.record import Record
+from dlscale.models.files import make_folder, write_atomically
+
+NAME = "proposal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was shown, and the files of it; none without a curve."""
+
+    curves: tuple[Curve, ...]
+    files: tuple[Path, ...]
+
+
+def write_proposal(
+    table: ScalingTable,
+    records: Iterable[Record],
+    folder: Path,
+    *,
+    threshold: float,
+    backends: Sequence[str] = (),
+    samples: int | None = None,
+    runs: int = 1,
+) -> Written:
+    """`proposal.md`, `proposal.tex` and what they refer to, in `folder`; equal records give equal bytes.
+
+    `table` is of these records. Nothing is written if no training has a number.
+    """
+    trained = [record for record in records if record.case.cell.control == "train"]
+    found = curves(table, rates_of(trained), threshold=threshold, backends=backends)
+    if not found:
+        return Written(curves=(), files=())
+    make_folder(folder)
+    files: list[Path] = []
+    told = []
+    for curve, stem in zip(found, _stems(found), strict=True):
+        files.append(save_rows(folder / stem, lines(curve), table.provenance))
+        names, drawn = _figures(curve, table, folder / stem)
+        files += drawn
+        told.append((curve, stem, names))
+    text = document(told, table.provenance, samples=samples, runs=runs)
+    for suffix, content in ((".md", to_markdown(text)), (".tex", to_latex(text))):
+        path = folder / f"{NAME}{suffix}"
+        remedy = "free space or choose another folder with --out"
+        write_atomically(path, content, mode=0o644, remedy=remedy)
+        files.append(path)
+    return Written(curves=tuple(found), files=tuple(files))
+
+
+def _stems(found: Sequence[Curve]) -> list[str]:
+    stems = [f"{curve.family.file_stem}-{curve.backend}" for curve in found]
+    times = Counter(stems)
+    return [
+        stem
+        + (f"-{hashlib.sha256(repr(_identity(curve)).encode()).hexdigest()[:6]}" if times[stem] > 1 else "")
+        for stem, curve in zip(stems, found, strict=True)
+    ]
+
+
+def _identity(curve: Curve) -> tuple[object, ...]:
+    return curve.family, curve.name, curve.evidence
+
+
+def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], list[Path]]:
+    """Names of the figures that there are, and their files. The curve, and what does not communicate beside it."""
+    own = {size.row.cell.id for size in curve.sizes}
+    rows = [
+        row
+        for row in table.of(curve.family)
+        if row.cell.control == "train" and (row.cell.id in own or backend_name(row.cell) == "none")
+    ]
+    names, files = [], []
+    with drawing():
+        common = (curve.family, rows, table.provenance)
+        rated = throughput.draw(*common)
+        kept = efficiency.draw(*common)
+        timed = step_time.draw(*common) if curve.family.scaling_mode == "strong" else None
+        if rated:
+            names.append("throughput")
+            files += _save_cells(*rated, stem, "throughput", curve, table)
+        if kept:
+            _mark_threshold(kept[0], curve)
+            names.append("efficiency")
+            files += _save_cells(*kept, stem, "efficiency", curve, table)
+        if timed:
+            names.append("step-time")
+            files += _save_lines(*timed, stem, "step-time", curve, table)
+    return names, files
+
+
+def _mark_threshold(figure: Figure, curve: Curve) -> None:
+    for panel in figure.axes:
+        panel.axhline(curve.threshold, color=GREY, linewidth=0.8, linestyle=(0, (6, 2)), zorder=1)
+    panel = figure.axes[0]
+    panel.annotate(
+        f"{100 * curve.threshold:g} %",
+        (0.01, curve.threshold),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, -2),
+        textcoords="offset points",
+        va="top",
+        fontsize=6.5,
+        color=GREY,
+    )
+
+
+def _save_cells(
+    figure: Figure, rows: Sequence[Row], stem: Path, name: str, curve: Curve, table: ScalingTable
+) -> list[Path]:
+    return save(
+        figure,
+        _with(stem, name),
+        title=f"{name}: {curve.family.title}",
+        rows=rows,
+        provenance=table.provenance,
+    )
+
+
+def _save_lines(
+    figure: Figure, rows: Sequence[dict[str, Any]], stem: Path, name: str, curve: Curve, table: ScalingTable
+) -> list[Path]:
+    title = f"{name}: {curve.family.title}"
+    return save_drawing(figure, _with(stem, name), title=title, rows=rows, provenance=table.provenance)
+
+
+def _with(stem: Path, name: str) -> Path:
+    return stem.with_name(f"{stem.name}-{name}")

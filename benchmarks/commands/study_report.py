@@ -1,0 +1,58 @@
+"""A study's records read once, for everything that `report` and `figures` show of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from dlscale.analysis.page.causes import causes_of
+from dlscale.analysis.page.content import page_of
+from dlscale.analysis.page.model import Page
+from dlscale.analysis.page.sound import StudyFacts, of_one_fingerprint
+from dlscale.analysis.page.write import write_page
+from dlscale.analysis.scaling import ScalingTable, scaling_table
+from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.record_files import BadFile, load_parity, load_records
+from dlscale.benchmarks.store import Store
+from dlscale.models.errors import UsageError
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What is sound of a study, its table, and what had to be left out."""
+
+    folder: Path
+    records: list[Record]
+    table: ScalingTable
+    bad_files: list[BadFile]
+    left_out: list[str]
+
+    def page(self, *, running: bool = False) -> Page:
+        """The page's content; `running`: somebody is measuring into the folder now."""
+        study = StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
+        return page_of(
+            self.table, self.records, bad_files=self.bad_files, study=study, causes=causes_of(self.records)
+        )
+
+
+def load(store: Store) -> Loaded:
+    """Raises UsageError if there is no study, or its plan cannot be read."""
+    everything, bad_files = load_records(store.folder)
+    records, left_out = of_one_fingerprint(everything)
+    table = scaling_table(records, planned=store.planned(), parities=load_parity(store.folder))
+    return Loaded(folder=store.folder, records=records, table=table, bad_files=bad_files, left_out=left_out)
+
+
+def put(page: Page, folder: Path) -> None:
+    """Write the page into a study's folder and say where it is; a folder of somebody else's stays as it is."""
+    path = folder / PAGE
+    try:
+        write_page(page, path)
+    except UsageError as error:
+        click.echo(f"no page: {error}", err=True)
+    else:
+        click.echo(f"report: {path}")
