@@ -5,7 +5,8 @@ one rank:
 
     wire     W = 2 (n - 1) / n * S / B    S bytes of gradients, n nodes that send B bytes per second each
     memory   W = 2 r S / M                r ranks of a node read their gradients once and write the sums once; M bytes
-                                          per second of memory. Not if gradients stay in caches from step to step
+                                          per second of memory, all ranks copying at once. Not if the gradients of a
+                                          node, r S, fit into its caches and may stay there
     loader   C / L                        fetching a step's samples takes L seconds
 
 With W seconds of traffic the bound is min(1, C / W) if the exchange is hidden behind the computation, C / (C + W) if it
@@ -15,12 +16,14 @@ is in line after it. A bound that is not known is None, with the reason: never 1
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from dlscale.analysis.collectives.words import size
+from dlscale.analysis.exchange.memory import Where, copy_rates, last_cache_bytes
 from dlscale.analysis.family import Family, base_cell
 from dlscale.analysis.rehearsal.bound import Bound, bound
 from dlscale.analysis.waterfall.times import Launched, latest_good, launched
@@ -68,17 +71,19 @@ def lowest_of(found: Iterable[Limit]) -> Limit | None:
 def limits(records: Iterable[Record], *, memory: Rate | None = None) -> tuple[Limits, ...]:
     """One for each training on more than 1 rank that gave a number.
 
-    `memory` is what a node's memory moves, from a measurement or a system's file: records do not have it.
+    `memory` is what a node's memory moves, by somebody else's measurement; without it the copies count that were
+    measured beside an exchange alone.
     """
-    records = list(records)
-    samples = {(record.system, record.case.cell.id): record for record in latest_good(records)}
-    everything = launched(records, controls={"train", "loader"})
+    good = latest_good(records)
+    samples = {(record.system, record.case.cell.id): record for record in good}
+    everything, copies = launched(good, controls={"train", "loader"}), copy_rates(good)
     found = []
     for one in everything:
         if one.cell.control == "train" and one.cell.num_ranks > 1:
             sample = samples[one.family.system, one.cell.id]
             compute = _compute_seconds(one, everything)
-            exchange = [_wire(one, sample, compute), _memory(one, sample, compute, memory)]
+            moved = memory or _copied(one, copies)
+            exchange = [_wire(one, sample, compute), _memory(one, sample, compute, moved)]
             found.append(
                 Limits(
                     cell=one.cell,
@@ -139,16 +144,29 @@ def _wire(one: Launched, record: Record, compute: float | None) -> Limit:
     )
 
 
-def _memory(one: Launched, record: Record, compute: float | None, memory: Rate | None) -> Limit:
+def _copied(one: Launched, copies: Mapping[Where, float]) -> Rate | str:
+    """What a node's memory moves, or why nobody knows: copies are made by one thread of each rank."""
     cell = one.cell
-    num_bytes = gradient_bytes(record)
+    found = copies.get((one.family, cell.num_ranks, cell.num_nodes, one.evidence))
+    if found is None:
+        return f"what memory moves was not measured on {cell.num_ranks} ranks"
+    if cell.cores_per_rank > 1:
+        return f"copies by one thread per rank, of {cell.cores_per_rank} cores, do not say what memory moves"
+    return Rate(bytes_per_second=found, source="all ranks copying at once")
+
+
+def _memory(one: Launched, record: Record, compute: float | None, memory: Rate | str) -> Limit:
+    cell = one.cell
+    num_bytes, cache = gradient_bytes(record), last_cache_bytes(record)
     ranks = math.ceil(cell.num_ranks / cell.num_nodes)
     reason = _no_exchange(cell, num_bytes, compute)
     if not reason and ranks == 1:
         reason = "one rank per node"
-    if not reason and memory is None:
-        reason = "nobody says what a node's memory moves"
-    if reason or num_bytes is None or compute is None or memory is None:
+    if not reason and num_bytes and ranks * num_bytes <= cache:
+        reason = f"{ranks * num_bytes / 1e6:.3g} MB of gradients fit into {size(cache)} of cache"
+    if not reason and isinstance(memory, str):
+        reason = memory
+    if reason or num_bytes is None or compute is None or isinstance(memory, str):
         return _unknown("memory", reason)
     traffic = Bound(
         num_nodes=cell.num_nodes,
@@ -157,7 +175,8 @@ def _memory(one: Launched, record: Record, compute: float | None, memory: Rate |
         wire_seconds=2 * ranks * num_bytes / memory.bytes_per_second,
     )
     amount = f"2 x {ranks} ranks x {num_bytes / 1e6:.3g} MB of gradients"
-    words = f"{amount} at {memory.bytes_per_second / 1e9:.3g} GB/s of memory ({memory.source}), if no cache keeps them"
+    kept = f"more than {size(cache)} of cache" if cache else "if no cache keeps them"
+    words = f"{amount} at {memory.bytes_per_second / 1e9:.3g} GB/s of memory ({memory.source}), {kept}"
     return _limit("memory", traffic, record, words)
 
 

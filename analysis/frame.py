@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.record import Cell, Record, Window
 from dlscale.models.errors import UsageError
 
+# Controls of which no row of a table is made: a job's canaries, and exchanges by themselves, which train nothing.
+APART = frozenset({"canary", "exchange"})
+
 
 def steady_windows(record: Record) -> list[Window]:
     """The windows that count: those after the warm-up."""
@@ -40,7 +43,9 @@ def _num_steps(window: Window, num_ranks: int) -> float:
 
 
 def num_samples(window: Window, cell: Cell) -> int:
-    """Over all ranks; where ranks do not step together those that the weights took up."""
+    """Over all ranks; where ranks do not step together those that the weights took up. An exchange alone has none."""
+    if cell.control == "exchange":
+        return 0
     if window.num_applied is None:
         return window.num_steps * cell.global_batch
     return window.num_applied * cell.global_batch // cell.num_ranks

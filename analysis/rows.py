@@ -9,6 +9,7 @@ from dlscale.analysis.backends import Comparison, Contender
 from dlscale.analysis.bounds_words import columns
 from dlscale.analysis.checkpoints import Saving
 from dlscale.analysis.energy import Energy
+from dlscale.analysis.exchange import rows as exchange_rows
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import options_text
 from dlscale.analysis.late import rows as late_rows
@@ -30,6 +31,7 @@ def to_json(table: ScalingTable) -> dict[str, Any]:
         "rows": to_rows(table),
         "backends": backends,
         "waterfalls": waterfall_rows.to_rows(table.waterfalls),
+        "exchanges": exchange_rows.to_rows(table.exchanges),
         "late": late_rows.to_rows(table.lateness),
         "start_up": [to_start_up_row(one) for one in table.start_ups],
         "checkpoints": [to_saving_row(one) for one in table.savings],

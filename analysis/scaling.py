@@ -8,15 +8,16 @@ It is given against two base cases, both on 1 rank with control `train` and the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dlscale.analysis.backends import Comparison, compare_backends
 from dlscale.analysis.bounds import Limit, limits
 from dlscale.analysis.checkpoints import Saving, savings
 from dlscale.analysis.drift import Drift, drifts
 from dlscale.analysis.energy import Energy, energies
+from dlscale.analysis.exchange.exchanges import Exchange, exchanges
 from dlscale.analysis.family import Family, family_of
-from dlscale.analysis.frame import tidy, why_unusable
+from dlscale.analysis.frame import APART, tidy, why_unusable
 from dlscale.analysis.late.matrix import Heat, heats
 from dlscale.analysis.late.suspects import Lateness, lateness
 from dlscale.analysis.launches import Launches, efficiency, flaws, throughput
@@ -67,8 +68,8 @@ class ScalingTable:
 
     `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
     cost before they train, `savings` what it cost to save trainings and to go on with them, `energies` what a sample
-    takes, `steps` how long every window was. `waterfalls` say where the speed goes, `lateness` which ranks and hosts
-    are late, `heats` have each rank beside the others.
+    takes, `steps` how long every window was. `waterfalls` say where the speed goes, `exchanges` what of it the exchange
+    takes by itself, `lateness` which ranks and hosts are late, `heats` have each rank beside the others.
     """
 
     rows: tuple[Row, ...]
@@ -79,10 +80,13 @@ class ScalingTable:
     steps: tuple[Steps, ...]
     drifts: tuple[Drift, ...]
     waterfalls: tuple[Waterfall, ...]
+    exchanges: tuple[Exchange, ...]
     lateness: tuple[Lateness, ...]
     heats: tuple[Heat, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
+    # Of every cell that left a record: what comparisons are declared of. Tables of numbers know no equality.
+    launches: tuple[Launches, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -117,6 +121,10 @@ class ScalingTable:
         """The family's, by backend and ranks."""
         return tuple(one for one in self.waterfalls if one.family == family)
 
+    def exchanges_of(self, family: Family) -> tuple[Exchange, ...]:
+        """The family's, by backend and ranks."""
+        return tuple(one for one in self.exchanges if one.family == family)
+
     def lateness_of(self, family: Family) -> tuple[Lateness, ...]:
         """The family's, by ranks."""
         return tuple(one for one in self.lateness if one.family == family)
@@ -132,16 +140,18 @@ def scaling_table(
     Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
     """
     everything = list(records)
-    records = [record for record in everything if record.case.cell.control != "canary"]
+    records = [record for record in everything if record.case.cell.control not in APART]
     cells = {record.case.cell.id: record.case.cell for record in records}
     measured = [
         Launches.of(cells[str(cell_id)], system=str(system), cases=cases)
         for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
     ]
-    good = latest_good(records)
+    apart = latest_good(everything)
+    good = Good(record for record in apart if record.case.cell.control not in APART)
+    falls = waterfalls(good)
     beside = trimmed(measured, outliers(good))
-    rows = _with_limits([row for launches in measured for row in _rows(launches, measured, beside)], good)
-    where = provenance(records)
+    rows = _with_limits([row for launches in measured for row in _rows(launches, measured, beside)], apart)
+    where = provenance(record for record in everything if record.case.cell.control != "canary")
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_order)),
@@ -151,7 +161,8 @@ def scaling_table(
         energies=tuple(energies(good)),
         steps=tuple(steps_of(good)),
         drifts=tuple(drifts(everything)),
-        waterfalls=waterfalls(good),
+        waterfalls=falls,
+        exchanges=exchanges(apart, falls),
         lateness=lateness(good),
         heats=heats(good),
         failures=tuple(
@@ -161,6 +172,7 @@ def scaling_table(
             )
         ),
         provenance=where,
+        launches=tuple(measured),
     )
 
 
@@ -217,6 +229,8 @@ def _with_plan(rows: Iterable[Row], planned: Iterable[Case], *, system: str) -> 
     num_planned: dict[str, int] = {}
     cells: dict[str, Cell] = {}
     for case in planned:
+        if case.cell.control in APART:
+            continue
         num_planned[case.cell.id] = num_planned.get(case.cell.id, 0) + 1
         cells[case.cell.id] = case.cell
     for row in rows:

@@ -17,6 +17,7 @@ from dlscale.analysis import (
     productivity_table,
     startup,
 )
+from dlscale.analysis.exchange import table as exchange_table
 from dlscale.analysis.family import Family
 from dlscale.analysis.frame import why_unusable
 from dlscale.analysis.grid import Grid
@@ -31,6 +32,7 @@ CONTROL_NAMES = {
     "train": "",
     "synthetic": "synthetic",
     "loader": "loader",
+    "exchange": "exchange only",
     "alone": "alone",
     "whole_machine": "whole machine",
     "canary": "canary",
@@ -49,6 +51,7 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
         for comparison in table.comparisons_of(family):
             parts += [*backends_table.render_comparison(comparison), ""]
         parts += waterfall_table.render(table.waterfalls_of(family))
+        parts += exchange_table.render(table.exchanges_of(family))
         parts += late_words.render(table.lateness_of(family))
     if table.rows:
         parts += [f"[dim]{escape(_legend(table.rows))}[/dim]", ""]
@@ -58,6 +61,8 @@ def render(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> Rendera
         parts += [f"[dim]{escape(backends_table.LEGEND)}[/dim]", ""]
     if table.waterfalls:
         parts += [f"[dim]{escape(waterfall_table.LEGEND)}[/dim]", ""]
+    if table.exchanges:
+        parts += [f"[dim]{escape(exchange_table.LEGEND)}[/dim]", ""]
     parts += startup.render(table.start_ups)
     parts += checkpoints.render(table.savings)
     parts += energy_table.render(table.energies)

@@ -90,6 +90,8 @@ def assemble(
         phases=_phases(spools, index),
         steady=results[0].get("steady"),
         windows=_windows(spools, index),
+        bucket_bytes=results[0].get("bucket_bytes", []),
+        copy_rates=[result["copy_rate"] for result in results if "copy_rate" in result],
         energy=_energy([*spools, *servers], index),
         checkpoints=[
             Checkpoint.model_validate(_without_place(event)) for event in spools[0].of("checkpoint", index)
@@ -135,6 +137,7 @@ def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
             start_seconds=[event["start"] - zero for event in events],
             seconds=[event["seconds"] for event in events],
             step_seconds=[e["step_seconds"] for e in events] if events[0]["step_seconds"] else None,
+            bucket_seconds=[e["bucket_seconds"] for e in events] if "bucket_seconds" in events[0] else None,
         )
         for events in finished
     ]

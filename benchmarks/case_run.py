@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from dlscale.benchmarks import gates, gates_asynchronous
 from dlscale.benchmarks.control import MpiControl
 from dlscale.benchmarks.course import TrainingCourse, check_backend
 from dlscale.benchmarks.energy.meter import Meter
+from dlscale.benchmarks.exchange_only import ELEMENT_BYTES, ExchangeOnly, bucket_sizes, copy_rate, short
 from dlscale.benchmarks.measure import Measured, Rules, measure
 from dlscale.benchmarks.record import Cell, Gate
 from dlscale.benchmarks.spool import SpoolWriter
@@ -17,6 +19,7 @@ from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
+STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
 NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
 
 
@@ -67,6 +70,8 @@ class CaseRun:
             self._tell_energy()
             self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
             return []
+        if self._cell.control == "exchange":
+            return [self._run_exchange(rules, seed=seed)]
         replicas: list[Replica] = []
 
         def remembered(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
@@ -109,6 +114,41 @@ class CaseRun:
                 skipped=sum(replica.num_skipped() for replica in replicas),
             )
             return found
+        finally:
+            trainer.close()
+
+    def _run_exchange(self, rules: Rules, *, seed: int) -> Gate:
+        """The least that the rules ask for: what an exchange takes varies less than a training."""
+        sizes = self._bucket_sizes(seed=seed)
+        collective = self._backend.collective()
+        try:
+            exchange = ExchangeOnly(collective, sizes)
+
+            def emit(window: Measured) -> None:
+                self._spool.window(self._index, window, bucket_seconds=exchange.take_seconds())
+
+            steady = measure(exchange, self._control, short(rules), deadline=time.perf_counter(), emit=emit)
+            self._result(
+                steady=steady,
+                loss=None,
+                settings=collective.settings(),
+                skipped=None,
+                bucket_bytes=sizes,
+                copy_rate=copy_rate(self._world),
+            )
+            return exchange.gate(self._world, wire=self._backend.wire)
+        finally:
+            collective.close()
+
+    def _bucket_sizes(self, *, seed: int) -> list[int]:
+        """Those of a trainer that has taken some steps; collective."""
+        trainer = self._backend.distribute(self._factory, shard=self._shard, seed=seed + self._shard.index)
+        try:
+            for _ in range(STEPS_UNTIL_BUCKETS):
+                trainer.step()
+            trainer.synchronize()
+            num_bytes = sum(weight.size * ELEMENT_BYTES for weight in trainer.weights())
+            return bucket_sizes(trainer.settings(), num_bytes)
         finally:
             trainer.close()
 

@@ -28,6 +28,8 @@ from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import FRAMEWORKS, SYNTHETIC, check_memory_format
 
+INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
+
 # Cells that share a launch, each with the file that it reads.
 Group = list[tuple[Cell, Path | None]]
 
@@ -57,7 +59,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 make = partial(
                     maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                 )
-                groups[size].append([make(control) for control in maker.controls(backend)])
+                groups[size].append([make(control) for control in maker.controls(backend, size)])
         if "none" in backends:
             for size in shape.sizes:
                 groups[size] += maker.alone(size.num_ranks)
@@ -154,11 +156,17 @@ class _CellMaker:
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
         check_memory_format(framework, study.memory_format)
 
-    def controls(self, backend: str) -> list[Control]:
-        """What runs beside the training, over the backend that exchanges nothing; of data that is read."""
-        if capabilities(backend).exchanges or self._source.synthetic:
-            return ["train"]
-        return ["train", *(control for control in self._study.controls if control != "alone")]
+    def controls(self, backend: str, size: Size) -> list[Control]:
+        """What is measured in a backend's launches.
+
+        Beside the training what its exchange takes by itself, where the backend has operations on host buffers; over
+        the one that exchanges nothing what the input costs, of data that is read.
+        """
+        row, asked = capabilities(backend), self._study.controls
+        if row.exchanges:
+            apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
+            return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
+        return ["train", *(one for one in INPUT_CONTROLS if one in asked and not self._source.synthetic)]
 
     def alone(self, num_ranks: int) -> list[Group]:
         """1 rank without communication at the local batch of so many, what a smaller batch costs by itself.

@@ -20,7 +20,7 @@ from dlscale.benchmarks.energy.meter import node_meter
 from dlscale.benchmarks.launchers import SIZE_VARIABLES
 from dlscale.benchmarks.measure import Rules
 from dlscale.benchmarks.provenance.node import load, node_facts
-from dlscale.benchmarks.record import Case, Cell, Frozen
+from dlscale.benchmarks.record import Case, Cell, Frozen, num_sharing
 from dlscale.benchmarks.spool import SpoolWriter
 from dlscale.collectives import Job, connect, preload, serve
 from dlscale.collectives.job import split
@@ -99,7 +99,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     all_passed = True
     for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):
         now = time.perf_counter()
-        deadline = now + (end - now) / (len(orders.cases) - index)
+        deadline = now + (end - now) / max(1, num_sharing(orders.cases[index:]))
         control = MpiControl(world, patient=orders.patient)
         runner = CaseRun(
             index,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -18,9 +19,9 @@ from dlscale.benchmarks.frozen import Frozen as Frozen
 from dlscale.benchmarks.provenance.facts import Allocation, Configuration, NodeFacts
 from dlscale.benchmarks.provenance.facts import Setting as Setting
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
-Control = Literal["train", "synthetic", "loader", "alone", "whole_machine", "canary"]
+Control = Literal["train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"]
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 
@@ -28,9 +29,10 @@ class Cell(Frozen):
     """What is compared. Two measurements belong together if and only if their cells are equal.
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
-    fetches batches; `alone` is one rank at the local batch of several, which tells what a smaller batch costs by itself
-    in strong scaling; `whole_machine` is one rank on all cores, a reference; neither is ever a base case. `canary` is a
-    training at the beginning and at the end of a job, which shows whether its nodes have changed.
+    fetches batches; `exchange` only averages buckets of the sizes that the training has; `alone` is one rank at the
+    local batch of several, which tells what a smaller batch costs by itself in strong scaling; `whole_machine` is one
+    rank on all cores, a reference; none of these is ever a base case. `canary` is a training at the beginning and at
+    the end of a job, which shows whether its nodes have changed.
     """
 
     workload: str
@@ -87,6 +89,11 @@ class Case(Frozen):
         return f"{self.cell.id}-{self.block:02d}"
 
 
+def num_sharing(cases: Iterable[Case]) -> int:
+    """How many of a launch's cases share its time. Exchanges alone take the least that the rules ask for."""
+    return sum(case.cell.control != "exchange" for case in cases)
+
+
 class Window(Frozen):
     """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
 
@@ -102,6 +109,7 @@ class Window(Frozen):
     start_seconds: list[float]  # [P]
     seconds: list[float]  # [P]
     step_seconds: list[list[float]] | None = None  # [P][num_steps], where the control needs them
+    bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
 
 
 class Gate(Frozen):
@@ -190,7 +198,7 @@ class Fingerprint(Frozen):
 class Record(Frozen):
     """One attempt at one case."""
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     study: str
     system: str
     evidence: Evidence
@@ -211,6 +219,10 @@ class Record(Frozen):
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: list[Window]
+    bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
+    copy_rates: list[
+        PositiveFloat
+    ] = []  # [P], bytes per second read and written while all ranks copy; likewise
     energy: list[NodeEnergy] = []  # of the windows after the warm-up; empty: it never came to their end
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch

@@ -39,9 +39,9 @@ class SpoolWriter:
         """Nothing more to tell."""
         self._file.close()
 
-    def window(self, case: int, window: Measured) -> None:
-        """A finished window of the launch's case number `case`."""
-        self.write("window", case=case, **asdict(window))
+    def window(self, case: int, window: Measured, **more: Any) -> None:
+        """A finished window of the launch's case number `case`, and what else is known of it."""
+        self.write("window", case=case, **asdict(window), **more)
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ class Study(Frozen):
     allocations: PositiveInt = 1  # jobs that the launches of a cell are spread over, at least (M5)
     launches: PositiveInt
     budget: PositiveFloat  # seconds; written as "4min" and the like
-    controls: list[Literal["synthetic", "loader", "alone"]] = []
+    controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
     reference_launches: NonNegativeInt = 0
     seed: int = 1  # of the order within blocks and of initial weights
     rules: Rules = Rules()

@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
+# What trainers call the bytes of each of their exchanges of a step, in order: "1048576,26214400".
+BUCKET_SIZES = "bucket_bytes"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do. `collective`: it offers host-buffer operations for the micro-benchmarks.
+    """What a backend can do. `collective`: the frameworks beside which it offers operations on host buffers.
 
     `delayed`: it can apply gradients a step late when asked to; `Backend.delay` says whether it does. `asynchronous`
     likewise, `Backend.asynchronous`. `once`: a process can connect it only once, and before the framework computes.
@@ -24,7 +27,7 @@ class Capabilities:
     summary: str
     frameworks: tuple[str, ...]
     devices: tuple[str, ...] = ("cpu",)
-    collective: bool
+    collective: tuple[str, ...] = ()
     exchanges: bool = True  # False: the control without any exchange of gradients
     synchronous: bool = True
     delayed: bool = False

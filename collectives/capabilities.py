@@ -15,28 +15,27 @@ TABLE = {
             summary="no exchange of gradients: the control",
             frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
-            collective=False,
             exchanges=False,
         ),
         Capabilities(
             name="mpi",
             summary="MPI_Allreduce of the installed MPI: the plain baseline",
             frameworks=("torch", "tensorflow"),
-            collective=True,
+            collective=("torch", "tensorflow"),
             delayed=True,
         ),
         Capabilities(
             name="gloo",
             summary="torch.distributed with Gloo under DistributedDataParallel",
             frameworks=("torch",),
-            collective=True,
+            collective=("torch",),
             open_ports=True,
         ),
         Capabilities(
             name="ring",
             summary="our native ring allreduce in C++ over MPI",
             frameworks=("torch", "tensorflow"),
-            collective=True,
+            collective=("torch", "tensorflow"),
             delayed=True,
         ),
         Capabilities(
@@ -44,14 +43,13 @@ TABLE = {
             summary="Horovod over MPI, oneCCL or NCCL",
             frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
-            collective=True,
+            collective=("torch",),
             install="make horovod",
         ),
         Capabilities(
             name="grpc_ps",
             summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
             frameworks=("torch", "tensorflow"),
-            collective=False,
             asynchronous=True,
             servers=True,
             open_ports=True,
@@ -60,7 +58,6 @@ TABLE = {
             name="tf_collective",
             summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
             frameworks=("tensorflow",),
-            collective=False,
             once=True,
             open_ports=True,
         ),
@@ -69,7 +66,6 @@ TABLE = {
             summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
             frameworks=("torch", "tensorflow"),
             devices=("gpu",),
-            collective=False,
             once=True,
             open_ports=True,
             install="an environment of GPU builds, then make gpu-check",
@@ -86,5 +82,5 @@ def capabilities(name: str) -> Capabilities:
 
 
 def with_capability(capability: str) -> tuple[str, ...]:
-    """Names of the backends for which that column of the table is true."""
+    """Names of the backends for which that column of the table is true, or not empty."""
     return tuple(name for name in NAMES if getattr(TABLE[name], capability))

@@ -72,7 +72,8 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
     if reason is None:
         seconds = float(np.median(world_step_seconds(record)))
         row["seconds_per_step"] = seconds
-        row["samples_per_second"] = cell.global_batch / seconds
+        if cell.control != "exchange":
+            row["samples_per_second"] = cell.global_batch / seconds
         row["start_skew_of_window"] = start_skew(record)
     energy = reading(record)
     if isinstance(energy, Reading):

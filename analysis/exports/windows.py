@@ -61,7 +61,7 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
         "mean_rank_seconds": seconds.mean(axis=1),
         "fastest_rank_seconds": seconds.min(axis=1),
         "seconds_per_step": np.divide(world, steps, out=np.full(len(windows), np.nan), where=steps > 0),
-        "samples_per_second": samples / world,
+        "samples_per_second": np.where(cell.control == "exchange", np.nan, samples / world),
     }
 
 

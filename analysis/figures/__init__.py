@@ -1,4 +1,4 @@
-"""Figures of a scaling study: PNG, PDF and the CSV behind each, redrawn to the byte from the same records."""
+"""Figures of a scaling study: PNG, PDF, SVG and the CSV behind each, redrawn to the byte from the same records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dlscale.analysis.family import Family
-from dlscale.analysis.figures import ecdf, efficiency, heatmap, startup, step_time, throughput, waterfall
+from dlscale.analysis.figures import (
+    busbw,
+    ecdf,
+    efficiency,
+    heatmap,
+    startup,
+    step_time,
+    throughput,
+    waterfall,
+)
 from dlscale.analysis.figures.page import warning
 from dlscale.analysis.figures.save import save, save_drawing, save_rows
 from dlscale.analysis.figures.style import drawing
@@ -24,13 +33,14 @@ FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
 def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
     """Draw every figure of a study into `folder`, which is made if needed; the files that were written.
 
-    Named `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,csv}`, with `-compiled`
+    Named `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
     and an unusual memory format after the precision; families that differ in something else, such as cores
     per rank, get a short digest of it in front of the figure's name.
     Cells without a rate give no throughput figure, and without a base case there is none of the efficiency.
     Of several ranks there is a figure `step-time`, under strong scaling with the speed-up; `ecdf` has the distribution
     of steps, and of each framework `start-up-<framework>` what a launch costs before it trains.
-    Where controls say where the speed goes there is a figure `waterfall`, and of several ranks `heatmap`.
+    Where controls say where the speed goes there is a figure `waterfall`, and of several ranks `heatmap`; where
+    exchanges were measured by themselves `busbw`.
     Where backends were compared, `-backends.csv` has the numbers.
     """
     make_folder(folder)
@@ -82,6 +92,7 @@ def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, lis
             "step-time": step_time.draw(*common),
             "ecdf": ecdf.draw(*common, table.steps),
             "waterfall": waterfall.draw(*common, table.waterfalls),
+            "busbw": busbw.draw(*common, table.exchanges),
             "heatmap": heatmap.draw(*common, table.heats, table.lateness),
         }
     return {name: drawn for name, drawn in found.items() if drawn}

@@ -15,6 +15,7 @@ from dlscale.analysis.contrasts.contrast import Contrasts, contrasts
 from dlscale.analysis.contrasts.declare import Declared, declare, launches_of
 from dlscale.analysis.contrasts.rows import to_json, to_rows
 from dlscale.analysis.contrasts.table import render
+from dlscale.analysis.frame import APART
 from dlscale.analysis.outliers.cells import outliers
 from dlscale.analysis.parity import pairs_of
 from dlscale.analysis.waterfall.times import latest_good
@@ -44,12 +45,12 @@ def contrast_study(
     """
     if len(factor) > 1:
         raise UsageError(f"one factor at a time inside a study, not {', '.join(factor)}; give one --factor")
-    records = [record for record in records if record.case.cell.control != "canary"]
+    records = [record for record in records if record.case.cell.control not in APART]
     declaration = declare(
         launches_of(records),
         factor=factor[0] if factor else None,
         reference=reference,
-        order=_order(folder) if folder else (),
+        order=order_of(folder) if folder else (),
         ranks=ranks,
         backends=backends,
     )
@@ -98,7 +99,7 @@ def parity_forbids(parities: Iterable[Parity]) -> Forbidden:
     return why
 
 
-def _order(folder: Path) -> list[str]:
+def order_of(folder: Path) -> list[str]:
     """What the study names, in its order; nothing where study.json does not say."""
     try:
         study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]

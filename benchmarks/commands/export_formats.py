@@ -49,8 +49,8 @@ def mllog(study: str | None, out: Path | None, results: Path) -> int:
 
 
 def _window_rates(record: Record) -> list[float]:
-    """Samples per second of each steady window; none if the record gives no number."""
-    if why_unusable(record) is not None:
+    """Samples per second of each steady window; none if the record gives no number, or of an exchange by itself."""
+    if why_unusable(record) is not None or record.case.cell.control == "exchange":
         return []
     return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from dlscale.collectives.backend import Collective
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.fronts._tensorflow import Setting, TensorFlowTrainer
 from dlscale.collectives.fronts._tensorflow_late import LateTrainer
 from dlscale.collectives.fronts._tensorflow_library import is_built
@@ -59,7 +59,7 @@ class NumpyExchange:
     def settings(self) -> dict[str, Setting]:
         """Bytes per exchange, that it does not overlap, copies of all gradients, and the collective's own."""
         return {
-            "bucket_bytes": str(self._bucket.nbytes),
+            BUCKET_SIZES: str(self._bucket.nbytes),
             "overlap": False,
             "teams": 0,
             "exchange": "numpy_function",

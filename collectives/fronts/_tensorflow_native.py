@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.backend import Collective
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.fronts._tensorflow import Setting
 from dlscale.collectives.fronts._tensorflow_library import Library, library
 from dlscale.collectives.fronts.c_table import NATIVE_DTYPES, CallbackTable
@@ -42,7 +42,8 @@ class NativeExchange:
         self._library = library()
         self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
-        self._num_bytes = self._num_copies = 0
+        self._sizes: list[int] = []
+        self._num_copies = 0
         self._staging_bytes = _staging_bytes(collectives[0])
         # All of these must stay in place as long as the exchange is open.
         self._tables = [None if hasattr(c, "c_interface") else CallbackTable(c) for c in collectives]
@@ -101,7 +102,7 @@ class NativeExchange:
     def settings(self) -> dict[str, Setting]:
         """Bytes per step, who exchanges them when, copies of all gradients, and the collective's own decisions."""
         return {
-            "bucket_bytes": str(self._num_bytes),
+            BUCKET_SIZES: ",".join(map(str, self._sizes)),
             "overlap": self._threads,
             "teams": len(self._collectives) if self._threads else 0,
             "exchange": "operation",
@@ -122,7 +123,7 @@ class NativeExchange:
                     f"gradient {index} is {gradient.dtype.name}, which this collective cannot average; "
                     f"it can {', '.join(self._dtypes)}"
                 )
-        self._num_bytes = sum(_num_bytes(gradient) for gradient in dense)
+        self._sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
         return dense
 
     def _send(self, gradients: Sequence[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.fronts._torch_update import Update
 from dlscale.models.workload import State, Weights
 
@@ -154,11 +155,14 @@ class TorchTrainer:
         self._replica.restore(state)
 
     def settings(self) -> dict[str, Setting]:
-        """What the exchanges decided by themselves, of the last one where they differ."""
+        """What the exchanges decided by themselves, of the last one where they differ; the buckets of all."""
         found: dict[str, Setting] = {}
+        sizes: list[Setting] = []
         for exchange in self.exchanges:
-            found.update(exchange.settings())
-        return found
+            settings = exchange.settings()
+            found.update(settings)
+            sizes += [settings[BUCKET_SIZES]] if BUCKET_SIZES in settings else []
+        return found | ({BUCKET_SIZES: ",".join(map(str, sizes))} if sizes else {})
 
     def close(self) -> None:
         """Undo the exchanges' hooks."""

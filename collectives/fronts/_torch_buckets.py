@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dlscale.collectives.backend import Collective
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.fronts._torch import Setting, TorchTrainer, clear
 from dlscale.collectives.fronts.teams import Teams, want_threads
 from dlscale.collectives.training import AUTOMATIC, Training
@@ -157,7 +157,7 @@ class BucketExchange:
         """Bucket sizes, who exchanges them when, and what the collective decided by itself."""
         sizes = ",".join(str(bucket.array.nbytes) for bucket in self._sets[0])
         return {
-            "bucket_bytes": sizes,
+            BUCKET_SIZES: sizes,
             "overlap": self._teams.num_threads > 0,
             "teams": self._teams.num_threads,
             "staging_copies": 1,  # into the bucket

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.fronts._torch import Setting, clear
 
 
@@ -50,8 +51,14 @@ class DdpExchange:
         """Nothing is under way."""
 
     def settings(self) -> dict[str, Setting]:
-        """DistributedDataParallel's settings that differ from its defaults, and its bucket size."""
+        """DistributedDataParallel's settings that differ from its defaults, and its buckets.
+
+        Of these it says what it counted: after the first step it cuts them anew, by the order of the gradients.
+        """
+        counted: dict[str, Any] = self.loss._get_ddp_logging_data()  # type: ignore[operator]
+        sizes = counted.get("rebuilt_bucket_sizes") or counted.get("bucket_sizes")
         return {
+            **({BUCKET_SIZES: sizes.replace(" ", "")} if sizes else {}),
             "bucket_cap_mb": self._bucket_cap_mb,
             "gradient_as_bucket_view": True,
             "forward_sync_buffers": False,

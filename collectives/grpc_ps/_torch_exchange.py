@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.fronts._torch import Setting, clear
 from dlscale.collectives.fronts._torch_update import flat
 from dlscale.collectives.grpc_ps._stream import Channel, Stream
@@ -137,7 +138,7 @@ class Traffic:
             "num_servers": len(self.sessions),
             "asynchronous": session.asynchronous,
             "chunk_bytes": session.chunk_elements * BYTES_PER_ELEMENT,
-            "bucket_bytes": ",".join(
+            BUCKET_SIZES: ",".join(
                 str(BYTES_PER_ELEMENT * sum(chunk.count for chunk in layout)) for layout in self._layouts
             ),
             "staging_copies": 1,  # into the message

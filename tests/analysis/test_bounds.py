@@ -117,7 +117,7 @@ def test_strong_scaling_has_less_to_hide_behind(make_record):
         ),
         ("wire", {"workload": "unheard_of"}, "the size of unheard_of (tiny) is not known here"),
         ("memory", {}, "one rank per node"),
-        ("memory", {"num_nodes": 2}, "nobody says what a node's memory moves"),
+        ("memory", {"num_nodes": 2}, "what memory moves was not measured on 4 ranks"),
         ("loader", {"loader": None}, "fetching alone was not measured on 4 ranks"),
         ("loader", {"data": "synthetic"}, "no data are read"),
     ],

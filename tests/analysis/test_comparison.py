@@ -16,9 +16,9 @@ CONFIGURATION = Configuration(
     study_digest="s", system_digest="y", skip_bad=False, budget_seconds=60, rules={"min_windows": 10}, fabric={}
 )  # fmt: skip
 NODE = NodeFacts(
-    rank=0, node="n", num_cpus=2, memory_bytes=1 << 30, numa_domains=1, cpu_governor="performance", cpu_boost=True,
-    transparent_huge_pages="madvise", clock_source="tsc", device_driver=None, devices=None, container=None,
-    switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.1, load_after=2.0,
+    rank=0, node="n", num_cpus=2, memory_bytes=1 << 30, cache_bytes=1 << 25, numa_domains=1, cpu_governor="performance",
+    cpu_boost=True, transparent_huge_pages="madvise", clock_source="tsc", device_driver=None, devices=None,
+    container=None, switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.1, load_after=2.0,
 )  # fmt: skip
 
 

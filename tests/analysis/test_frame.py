@@ -49,7 +49,7 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study, make_record)
         "odd.json",
         "folder.json",
     }
-    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 4"
+    assert reasons["newer.json"] == "schema version 7; this version of dlscale reads 5"
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]

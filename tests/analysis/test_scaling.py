@@ -212,6 +212,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             "rows",
             "backends",
             "waterfalls",
+            "exchanges",
             "late",
             "start_up",
             "checkpoints",

@@ -161,6 +161,7 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
     node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
     node |= dict.fromkeys(
         (
+            "cache_bytes",
             "numa_domains",
             "cpu_governor",
             "cpu_boost",

@@ -41,7 +41,8 @@ def test_one_launch_has_one_backend_and_only_its_own_controls():
         assert len({(case.cell.backend, case.cell.num_ranks) for case in launch.cases}) == 1
         assert len({case.block for case in launch.cases}) == 1
         if launch.cell.backend != "none":
-            assert [case.cell.control for case in launch.cases] == ["train"]
+            alone = ["exchange"] if launch.cell.num_ranks > 1 else []
+            assert [case.cell.control for case in launch.cases] == ["train", *alone]
 
 
 def test_a_block_holds_every_cell_once_in_an_order_of_its_own():
@@ -227,8 +228,20 @@ def test_a_backend_that_nobody_can_use_is_no_warning():
 
 
 def test_controls_of_the_input_need_an_input():
-    assert {c.control for c in cells(plan())} == {"train", "synthetic", "loader", "whole_machine"}
-    assert {c.control for c in cells(plan(data="synthetic"))} == {"train", "whole_machine"}
+    others = {"train", "exchange", "whole_machine"}
+    assert {c.control for c in cells(plan())} == {*others, "synthetic", "loader"}
+    assert {c.control for c in cells(plan(data="synthetic"))} == others
+
+
+def test_an_exchange_is_measured_alone_where_a_backend_has_operations_on_host_buffers():
+    every = {
+        "frameworks": ["torch", "tensorflow"],
+        "backends": ["none", "mpi", "gloo", "ring", "horovod", "grpc_ps"],
+    }
+    found = {(c.backend, c.framework, c.num_ranks) for c in cells(plan(**every)) if c.control == "exchange"}
+    both = [(b, f, 2) for b in ("mpi", "ring") for f in ("torch", "tensorflow")]
+    assert found == {*both, ("gloo", "torch", 2), ("horovod", "torch", 2)}
+    assert not [c for c in cells(plan(controls=["synthetic"])) if c.control == "exchange"]
 
 
 def test_each_workload_has_its_own_input(tmp_path: Path):

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from dlscale.benchmarks.case_run import STEPS_UNTIL_BUCKETS
 from dlscale.benchmarks.checkpoints import shared
+from dlscale.benchmarks.exchange_only import ExchangeOnly, bucket_sizes
 from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.collectives import connect
+from dlscale.collectives import capabilities, connect
 from dlscale.models import load_workload
 from dlscale.models.errors import UsageError
 from dlscale.models.workload import Execution, Input, Shard
@@ -89,6 +91,29 @@ def test_settings_are_plain_values(backend, framework, device, shard):
     if backend.capabilities.exchanges:
         assert "overlap" in trainer.settings()
     trainer.close()
+
+
+def test_the_buckets_of_an_exchange_alone_hold_all_gradients(pair, backend, device, world, shard):
+    name, framework = pair
+    if framework not in capabilities(name).collective or shard.count == 1:
+        pytest.skip("its exchange is not measured alone")
+    factory = make_factory("cosmogan", framework, device=device)  # two objectives
+    trainer = backend.distribute(factory, shard=shard, seed=1)
+    for _ in range(STEPS_UNTIL_BUCKETS):
+        trainer.step()
+    trainer.synchronize()
+    gradients = sum(4 * weight.size for weight in trainer.weights())
+    sizes = bucket_sizes(trainer.settings(), gradients)
+    trainer.close()
+    assert sum(sizes) == gradients
+    collective = backend.collective()
+    exchange = ExchangeOnly(collective, sizes)
+    for _ in range(3):
+        exchange.step()
+    gate = exchange.gate(world, wire=backend.wire)
+    collective.close()
+    assert gate.passed
+    assert all(seconds > 0 for seconds in exchange.take_seconds())
 
 
 class Broken:

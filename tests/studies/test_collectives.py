@@ -91,7 +91,7 @@ def test_a_whole_run(environments: Path, peer: Peer, tmp_path: Path):
     assert not [row["failure"] for row in said["rows"] if row["failure"]]
 
     (folder,) = (results / "collectives").iterdir()
-    for name in ("collectives.csv", "collectives-2r.png", "collectives-2r.pdf", "collectives-4r.png"):
+    for name in ("collectives.csv", "collectives-2r.png", "collectives-2r.pdf", "collectives-4r.svg"):
         assert (folder / name).stat().st_size > 0
     records = [folder / "campaign.json", *(folder / "launches").iterdir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in records} == {0o600}

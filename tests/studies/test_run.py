@@ -7,10 +7,13 @@ from collections import Counter
 
 import pytest
 
+from tests.studies.conftest import STUDY
+
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 
 
 def test_a_study_from_command_to_figures(bench):
+    bench.study.write_text(STUDY.replace('"loader"', '"loader", "exchange"'))
     done = bench.run()
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
@@ -18,11 +21,12 @@ def test_a_study_from_command_to_figures(bench):
     cells = Counter((r.case.cell.backend, r.case.cell.num_ranks, r.case.cell.control) for r in records)
     expected = {(backend, n, "train"): 1 for backend in ("none", "mpi", "gloo", "ring") for n in (1, 2)}
     expected |= {("none", n, control): 1 for control in ("synthetic", "loader") for n in (1, 2)}
+    expected |= {(backend, 2, "exchange"): 1 for backend in ("mpi", "gloo", "ring")}
     assert cells == expected
     for record in records:
         check_record(record)
     for name in ("throughput", "efficiency"):
-        for suffix in ("png", "pdf", "csv"):
+        for suffix in ("png", "pdf", "svg", "csv"):
             assert list(bench.folder.glob(f"results/*/*/figures/*{name}.{suffix}"))
     assert "samples/s" in done.stdout
     assert not list(bench.folder.glob("results/*/*/spool/*"))
@@ -47,7 +51,11 @@ def check_record(record):
     for window in record.windows:
         assert len(window.seconds) == len(window.start_seconds) == cell.num_ranks
         assert all(seconds > 0 for seconds in window.seconds)
-    if cell.control != "loader":
+    if cell.control == "exchange":
+        assert len(record.copy_rates) == cell.num_ranks
+        assert "exchange" in {gate.name for gate in record.gates}
+        assert all(len(found) == len(record.bucket_bytes) for found in steady[0].bucket_seconds)
+    elif cell.control != "loader":
         assert all(math.isfinite(loss) for loss in record.final_loss)
         names = {gate.name for gate in record.gates}
         assert names >= ({"gradient", "finite_loss"} if cell.backend == "none" else {"broadcast", "identity"})

@@ -2,12 +2,12 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.waterfall.overlap import IN_LINE, overlap
 from dlscale.analysis.waterfall.rows import to_block_rows, to_rows
 from dlscale.analysis.waterfall.table import render
 from dlscale.analysis.waterfall.waterfall import waterfalls
@@ -48,6 +48,15 @@ def test_losses_that_are_alike_are_not_ranked(plant):
 def test_no_loss_is_invented_out_of_noise(plant):
     (one,) = waterfalls(plant(Planted(reads=False), noise=0.01))
     assert headline(one).endswith("at 4 ranks; no loss is beyond the noise.")
+
+
+def test_a_certain_loss_of_uncertain_causes_is_not_called_noise(plant):
+    (one,) = waterfalls(plant(Planted(exposed=0.5 * MS, reads=False), noise=0.01))
+    parts = tuple(
+        replace(part, loss=interval(0.04 + index / 100, 0.1)) for index, part in enumerate(one.parts)
+    )
+    found = headline(replace(one, parts=parts, loss=interval(0.15, 0.03)))
+    assert f"; no single cause is beyond the noise; largest is {parts[-1].name}: " in found
 
 
 def test_few_blocks_are_insufficient_to_say_why(plant):
@@ -108,32 +117,3 @@ def test_the_terminal_shows_the_parts_and_what_they_are_together(plant):
     for words in ("Where the speed goes", "late ranks 0.296", "together", "19.2 [19.2, 19.2] 6"):
         assert words in text
     assert list(render([])) == []
-
-
-def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
-    (one,) = waterfalls(plant(ALL))
-    exposed = one.parts[-1].seconds.center
-    found = overlap(one, 4 * exposed, exchange="overlapped").hidden
-    assert (found.center, found.low, found.high) == pytest.approx((0.75, 0.75, 0.75))
-    assert overlap(one, exposed / 2, exchange="overlapped").hidden.center == pytest.approx(-1)
-
-
-def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
-    (one,) = waterfalls(plant(ALL, noise=0.02))
-    exposed = one.parts[-1].seconds
-    exact = overlap(one, 4 * exposed.center, exchange="").hidden
-    rough = overlap(one, interval(4 * exposed.center, exposed.center), exchange="").hidden
-    assert exact.high - exact.low == pytest.approx((exposed.high - exposed.low) / 4 / exposed.center)
-    assert rough.high - rough.low > exact.high - exact.low
-    unknown = overlap(one, interval(4 * exposed.center, None), exchange="").hidden
-    assert (unknown.low, unknown.method) == (None, "insufficient data")
-
-
-def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
-    (one,) = waterfalls(plant(ALL))
-    assert overlap(one, 1.0, exchange="in line").reason == IN_LINE
-    assert "not measured" in overlap(one, None, exchange="overlapped").reason
-    (merged,) = waterfalls(plant(ALL, stamps=False))
-    assert "not known by itself" in overlap(merged, 1.0, exchange="overlapped").reason
-    with pytest.raises(ValueError, match="takes time"):
-        overlap(one, 0.0, exchange="overlapped")

@@ -38,6 +38,12 @@ def top(tmp_path):
     for number in range(4):
         governor = "performance" if number else "powersave"
         files[f"sys/devices/system/cpu/cpufreq/policy{number}/scaling_governor"] = governor + "\n"
+        for index, (level, size, sharing) in enumerate(
+            [(1, "32K", str(number)), (1, "32K", str(number)), (3, "16384K", "0-1" if number < 2 else "2-3")]
+        ):
+            cache = f"sys/devices/system/cpu/cpu{number}/cache/index{index}"
+            files |= {f"{cache}/level": f"{level}\n", f"{cache}/size": f"{size}\n"}
+            files[f"{cache}/shared_cpu_list"] = f"{sharing}\n"
     for number in range(2):
         files[f"sys/devices/system/node/node{number}/cpulist"] = "0-1\n"
         model = f"Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t {number}\n"
@@ -58,6 +64,7 @@ def test_everything_that_a_node_says(top):
     assert found | {"num_cpus": 4, "memory_bytes": 1} == {
         "num_cpus": 4,
         "memory_bytes": 1,
+        "cache_bytes": 32 << 20,
         "numa_domains": 2,
         "cpu_governor": "performance, powersave",
         "cpu_boost": True,

@@ -16,7 +16,7 @@ CELL = Cell(
 )  # fmt: skip
 PLANTED = "/home/jane/x.so of jane, /scratch/jdoe7/y and jane_logs"
 NODE = {
-    "num_cpus": 2, "memory_bytes": 1, "numa_domains": 1, "cpu_governor": None, "cpu_boost": None,
+    "num_cpus": 2, "memory_bytes": 1, "cache_bytes": None, "numa_domains": 1, "cpu_governor": None, "cpu_boost": None,
     "transparent_huge_pages": PLANTED, "clock_source": PLANTED, "device_driver": PLANTED, "devices": PLANTED,
     "container": PLANTED, "switch_path": PLANTED, "results_filesystem": "ext4", "data_filesystem": None,
     "load_before": 0.1,

@@ -1,0 +1,187 @@
+"""How fast each backend's exchange is at the network's own sizes of buckets, and behind it how much travels in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from dlscale.analysis.exchange.alone import Size
+from dlscale.analysis.exchange.exchanges import Exchange
+from dlscale.analysis.exchange.rows import to_rows
+from dlscale.analysis.exchange.words import GIGA, MEGA
+from dlscale.analysis.family import Family
+from dlscale.analysis.figures.busbw_axes import octaves, size_axis, speed_axis
+from dlscale.analysis.figures.curves import Curve
+from dlscale.analysis.figures.draw import evidence_handles
+from dlscale.analysis.figures.page import origin, page, parity, span, warning
+from dlscale.analysis.figures.style import (
+    DOUBLE_COLUMN_INCHES,
+    GREY,
+    RIM,
+    SINGLE_COLUMN_INCHES,
+    Look,
+    line_style,
+    looks_of,
+    marker_style,
+)
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.scaling import Row
+from dlscale.analysis.words import backend_name
+
+MAX_PANELS = 3
+_BAR = 0.022  # of the axis, for each backend
+Panel = tuple[int, int]  # ranks, nodes
+
+
+def draw(
+    family: Family, rows: Sequence[Row], provenance: Provenance, found: Sequence[Exchange]
+) -> tuple[Figure, list[dict[str, Any]]] | None:
+    """The figure and the rows behind it, a panel per number of ranks; None if no size of bucket is known.
+
+    Of more than three numbers of ranks the three largest are shown, and the small print names the others.
+    """
+    own = [one for one in found if one.family == family and one.alone.sizes]
+    panels = sorted({_panel(one) for one in own})
+    shown = [one for one in own if _panel(one) in panels[-MAX_PANELS:]]
+    if not shown:
+        return None
+    several = len(panels) > 1
+    curves = [_curve(one) for one in shown]
+    figure, axes = page(
+        width=DOUBLE_COLUMN_INCHES if several else SINGLE_COLUMN_INCHES,
+        num_panels=min(len(panels), MAX_PANELS),
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle="; ".join([*([] if several else [_named(panels[0])]), family.constants]),
+        handles=_handles(curves),
+        small_print=_small_print(rows, shown, panels[:-MAX_PANELS], provenance),
+    )
+    looks = looks_of(curves)
+    low, high = octaves(shown)
+    for axis, panel in zip(axes, panels[-MAX_PANELS:], strict=True):
+        members = [one for one in shown if _panel(one) == panel]
+        _draw_panel(axis, members, looks, width=_BAR * (high - low), last=axis is axes[-1], among=shown)
+        if several:
+            axis.set_title(_named(panel), loc="left")
+    size_axis(axes[0], low, high)
+    speed_axis(axes[0], [size.busbw.times(GIGA) for one in shown for size in one.alone.sizes])
+    for axis in axes:
+        axis.set_xlabel("size of a bucket")
+    return figure, to_rows(shown)
+
+
+def _draw_panel(
+    axes: Axes,
+    members: Sequence[Exchange],
+    looks: dict[str, Look],
+    *,
+    width: float,
+    last: bool,
+    among: Sequence[Exchange],
+) -> None:
+    """Points and bars of a backend stand at the same place, beside those of others; `width` is in octaves."""
+    behind = axes.twinx()
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    names = list(looks)
+    for one in members:
+        look = looks[backend_name(one.cell)]
+        aside = 2 ** (width * (names.index(backend_name(one.cell)) - (len(names) - 1) / 2))
+        _draw_bars(behind, one.alone.sizes, look, aside=aside, width=width)
+        _draw_points(axes, one, look, aside=aside)
+    behind.grid(visible=False)
+    behind.set_ylim(0, 1.8 * MEGA * max(size.step_bytes for one in among for size in one.alone.sizes))
+    behind.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    behind.tick_params(axis="y", colors=GREY, length=0 if not last else 2, labelright=last)
+    if last:
+        behind.set_ylabel("bars: per step [MB]", color=GREY)
+
+
+def _draw_bars(axes: Axes, sizes: Sequence[Size], look: Look, *, aside: float, width: float) -> None:
+    half = 2 ** (width / 2)
+    places = [size.num_bytes * aside for size in sizes]
+    axes.bar(
+        [place / half for place in places],
+        [size.step_bytes * MEGA for size in sizes],
+        width=[place * (half - 1 / half) for place in places],
+        align="edge",
+        color=look.color,
+        alpha=0.28,
+        linewidth=0,
+    )
+
+
+def _draw_points(axes: Axes, one: Exchange, look: Look, *, aside: float) -> None:
+    speeds = [size.busbw.times(GIGA) for size in one.alone.sizes]
+    axes.errorbar(
+        [size.num_bytes * aside for size in one.alone.sizes],
+        [speed.center for speed in speeds],
+        yerr=[
+            [nan if speed.low is None else speed.center - speed.low for speed in speeds],
+            [nan if speed.high is None else speed.high - speed.center for speed in speeds],
+        ],
+        barsabove=True,
+        ecolor=RIM,
+        elinewidth=0.7,
+        capsize=1.8,
+        zorder=3,
+        label=backend_name(one.cell),
+        **line_style(look, joined=len(speeds) > 1),
+        **marker_style(look, one.evidence),
+    )
+
+
+def _panel(one: Exchange) -> Panel:
+    return one.cell.num_ranks, one.cell.num_nodes
+
+
+def _named(panel: Panel) -> str:
+    num_ranks, num_nodes = panel
+    return f"{num_ranks} ranks" + (f" on {num_nodes} nodes" if num_nodes > 1 else "")
+
+
+def _curve(one: Exchange) -> Curve:
+    return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
+
+
+def _handles(curves: Sequence[Curve]) -> list[Line2D]:
+    return [
+        *(
+            Line2D([], [], label=name, **line_style(look, joined=True), **marker_style(look, "measured"))
+            for name, look in looks_of(curves).items()
+        ),
+        Line2D([], [], color="#bbbbbb", linewidth=5, solid_capstyle="butt", label="bytes per step"),
+        *evidence_handles(curves),
+    ]
+
+
+def _small_print(
+    rows: Sequence[Row], shown: Sequence[Exchange], left_out: Sequence[Panel], provenance: Provenance
+) -> list[str]:
+    times = [size.seconds for one in shown for size in one.alone.sizes]
+    levels = sorted({100 * one.level for one in times if one.low is not None})
+    bars = ", ".join(f"{level:.1f}" for level in levels)
+    text = [
+        "busbw: bytes of a bucket over the seconds of its exchange, x 2 (P - 1) / P on P ranks; one bucket after the "
+        "other while nobody computes, at the sizes of the training's own buckets. The slowest rank's mean, median over "
+        f"n = {span([one.n for one in times])} launches;",
+        f"whiskers: {bars} % order-statistic interval."
+        if levels
+        else "no whiskers: an interval needs 6 launches.",
+        "Bars: bytes of a step that travel in buckets of that size. Backends stand beside each other.",
+    ]
+    text += dict.fromkeys(f"{note[0].upper()}{note[1:]}." for one in shown for note in one.alone.notes)
+    if left_out:
+        text.append(f"Not shown: {', '.join(map(_named, left_out))} (see --json).")
+    cells = {one.cell.id for one in shown}
+    return [
+        " ".join(text),
+        *(parity(rows) if rows else []),
+        origin([row for row in rows if row.cell.id in cells], provenance),
+    ]

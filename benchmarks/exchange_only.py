@@ -1,0 +1,126 @@
+"""The exchange-only control: a step averages buckets of the training's own sizes, and nobody computes.
+
+What a training hides behind its computation is known from the two together, and how fast a backend is at the sizes
+that a network really has.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.benchmarks.measure import Rules
+from dlscale.benchmarks.record import Gate, Setting
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
+
+ELEMENT_BYTES = 4  # gradients are float32
+# An exchange is shorter than a step: windows are shorter than a training's.
+SHORTER_WINDOWS = 5
+PERIOD = (
+    251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
+)
+# Of what is added and of the sum, with room for the order of the sum; relative.
+ROUNDING = {"float32": 2**-20, "bfloat16": 2**-7}
+COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
+NUM_COPIES = 5
+
+
+def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
+    """Bytes of each exchange of a training's step, in order, by what the training's trainer said of itself.
+
+    A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
+    come, as Horovod does, the sizes are those of gradients that are all there. A trainer that says nothing exchanges
+    all at once. Raises ValueError for a setting that is no list of sizes.
+    """
+    sizes = [gradient_bytes]
+    if BUCKET_SIZES in settings:
+        sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
+    limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
+    return [piece for size in sizes for piece in _pieces(size, limit or size)]
+
+
+def _pieces(size: int, limit: int) -> list[int]:
+    whole, rest = divmod(size, limit)
+    return [limit] * whole + ([rest] if rest else [])
+
+
+def short(rules: Rules) -> Rules:
+    """The rules of this control."""
+    return rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
+
+
+class ExchangeOnly:
+    """Averages one bucket after the other, each when the one before is done (`measure.Steppable`)."""
+
+    def __init__(self, collective: Collective, sizes: list[int]) -> None:
+        self._collective = collective
+        self._buckets = [collective.empty(-(-size // ELEMENT_BYTES)) for size in sizes]
+        for bucket in self._buckets:
+            bucket[:] = _values(bucket.size) + collective.rank
+        self._seconds = [0.0] * len(sizes)
+
+    def step(self) -> None:
+        """One exchange per bucket."""
+        for index, bucket in enumerate(self._buckets):
+            begin = time.perf_counter()
+            self._collective.allreduce(bucket, "average")
+            self._seconds[index] += time.perf_counter() - begin
+
+    def synchronize(self) -> None:
+        """Nothing outlasts a step."""
+
+    def take_seconds(self) -> list[float]:
+        """Seconds of each bucket, over all steps since the last call."""
+        taken, self._seconds = self._seconds, [0.0] * len(self._seconds)
+        return taken
+
+    def gate(self, control: Any, *, wire: str) -> Gate:
+        """Whether the buckets hold the means; collective over the mpi4py communicator `control`.
+
+        Means of means are the same, so this may be asked after any number of steps, at least one. `wire` is what the
+        values travel as.
+        """
+        shift = (self._collective.size - 1) / 2
+        deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
+        own = max((float(np.max(np.abs(one), initial=0.0)) for one in deviations), key=_nan_last)
+        worst = max(control.allgather(own), key=_nan_last)
+        largest = PERIOD + self._collective.size
+        tolerance = largest * ROUNDING[wire]
+        return Gate(
+            name="exchange",
+            passed=bool(worst <= tolerance),
+            value=worst if math.isfinite(worst) else None,
+            tolerance=tolerance,
+            detail=f"means of the ranks' buckets, whose values reach {largest}",
+        )
+
+
+def copy_rate(control: Any) -> float:
+    """Bytes per second that this rank reads and writes while all ranks copy arrays that no cache holds; collective.
+
+    The best of a few: what the memory can do.
+    """
+    source = np.ones(COPIED_BYTES, np.uint8)
+    target = np.empty_like(source)
+    target[:] = 0  # its pages are there
+    best = float("inf")
+    for _ in range(NUM_COPIES):
+        control.Barrier()
+        begin = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * COPIED_BYTES / best
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    """NaN is the worst of deviations, which a plain maximum may pass over."""
+    return math.isnan(value), value
+
+
+def _values(count: int) -> NDArray[np.float32]:
+    return np.resize(np.arange(PERIOD, dtype=np.float32), count)
