@@ -32,7 +32,7 @@ class Anchor:
 
 
 def load_anchors(path: Path = FILE) -> list[Anchor]:
-    """All anchors; none where they are not installed (they come with the checkout). Raises UsageError if unsound."""
+    """All anchors; none where they are not installed. Raises UsageError if unsound."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:

@@ -18,7 +18,7 @@ from dlscale.analysis.published.units import HALF_WIDTH, PLACES, check_x_unit, f
 from dlscale.benchmarks.record import Frozen
 from dlscale.models.errors import UsageError
 
-FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"  # comes with the checkout
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 STATEMENTS = "statements.csv"
 KINDS = ("text", "table", "source code", "read off a figure", "derived")
 _ABOUT = "about"

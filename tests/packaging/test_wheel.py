@@ -50,6 +50,8 @@ def test_contents(wheel):
         "benchmarks/export/templates/reframe.py.template",
         "collectives/ring/build.json",
         "analysis/py.typed",
+        "results/published/figures.toml",
+        "results/published/anchors.csv",
     ):
         assert f"dlscale/{name}" in names
     assert any(
