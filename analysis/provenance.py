@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from dlscale.benchmarks.record import Record
+
+_MAX_COMMANDS = 3  # every launch has one of its own
+_MAX_CHARACTERS = 2000  # of a command: one that names each of many hosts must not fill a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +20,36 @@ class Provenance:
     studies: tuple[str, ...]
     systems: tuple[str, ...]
     commits: tuple[str, ...]
+    commands: tuple[str, ...]  # by which launches were started; none where nothing was launched
     data_hash: str  # SHA-256 over all records that were read
 
     def line(self) -> str:
-        """One line for metadata."""
-        return (
+        """One line for metadata, of printable characters only."""
+        command = self.command()
+        return self.short_line() + (f"; command {command}" if command else "")
+
+    def short_line(self) -> str:
+        """`line` without the commands, to be read between other lines."""
+        return printable(
             f"study {', '.join(self.studies)}; system {', '.join(self.systems)}; "
             f"commit {', '.join(self.commits)}; data sha256 {self.data_hash}"
         )
+
+    def command(self) -> str:
+        """The first three commands and how many more there are, in one line; empty without any."""
+        shown = [_shortened(printable(one)) for one in self.commands[:_MAX_COMMANDS]]
+        more = len(self.commands) - len(shown)
+        return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+    def beside(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Each row with study, data_hash and commit, the first one also with the commands: those are long."""
+        where = {
+            "study": ", ".join(self.studies),
+            "data_hash": self.data_hash,
+            "commit": ", ".join(self.commits),
+        }
+        for index, row in enumerate(rows):
+            yield row | where | {"command": "" if index else self.command()}
 
 
 def provenance(records: Iterable[Record]) -> Provenance:
@@ -38,5 +64,18 @@ def provenance(records: Iterable[Record]) -> Provenance:
         studies=tuple(sorted({record.study for record in ordered})),
         systems=tuple(sorted({record.system for record in ordered})),
         commits=tuple(sorted({record.fingerprint.commit for record in ordered})),
+        commands=tuple(sorted({record.command for record in ordered})),
         data_hash=digest.hexdigest(),
     )
+
+
+def printable(text: str) -> str:
+    """The text in one line: what is no printable character is spelt out, as Python spells it.
+
+    That leaves nothing that XML 1.0, or a PNG's text, cannot hold.
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}... ({len(text)} characters)"

@@ -1,8 +1,7 @@
-"""algbw over message size, a panel per mode: PNG and PDF, redrawn to the byte from the same records."""
+"""algbw over message size, a panel per mode: PNG, PDF and SVG, redrawn to the byte from the same records."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from dlscale.analysis.collectives.summary import Summary
 from dlscale.analysis.collectives.times import PEER, RING, RING_SHARED, STREAM
 from dlscale.analysis.collectives.words import size
 from dlscale.analysis.figures.page import page
-from dlscale.analysis.figures.style import DOTS_PER_INCH, DOUBLE_COLUMN_INCHES, drawing
+from dlscale.analysis.figures.save import save_pictures
+from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, drawing
 from dlscale.analysis.words import number
-from dlscale.models.files import write_atomically
 
 _BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
 _THIN: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "markersize": 0}
@@ -38,7 +37,7 @@ Line = tuple[list[int], list[float]]
 
 
 def write_figure(summary: Summary, folder: Path) -> list[Path]:
-    """`collectives-<P>r.png` and `.pdf` for every number of ranks that was measured; the files written."""
+    """`collectives-<P>r.png`, `.pdf` and `.svg` for every number of ranks that was measured; the files written."""
     written: list[Path] = []
     for num_ranks in summary.campaign.rank_counts:
         rows = [row for row in summary.rows if row.num_ranks == num_ranks and row.algbw]
@@ -48,7 +47,7 @@ def write_figure(summary: Summary, folder: Path) -> list[Path]:
             figure = _draw(summary, rows, num_ranks)
             stem = folder / f"collectives-{num_ranks}r"
             title = f"allreduce on {num_ranks} ranks"
-            written += [_save(figure, stem, "png", title), _save(figure, stem, "pdf", title)]
+            written += save_pictures(figure, stem, title=title, provenance=summary.provenance)
     return written
 
 
@@ -143,20 +142,5 @@ def _small_print(summary: Summary) -> list[str]:
         "start. Solid: each library at its best setting of that size; dashed: at its default. Bound: the rate at which "
         "every rank adds to its own memory, all at once. hot: one buffer; fresh: written just before; cold: out of "
         "caches.",
-        f"Commit {campaign.commit[:12]}; measured {campaign.started}.",
+        f"Commit {campaign.commit[:12]}; measured {campaign.started}; data {summary.provenance.data_hash[:12]}.",
     ]
-
-
-def _save(figure: Figure, stem: Path, kind: str, title: str) -> Path:
-    """Nothing in the file depends on when it was drawn."""
-    buffer = io.BytesIO()
-    if kind == "png":
-        figure.savefig(
-            buffer, format=kind, dpi=DOTS_PER_INCH, metadata={"Title": title, "Software": "dlscale"}
-        )
-    else:
-        metadata = {"Title": title, "Creator": "dlscale", "CreationDate": None}
-        figure.savefig(buffer, format=kind, metadata=metadata)
-    path = stem.with_name(f"{stem.name}.{kind}")
-    write_atomically(path, buffer.getvalue(), mode=0o644)  # made to be shown
-    return path

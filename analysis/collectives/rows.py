@@ -117,10 +117,11 @@ def to_json(summary: Summary) -> dict[str, Any]:
 
 
 def write_csv(summary: Summary, folder: Path) -> list[Path]:
-    """`collectives.csv` in the run's folder: the rows of `--json`."""
+    """`collectives.csv` in the run's folder: the rows of `--json`, and their origin in the last columns."""
     lines = [to_row(row) for row in summary.rows]
     for line in lines:
         line["variables"] = " ".join(f"{name}={value}" for name, value in line["variables"].items())
+    lines = list(summary.provenance.beside(lines))
     text = io.StringIO()
     if lines:
         writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlscale.analysis.collectives.goals import Verdict, judge
+from dlscale.analysis.collectives.origin import origin
 from dlscale.analysis.collectives.rows import Row, fastest
 from dlscale.analysis.collectives.times import (
     PEER,
@@ -22,6 +23,7 @@ from dlscale.analysis.collectives.times import (
     medians,
 )
 from dlscale.analysis.collectives.validity import Check, check
+from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.collectives.record import Campaign, Launch
 
@@ -46,6 +48,7 @@ class Summary:
     checks: Sequence[Check]
     failures: Sequence[str]  # in a sentence each
     round_trips: Sequence[int]  # nanoseconds, of a flag between two ranks, ascending
+    provenance: Provenance
 
 
 def summarise(campaign: Campaign, launches: Sequence[Launch]) -> Summary:
@@ -60,6 +63,7 @@ def summarise(campaign: Campaign, launches: Sequence[Launch]) -> Summary:
         checks=checks,
         failures=list(_failures(campaign, launches)),
         round_trips=sorted(time for launch in measured for time in launch.round_trip_nanoseconds),
+        provenance=origin(campaign, launches),
     )
 
 

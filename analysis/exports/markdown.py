@@ -46,7 +46,7 @@ def markdown(table: ScalingTable, *, bad_files: Sequence[BadFile] = (), left_out
     lines += _energy(table.energies)
     lines += _problems(table, bad_files, left_out)
     if table.rows:
-        lines += [plain(f"Origin: {table.provenance.line()}."), ""]
+        lines += [plain(f"Origin: {table.provenance.short_line()}."), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

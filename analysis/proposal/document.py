@@ -40,7 +40,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """`stem` is the file's name without what tells PNG from PDF."""
+    """`stem` is the file's name without what tells its forms apart."""
 
     label: str
     caption: str

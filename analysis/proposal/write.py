@@ -1,4 +1,4 @@
-"""The proposal's folder: the text in markdown and LaTeX, each curve's table as CSV, its figures as PNG and PDF."""
+"""The proposal's folder: the text in markdown and LaTeX, each curve's table as CSV, its figures as PNG, PDF, SVG."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ def write_figures(
 ) -> list[Path]:
     """Draw published figures (by default all that can be laid out) into `folder`; the files that were written.
 
-    `<id>.png`, `.pdf` and the `.csv` behind them. `tables` are our own studies, of which those cells join that are what
-    the catalogue asks for; `stand_in` is a system of ours in the place of the publication's. Raises UsageError for an
-    unknown figure.
+    `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies, of which those cells join that
+    are what the catalogue asks for; `stand_in` is a system of ours in the place of the publication's. Raises UsageError
+    for an unknown figure.
     """
     figures = [published.figure(name) for name in names or published.figures]
     make_folder(folder)
@@ -87,6 +87,7 @@ def provenance(
         studies=(PUBLISHED, *sorted({study for one in used for study in one.studies})),
         systems=tuple(sorted({system for one in used for system in one.systems})) or (PUBLISHED,),
         commits=tuple(sorted({commit for one in used for commit in one.commits})) or ("none",),
+        commands=tuple(sorted({command for one in used for command in one.commands})),
         data_hash=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
     )
 

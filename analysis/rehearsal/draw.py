@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,25 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from dlscale.analysis.figures.page import page
-from dlscale.analysis.figures.style import DOTS_PER_INCH, IDEAL, REFERENCE, SINGLE_COLUMN_INCHES, drawing
+from dlscale.analysis.figures.save import save_drawing
+from dlscale.analysis.figures.style import IDEAL, REFERENCE, SINGLE_COLUMN_INCHES, drawing
+from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.rehearsal.bound import Bound
-from dlscale.models.files import make_folder, write_atomically
+from dlscale.models.files import make_folder
 
 BAND: dict[str, Any] = {"color": "#bbbbbb", "alpha": 0.5, "linewidth": 0}
 
 
 def draw(
-    found: Sequence[Bound], stem: Path, *, title: str, subtitle: str, small_print: Sequence[str]
+    found: Sequence[Bound],
+    stem: Path,
+    *,
+    title: str,
+    subtitle: str,
+    small_print: Sequence[str],
+    provenance: Provenance,
 ) -> list[Path]:
-    """`<stem>.png`, `.pdf` and `.csv`; what was written. Nothing in them depends on when."""
+    """`<stem>.png`, `.pdf`, `.svg` and `.csv`; what was written. Nothing in them depends on when."""
     make_folder(stem.parent)
     with drawing():
         handles = [
@@ -52,33 +61,28 @@ def draw(
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
         axes.set_xlabel("nodes")
         axes.set_ylabel("scaling efficiency [%]")
-        png, pdf = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=DOTS_PER_INCH, metadata={"Title": title, "Software": "dlscale"})
-        figure.savefig(
-            pdf, format="pdf", metadata={"Title": title, "Creator": "dlscale", "CreationDate": None}
-        )
-    written = []
-    for suffix, content in ((".png", png.getvalue()), (".pdf", pdf.getvalue()), (".csv", _csv(found))):
-        path = stem.with_name(stem.name + suffix)
-        write_atomically(path, content, mode=0o644)  # made to be shown
-        written.append(path)
-    return written
+        return save_drawing(figure, stem, title=title, rows=_rows(found), provenance=provenance)
 
 
-def _csv(found: Sequence[Bound]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "num_nodes",
-            "num_ranks",
-            "compute_seconds",
-            "wire_seconds",
-            "efficiency_hidden",
-            "efficiency_exposed",
-        ]
+def origin(found: Sequence[Bound], *, study: str, system: str, commit: str, command: str) -> Provenance:
+    """Of bounds, which have no records: the hash is over what they are made of."""
+    content = json.dumps([asdict(bound) for bound in found]).encode()
+    return Provenance(
+        studies=(study,),
+        systems=(system,),
+        commits=(commit,),
+        commands=(command,),
+        data_hash=hashlib.sha256(content).hexdigest(),
     )
+
+
+def _rows(found: Sequence[Bound]) -> Iterator[dict[str, Any]]:
     for bound in found:
-        numbers = (bound.compute_seconds, bound.wire_seconds, bound.hidden, bound.exposed)
-        writer.writerow([bound.num_nodes, bound.num_ranks, *(f"{number:.6g}" for number in numbers)])
-    return text.getvalue().encode()
+        numbers = {
+            "compute_seconds": bound.compute_seconds,
+            "wire_seconds": bound.wire_seconds,
+            "efficiency_hidden": bound.hidden,
+            "efficiency_exposed": bound.exposed,
+        }
+        rounded = {name: f"{number:.6g}" for name, number in numbers.items()}
+        yield {"num_nodes": bound.num_nodes, "num_ranks": bound.num_ranks} | rounded

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.rehearsal.bound import Bound, bound
-from dlscale.analysis.rehearsal.draw import draw
+from dlscale.analysis.rehearsal.draw import draw, origin
 from dlscale.benchmarks.anchors import Anchor, load_anchors
-from dlscale.benchmarks.campaign import Campaign
+from dlscale.benchmarks.campaign import Campaign, describe
 from dlscale.benchmarks.compute_time import compute_time
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
@@ -29,7 +29,7 @@ def show_bounds(campaign: Campaign) -> None:
             click.echo(f"published, {name}: {anchor.statement} ({anchor.kind}; {anchor.source})")
         if not own:
             click.echo(f"published, {name}: nothing for {study.scaling_mode} scaling on {system.name}")
-        found, origin = _bounds(campaign, preset, name)
+        found, source = _bounds(campaign, preset, name)
         if not found:
             click.echo(
                 f"bound, {name} ({preset.name}): not known, for the system's file states no {study.precision} peak "
@@ -39,11 +39,11 @@ def show_bounds(campaign: Campaign) -> None:
         last = found[-1]
         click.echo(
             f"bound, {name} ({preset.name}) on {last.num_nodes} nodes: a step computes "
-            f"{1e3 * last.compute_seconds:.3g} ms ({origin}), its gradients need {1e3 * last.wire_seconds:.3g} ms "
+            f"{1e3 * last.compute_seconds:.3g} ms ({source}), its gradients need {1e3 * last.wire_seconds:.3g} ms "
             f"on the wire: at most {100 * last.hidden:.0f} % with all of that hidden, "
             f"{100 * last.exposed:.0f} % with nothing hidden"
         )
-        click.echo(f"bounds drawn: {_draw(campaign, preset, name, own, found, origin)}")
+        click.echo(f"bounds drawn: {_draw(campaign, preset, name, own, found, source)}")
 
 
 def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[Bound], str]:
@@ -91,20 +91,27 @@ def _draw(
     workload: str,
     anchors: Sequence[Anchor],
     found: Sequence[Bound],
-    origin: str,
+    source: str,
 ) -> Path:
     study, system = campaign.plan.study, campaign.system
     megabytes = GRADIENT_BYTES * preset.num_parameters / 1e6
     wire = ""
     if system.fabric and (bandwidth := system.fabric.bandwidth):
         wire = f"{bandwidth.value} per node ({system.sources[bandwidth.source]})"
+    where = origin(
+        found,
+        study=campaign.store.folder.name,
+        system=system.name,
+        commit=campaign.fingerprint.commit,
+        command=str(describe(campaign)["command"]),
+    )
     png, *_ = draw(
         found,
         campaign.store.figures_folder / f"{workload}-{preset.name}-{study.scaling_mode}-bounds",
         title=f"{workload} {preset.name}, {study.scaling_mode} scaling on {system.name}",
         subtitle=f"{study.precision}, {campaign.plan.shape.ranks_per_node or 1} ranks per node",
         small_print=[
-            f"Compute: {origin}. Wire: 2 (n - 1) / n x {megabytes:.3g} MB of gradients at {wire}.",
+            f"Compute: {source}. Wire: 2 (n - 1) / n x {megabytes:.3g} MB of gradients at {wire}.",
             *(
                 f"Published: {one.statement} ({one.source})."
                 for one in anchors
@@ -112,5 +119,6 @@ def _draw(
             ),
             "Predicted and measured series join here when they are there.",
         ],
+        provenance=where,
     )
     return png

@@ -84,7 +84,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert description["evidence"] == "nothing was measured"
     assert [job["num_nodes"] for job in description["jobs"]] == [8, 16]
     assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
-    assert len(list((folder / "figures").iterdir())) == 3
+    assert len(list((folder / "figures").iterdir())) == 4, "PNG, PDF, SVG and CSV"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from dlscale.analysis.collectives import rows
 from dlscale.analysis.collectives.figure import write_figure
+from dlscale.analysis.collectives.origin import origin
 from dlscale.analysis.collectives.summary import Summary, summarise
 from dlscale.analysis.collectives.table import render
 from dlscale.benchmarks.collectives.record import PeerState
@@ -67,16 +68,29 @@ def test_the_csv_has_every_row(summary: Summary, tmp_path: Path):
     (path,) = rows.write_csv(summary, tmp_path)
     lines = list(csv.DictReader(path.read_text().splitlines()))
     assert len(lines) == len(summary.rows)
+    assert {line["data_hash"] for line in lines} == {summary.provenance.data_hash}
+    assert [line["command"] for line in lines[:2]] == ["mpiexec", ""]
     assert {line["backend"] for line in lines} == {"ring", "memory", "mpich", "gloo", "horovod"}
 
 
 def test_the_figure_is_redrawn_to_the_byte(summary: Summary, tmp_path: Path):
     written = write_figure(summary, tmp_path)
-    assert [path.name for path in written] == ["collectives-2r.png", "collectives-2r.pdf"]
+    assert [path.name for path in written] == [f"collectives-2r.{end}" for end in ("png", "pdf", "svg")]
     before = [path.read_bytes() for path in written]
     assert before[0].startswith(b"\x89PNG")
     assert before[1].startswith(b"%PDF")
+    line = summary.provenance.line()
+    assert line.endswith("; command mpiexec")
+    assert all(line.encode() in content for content in before)
     assert [path.read_bytes() for path in write_figure(summary, tmp_path)] == before
+
+
+def test_the_hash_is_of_the_records_in_any_order(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+    launches = [make_launch({"mpi": {MIB: time}}) for time in (400.0, 410.0)]
+    found = origin(make_campaign(), launches)
+    assert found == origin(make_campaign(), launches[::-1])
+    assert found.data_hash != origin(make_campaign(), launches[:1]).data_hash
+    assert found.data_hash != origin(make_campaign(sizes=[MIB]), launches).data_hash
 
 
 def test_no_figure_without_numbers(make_campaign: MakeCampaign, tmp_path: Path):

@@ -30,7 +30,11 @@ def test_text_table_and_figures_are_there_and_refer_to_each_other(kept, write):
         "proposal.md",
         "proposal.tex",
         f"{STEM}.csv",
-        *(f"{STEM}-{name}.{end}" for name in ("throughput", "efficiency") for end in ("png", "pdf", "csv")),
+        *(
+            f"{STEM}-{name}.{end}"
+            for name in ("throughput", "efficiency")
+            for end in ("png", "pdf", "svg", "csv")
+        ),
     }
     markdown, latex = (folder / "proposal.md").read_text(), (folder / "proposal.tex").read_text()
     assert {*re.findall(r"\]\((.*?)\)", markdown)} <= names

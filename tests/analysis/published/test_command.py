@@ -108,7 +108,7 @@ def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
     study(
         {"ring": (1.0, 0.95, 0.5)},
         name="old-1",
-        change=lambda text: text.replace('"schema_version":4', '"schema_version":3'),
+        change=lambda text: text.replace('"schema_version":5', '"schema_version":3'),
     )
     prints = iter("ab" * 100)
     study(
@@ -138,7 +138,7 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     said = " ".join(capsys.readouterr().out.split())
     assert (status, said) == (0, f"published figures: 1 in {results / command.DRAWN}")
     files = {path.suffix for path in (results / command.DRAWN).iterdir()}
-    assert files >= {".png", ".pdf", ".csv"}
+    assert files >= {".png", ".pdf", ".svg", ".csv"}
     assert '"ring, torch on mine"' in (results / command.DRAWN / "small.csv").read_text()
     # What was drawn is no study.
     command.draw_published(results, on="mine", folder=folder(*RATES))

@@ -197,7 +197,7 @@ def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
     first = write_figures(published, tmp_path / "first", names=names, tables=ours)
     again = write_figures(load(), tmp_path / "again", names=names, tables=ours)
     assert {path.name for path in first} >= {
-        f"{name}.{end}" for name in names for end in ("png", "pdf", "csv")
+        f"{name}.{end}" for name in names for end in ("png", "pdf", "svg", "csv")
     }
     assert sorted(os.listdir(tmp_path / "first")) == sorted(path.name for path in first)
     for one, other in zip(first, again, strict=True):
@@ -205,17 +205,19 @@ def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
 
 
 def test_figures_carry_the_hash_of_their_data(published, ours, folder, tmp_path):
-    png, pdf, table = write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], tables=ours)[:3]
+    *pictures, table = write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], tables=ours)
     figure = published.figure("cug18-weak-hep-cnn-cori")
     plots = plots_of(published, figure, ours)
     where = provenance(published, figure, plots, ours)
     assert where.studies == ("published", "a", "b")
-    assert where.line().encode() in png.read_bytes()
-    assert where.data_hash.encode() in pdf.read_bytes()
+    assert where.commands == ("mpiexec",)
+    assert [path.suffix for path in pictures] == [".png", ".pdf", ".svg"]
+    assert all(where.line().encode() in path.read_bytes() for path in pictures)
     with table.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["data_hash"] for row in rows} == {where.data_hash}
     without = provenance(published, figure, plots_of(published, figure, []), [])
+    assert without.commands == ()
     changed = provenance(published, figure, plots_of(published, figure, ours[:1]), ours[:1])
     assert len({where.data_hash, without.data_hash, changed.data_hash}) == 3
     hashes = set()

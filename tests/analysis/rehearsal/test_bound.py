@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.rehearsal.bound import bound
-from dlscale.analysis.rehearsal.draw import draw
+from dlscale.analysis.rehearsal.draw import draw, origin
 
 positive = st.floats(1e-6, 1e3)
 
@@ -43,11 +43,15 @@ def test_nothing_hidden_is_never_better_and_more_nodes_never_help(nodes, compute
 
 def test_the_figure_is_the_same_to_the_byte_and_has_its_numbers_beside_it(tmp_path):
     found = [of(nodes) for nodes in (1, 2, 4, 64)]
-    words = {"title": "one", "subtitle": "two", "small_print": ["three"]}
+    where = origin(found, study="s", system="t", commit="c", command="dlscale run weak-scaling")
+    words = {"title": "one", "subtitle": "two", "small_print": ["three"], "provenance": where}
     first = draw(found, tmp_path / "a" / "bounds", **words)
     second = draw(found, tmp_path / "b" / "bounds", **words)
-    assert [path.suffix for path in first] == [".png", ".pdf", ".csv"]
+    assert [path.suffix for path in first] == [".png", ".pdf", ".svg", ".csv"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     lines = first[-1].read_text().splitlines()
     assert lines[0].startswith("num_nodes,num_ranks,compute_seconds,wire_seconds")
-    assert lines[3] == "4,4,0.01,0.01875,0.533333,0.347826"
+    assert lines[3] == f"4,4,0.01,0.01875,0.533333,0.347826,s,{where.data_hash},c,"
+    assert lines[1].endswith(",dlscale run weak-scaling")
+    assert all(where.line().encode() in path.read_bytes() for path in first[:-1])
+    assert where.data_hash != origin(found[1:], study="s", system="t", commit="c", command="d").data_hash
