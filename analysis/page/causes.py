@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
-import numpy as np
-
-from dlscale.analysis.bounds import Limits, limits
 from dlscale.analysis.family import Family
 from dlscale.analysis.late import words as late_words
-from dlscale.analysis.late.matrix import Heat, heats
-from dlscale.analysis.late.suspects import Lateness, lateness
+from dlscale.analysis.late.suspects import Lateness
+from dlscale.analysis.page.heat_maps import heat_maps
 from dlscale.analysis.page.model import Text
 from dlscale.analysis.page.plot_model import Guide, HeatMap, Loss, Part, Tags
 from dlscale.analysis.page.series import tags_of
-from dlscale.analysis.page.words import plural, training_title, workload_title
-from dlscale.analysis.waterfall.waterfall import Waterfall, waterfalls
+from dlscale.analysis.page.words import training_title, workload_title
+from dlscale.analysis.scaling import Row, ScalingTable
+from dlscale.analysis.waterfall.waterfall import Waterfall
 from dlscale.analysis.waterfall.words import headline
 from dlscale.analysis.words import backend_name
-from dlscale.benchmarks.record import Record
 
-MAX_COLUMNS = 120  # of a heat map
-MAX_RANKS = 128  # of a heat map; the slowest of more
 LIMIT_KINDS = ("wire", "memory", "loader")
 
 
@@ -39,19 +33,17 @@ class Causes:
     bound_notes: Mapping[Family, str] = field(default_factory=dict)
 
 
-def causes_of(records: Iterable[Record]) -> Causes:
-    """All that the records say about why speed is lost."""
-    records = list(records)
-    falls = waterfalls(records)
-    delays = lateness(records)
-    found = limits(records)
+def causes_of(table: ScalingTable) -> Causes:
+    """All that the table says about why speed is lost."""
+    bounded = {family: [row for row in table.of(family) if row.limits] for family in table.families}
+    bounded = {family: rows for family, rows in bounded.items() if rows}
     return Causes(
-        losses=tuple(_loss(one) for one in falls if one.parts),
-        unknown=tuple(_unknown(falls)),
-        heat_maps=tuple(_heat_maps(heats(records, max_columns=MAX_COLUMNS), delays)),
-        late=tuple(_late(delays)),
-        bounds={family: tuple(_guides(group)) for family, group in _by_family(found)},
-        bound_notes={family: _not_known(group) for family, group in _by_family(found)},
+        losses=tuple(_loss(one) for one in table.waterfalls if one.parts),
+        unknown=tuple(_unknown(table.waterfalls)),
+        heat_maps=tuple(heat_maps(table.heats, table.lateness)),
+        late=tuple(_late(table.lateness)),
+        bounds={family: tuple(_guides(rows)) for family, rows in bounded.items()},
+        bound_notes={family: _not_known(rows) for family, rows in bounded.items()},
     )
 
 
@@ -89,47 +81,6 @@ def _unknown(falls: Iterable[Waterfall]) -> Iterator[Text]:
             yield Text(text=_sentence(one), tags=tags_of(one.cell))
 
 
-def _heat_maps(found: Iterable[Heat], delays: Iterable[Lateness]) -> Iterator[HeatMap]:
-    """Of each family that of `none` on the most ranks, where nobody waits for anybody."""
-    last: dict[tuple[Family, str], Heat] = {}
-    for heat in found:
-        if heat.cell.backend == "none":
-            last[heat.family, heat.evidence] = heat  # ordered by ranks
-    late = {(one.family, one.evidence, one.num_ranks): one for one in delays}
-    for index, ((family, evidence), heat) in enumerate(last.items()):
-        ranks = _slowest(heat)
-        hosts = heat.hosts or ("",) * len(heat.values)
-        known = late.get((family, evidence, heat.cell.num_ranks))
-        suspects = {
-            rank
-            for one in (known.suspects if known else ())
-            if one.verdict == "late"
-            for rank in range(len(hosts))
-            if one.rank == rank or (one.rank is None and hosts[rank] in one.hosts)
-        }
-        rest = len(heat.values) - len(ranks)
-        notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
-        notes += (
-            ["Launches ran on different nodes; the names are those of the first one."] if heat.moved else []
-        )
-        yield HeatMap(
-            name=f"heat-{index}",
-            title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
-            says=f"Each rank against the median of all, over {plural(heat.num_windows, 'window')}.",
-            values=tuple(tuple(1 + value for value in heat.values[rank].tolist()) for rank in ranks),
-            hosts=tuple(hosts[rank] for rank in ranks),
-            ranks=tuple(ranks),
-            late=tuple(rank for rank in ranks if rank in suspects),
-            notes=tuple(notes),
-            tags=Tags(workload=family.workload, framework=family.framework),
-        )
-
-
-def _slowest(heat: Heat) -> list[int]:
-    order = np.argsort(-np.median(heat.values, axis=1), kind="stable")
-    return sorted(order[:MAX_RANKS].tolist())
-
-
 def _late(delays: Iterable[Lateness]) -> Iterator[Text]:
     """Of each family what is known on its most ranks."""
     last: dict[tuple[Family, str], Lateness] = {}
@@ -143,12 +94,7 @@ def _late(delays: Iterable[Lateness]) -> Iterator[Text]:
             yield Text(text=f"{name}, {said}", strong=strong, tags=tags)
 
 
-def _by_family(found: Iterable[Limits]) -> list[tuple[Family, list[Limits]]]:
-    ordered = sorted(found, key=lambda one: one.family)
-    return [(family, list(group)) for family, group in groupby(ordered, key=lambda one: one.family)]
-
-
-def _guides(found: Sequence[Limits]) -> Iterator[Guide]:
+def _guides(found: Sequence[Row]) -> Iterator[Guide]:
     """A line per kind of bound; one per backend where backends differ."""
     lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
     for name in dict.fromkeys(backend_name(one.cell) for one in found):
@@ -159,7 +105,7 @@ def _guides(found: Sequence[Limits]) -> Iterator[Guide]:
             known = {
                 float(one.cell.num_ranks): limit.efficiency
                 for one in own
-                for limit in one.found
+                for limit in one.limits
                 if limit.kind == kind and limit.efficiency is not None
             }
             if known:
@@ -170,9 +116,9 @@ def _guides(found: Sequence[Limits]) -> Iterator[Guide]:
         yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
 
 
-def _not_known(found: Sequence[Limits]) -> str:
+def _not_known(found: Sequence[Row]) -> str:
     """Why some kinds of bound are not there, by what is said on the most ranks; empty if all are."""
     most = max(found, key=lambda one: one.cell.num_ranks)
-    known = {limit.kind for one in found for limit in one.found if limit.efficiency is not None}
-    reasons = [f"{limit.kind} ({limit.words})" for limit in most.found if limit.kind not in known]
+    known = {limit.kind for one in found for limit in one.limits if limit.efficiency is not None}
+    reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
     return f"No bound by {', '.join(reasons)}." if reasons else ""

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis import productivity
+from dlscale.analysis.contrasts.contrast import Contrasts
+from dlscale.analysis.exchange.exchanges import on_most_ranks as exchanges_on_most_ranks
+from dlscale.analysis.exchange.words import sentence as exchange_sentence
 from dlscale.analysis.page import heading
 from dlscale.analysis.page.causes import Causes
+from dlscale.analysis.page.contrasted import lead, told
 from dlscale.analysis.page.curves import efficiency_plots, own_efficiency_plots, throughput_plots
 from dlscale.analysis.page.launches import Launch, by_cell, launch_plot, launches_of
 from dlscale.analysis.page.model import Block, Page, Section, Table, Text
@@ -15,8 +19,12 @@ from dlscale.analysis.page.rules import judged
 from dlscale.analysis.page.rules.facts import Facts
 from dlscale.analysis.page.series import looks, tags_of
 from dlscale.analysis.page.sound import StudyFacts, left_out
+from dlscale.analysis.page.standing_out import standing_out
+from dlscale.analysis.page.strips import strips
 from dlscale.analysis.page.summary import on_most_ranks, summary
-from dlscale.analysis.page.tables import backends, costs, environment, failures, numbers
+from dlscale.analysis.page.tables import backends, costs, energy, environment, failures, numbers, outliers
+from dlscale.analysis.page.tables.contrasts import contrast_table
+from dlscale.analysis.page.words import workload_title
 from dlscale.analysis.scaling import ScalingTable
 from dlscale.analysis.words import input_cost
 from dlscale.benchmarks.record import Record
@@ -30,8 +38,9 @@ def page_of(
     bad_files: Sequence[BadFile] = (),
     study: StudyFacts | None = None,
     causes: Causes | None = None,
+    contrasts: Contrasts | None = None,
 ) -> Page:
-    """The page of a study: `table` and `causes` are made of `records`.
+    """The page of a study: `table`, `causes` and `contrasts` are made of `records`.
 
     The same records give the same page: nothing in it depends on when it is made.
     """
@@ -41,7 +50,7 @@ def page_of(
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
     own = own_efficiency_plots(table)
-    every = launch_plot(launches)
+    every = launch_plot(launches, standing_out(table.rows))
     facts = Facts(
         table=table,
         launches=launches,
@@ -51,14 +60,17 @@ def page_of(
         study=study,
         efficiency=efficiency,
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
+        contrasts=contrasts,
     )
     sections = [
         _section("losses", "Where the speed goes", _losses(causes)),
+        _contrasts(contrasts),
         _section("backends", "Backends beside each other", _backends(table)),
         _section("throughput", "Throughput", rates),
         _section("own", "Against one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", [numbers.numbers_table(table.rows)] if table.rows else []),
-        _section("launches", "Every launch", _launches(launches, every)),
+        _section("launches", "Every launch", _launches(table, launches, every)),
+        _section("energy", "Energy", _energy(table, records)),
         _section("costs", "Start, input and saving", _costs(table)),
         _section("gaps", "What is missing", _gaps(table, study, bad_files)),
         _section("productivity", "What it takes in a script", _known(_changes(table))),
@@ -68,13 +80,14 @@ def page_of(
         title=heading.title(table),
         facts=heading.facts(table, records, study),
         evidence=heading.evidence(table),
-        summary=summary(table, causes.losses),
+        summary=summary(table, causes.losses, contrasts),
+        strips=strips(causes.losses),
         warnings=heading.warnings(table, study, bad_files),
         first=tuple(efficiency),
         sections=tuple(section for section in sections if section.blocks),
         rules=judged(facts),
         looks=looks(table.rows),
-        origin=table.provenance.line(),
+        origin=table.provenance.short_line(),
     )
 
 
@@ -100,13 +113,31 @@ def _losses(causes: Causes) -> Iterator[Block]:
 def _backends(table: ScalingTable) -> Iterator[Block]:
     yield from backends.verdicts(table.comparisons)
     yield from _known(backends.comparison_table(table.comparisons))
+    for one in exchanges_on_most_ranks(table.exchanges):
+        name = f"{workload_title(one.cell.workload)} ({one.cell.framework})"
+        yield Text(text=f"{name}: {exchange_sentence(one)}", tags=tags_of(one.cell))
 
 
-def _launches(launches: Sequence[Launch], every: Plot | None) -> Iterator[Block]:
+def _contrasts(found: Contrasts | None) -> Section:
+    """Rows in the table and, for the most ranks, sentences."""
+    title = "Which differences are beyond chance"
+    if found is None:
+        return _section("contrasts", title, ())
+    return _section("contrasts", title, [*told(found), contrast_table(found)], lead=lead(found))
+
+
+def _launches(table: ScalingTable, launches: Sequence[Launch], every: Plot | None) -> Iterator[Block]:
     if every:
         yield every
+    yield from _known(outliers.outlier_table(table.rows))
     if launches:
         yield numbers.step_table(launches)
+
+
+def _energy(table: ScalingTable, records: Sequence[Record]) -> Iterator[Block]:
+    yield from _known(energy.energy_table(table.energies, records))
+    if said := energy.unknown_energy(table.energies):
+        yield said
 
 
 def _costs(table: ScalingTable) -> Iterator[Block]:

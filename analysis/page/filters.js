@@ -10,9 +10,9 @@ report.chosen = () =>
     ? [...filters.querySelectorAll(`input[name=${tag}]:checked`)].map((input) => input.value)
     : []);
 
-// `tags` are [workload, framework, backend]; an empty one belongs to no choice and stays.
+// `tags` are [workload, framework, backend]; an empty one belongs to no choice and stays, one of several words to each.
 report.matches = (tags, chosen) =>
-  tags.every((tag, index) => !tag || !chosen[index].length || chosen[index].includes(tag));
+  tags.every((tag, index) => !tag || !chosen[index].length || tag.split(" ").some((one) => chosen[index].includes(one)));
 
 report.tagsOf = (element) => TAGS.map((tag) => element.dataset[tag] ?? "");
 

@@ -9,9 +9,10 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.frame import start_skew, why_unusable, world_step_seconds
+from dlscale.analysis.frame import APART, start_skew, why_unusable, world_step_seconds
 from dlscale.analysis.page.plot_model import Axis, Guide, Plot, Point, Series, Tags
 from dlscale.analysis.page.series import tags_of
+from dlscale.analysis.page.standing_out import RING, Key, StandingOut
 from dlscale.analysis.page.words import CONTROLS, moment, plural, workload_title
 from dlscale.analysis.words import backend_name, number
 from dlscale.benchmarks.record import Cell, Record
@@ -19,7 +20,10 @@ from dlscale.benchmarks.record import Cell, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's."""
+    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's.
+
+    `samples_per_second` is the launch's own value: the batch over its median step.
+    """
 
     cell: Cell
     system: str
@@ -30,65 +34,56 @@ class Launch:
     steady: bool
     start_skew: float  # fraction of a window
     seconds: NDArray[np.float64]
+    samples_per_second: float
 
     @property
-    def samples_per_second(self) -> float:
-        """The launch's own value: the batch over its median step."""
-        return float(self.cell.global_batch / np.median(self.seconds))
+    def key(self) -> Key:
+        """(system, cell, kind of evidence)."""
+        return self.system, self.cell.id, self.evidence
 
 
 def launches_of(records: Iterable[Record]) -> list[Launch]:
-    """The latest good attempt of each case, ordered by when it began. Canaries are no launches of the plan."""
+    """The latest good attempt of each case, ordered by when it began. Canaries and exchanges alone are none."""
     latest: dict[tuple[str, str, str], Record] = {}
     for record in records:
-        if record.case.cell.control != "canary" and why_unusable(record) is None:
+        if record.case.cell.control not in APART and why_unusable(record) is None:
             key = (record.system, record.study, record.case.id)
             if key not in latest or record.attempt > latest[key].attempt:
                 latest[key] = record
     ordered = sorted(latest.items(), key=lambda item: (item[1].started_at, item[0]))
-    return [
-        Launch(
-            cell=record.case.cell,
-            system=record.system,
-            study=record.study,
-            evidence=record.evidence,
-            block=record.case.block,
-            began=moment(record.started_at),
-            steady=record.steady is not False,
-            start_skew=start_skew(record),
-            seconds=world_step_seconds(record),
-        )
-        for _, record in ordered
-    ]
+    return [_launch(record) for _, record in ordered]
 
 
-def by_cell(launches: Iterable[Launch]) -> dict[tuple[str, str, str], list[Launch]]:
+def by_cell(launches: Iterable[Launch]) -> dict[Key, list[Launch]]:
     """(system, cell, kind of evidence) -> its launches."""
-    found: dict[tuple[str, str, str], list[Launch]] = {}
+    found: dict[Key, list[Launch]] = {}
     for launch in launches:
-        found.setdefault((launch.system, launch.cell.id, launch.evidence), []).append(launch)
+        found.setdefault(launch.key, []).append(launch)
     return found
 
 
-def launch_plot(launches: Sequence[Launch]) -> Plot | None:
+def launch_plot(launches: Sequence[Launch], out: StandingOut) -> Plot | None:
     """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
 
-    What moves all cells at once is the machine, and cancels in paired ratios.
+    What moves all cells at once is the machine, and cancels in paired ratios. What stands `out` has a ring.
     """
     points: dict[tuple[str, str, Tags], list[Point]] = {}
-    for group in by_cell(launches).values():
+    for where, group in by_cell(launches).items():
         rates = [one.samples_per_second for one in group]
         middle = float(np.median(rates))
         for one, rate in zip(group, rates, strict=True):
             if one.began:
                 key = (backend_name(one.cell), one.evidence, tags_of(one.cell))
-                points.setdefault(key, []).append(_point(one, one.began, rate=rate, ratio=rate / middle))
+                flagged, more = out.of(where, (one.study, one.block), one.seconds)
+                point = _point(one, one.began, ratio=rate / middle, more=more, flagged=flagged)
+                points.setdefault(key, []).append(point)
     if sum(map(len, points.values())) < 2:
         return None
     series = tuple(
         Series(name=name, look=name, evidence=evidence, points=tuple(found), tags=tags)
         for (name, evidence, tags), found in sorted(points.items(), key=lambda item: _order(*item[0]))
     )
+    rings = sum(point.flagged for one in series for point in one.points)
     low, high = np.percentile([point.y for one in series for point in one.points], [5, 95])
     return Plot(
         name="every-launch",
@@ -96,12 +91,14 @@ def launch_plot(launches: Sequence[Launch]) -> Plot | None:
         says=(
             f"{sum(len(one.points) for one in series)} launches, each relative to the median of its cell: nine of ten "
             f"lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
+            + (f" {plural(rings, 'launch')} stand{'s' * (rings == 1)} out." if rings else "")
         ),
         x=Axis(title="begin of the launch (UTC)", kind="time"),
         y=Axis(title="of the median [%]", kind="percent"),
         series=series,
         guides=(Guide(label="median", y=1.0),),
         table="steps",
+        flag=RING if rings else "",
     )
 
 
@@ -109,7 +106,23 @@ def _order(name: str, evidence: str, tags: Tags) -> tuple[object, ...]:
     return name != "none", name, evidence, tags.workload, tags.framework
 
 
-def _point(one: Launch, began: datetime, *, rate: float, ratio: float) -> Point:
+def _launch(record: Record) -> Launch:
+    cell, seconds = record.case.cell, world_step_seconds(record)
+    return Launch(
+        cell=cell,
+        system=record.system,
+        study=record.study,
+        evidence=record.evidence,
+        block=record.case.block,
+        began=moment(record.started_at),
+        steady=record.steady is not False,
+        start_skew=start_skew(record),
+        seconds=seconds,
+        samples_per_second=float(cell.global_batch / np.median(seconds)),
+    )
+
+
+def _point(one: Launch, began: datetime, *, ratio: float, more: tuple[str, ...], flagged: bool) -> Point:
     cell = one.cell
     what = [workload_title(cell.workload), cell.framework, CONTROLS.get(cell.control, "")]
     return Point(
@@ -118,6 +131,8 @@ def _point(one: Launch, began: datetime, *, rate: float, ratio: float) -> Point:
         lines=(
             f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {one.block}",
             ", ".join(filter(None, what)),
-            f"{number(rate)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
+            f"{number(one.samples_per_second)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
+            *more,
         ),
+        flagged=flagged,
     )

@@ -62,6 +62,30 @@ class Text:
 
 
 Block: TypeAlias = Text | Plot | Table | HeatMap | Losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Of a strip, in percent of the ideal speed. `says` is told where somebody points at it."""
+
+    begin: float
+    width: float
+    says: str
+    largest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The ideal speed from 0 to 100 %: the first segment is kept, the others are lost; and the same in words."""
+
+    name: str
+    kept: str
+    cause: str  # what most is lost to
+    certain: bool
+    segments: tuple[Segment, ...]
+    tags: Tags = NO_TAGS
+
+
 Verdict = Literal["pass", "not met", "not applicable"]
 
 
@@ -94,6 +118,7 @@ class Page:
     facts: tuple[tuple[str, str], ...]
     evidence: str
     summary: tuple[str, ...]
+    strips: tuple[Strip, ...]  # where the speed goes, at a glance
     warnings: tuple[tuple[str, str], ...]  # (sentence, the section that has more)
     first: tuple[Block, ...]
     sections: tuple[Section, ...]

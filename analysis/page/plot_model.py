@@ -10,7 +10,7 @@ from dlscale.analysis.statistics import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tags:
-    """What the filters ask for. Empty: belongs to no one of them, and stays."""
+    """What the filters ask for. Empty: belongs to no one of them, and stays. With spaces between: to each of them."""
 
     workload: str = ""
     framework: str = ""
@@ -22,13 +22,14 @@ NO_TAGS = Tags()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """`lines` are told where somebody points at it: the value with its interval, and n."""
+    """`lines` are told where somebody points at it: the value with its interval, and n. A `flagged` one has a ring."""
 
     x: float
     y: float
     low: float | None = None
     high: float | None = None
     lines: tuple[str, ...] = ()
+    flagged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,10 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """`says` is the plot in a sentence, for those who do not see it; `table` names the one with its numbers."""
+    """`says` is the plot in a sentence, for those who do not see it; `table` names the one with its numbers.
+
+    `flag` is what a ring around a point means; empty where no point has one.
+    """
 
     name: str
     title: str
@@ -78,6 +82,7 @@ class Plot:
     notes: tuple[str, ...] = ()
     table: str = ""
     tags: Tags = NO_TAGS
+    flag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,13 +55,18 @@ drawers.curves = (name) => {
         line: { width: dense ? 0 : 1, color: one.filling ? color : variable("--paper") } },
     };
   });
+  // A ring of its own around what stands out, whatever the mark inside is.
+  const rings = shown.filter((one) => one.flagged.length).map((one) => ({
+    type: "scatter", mode: "markers", hoverinfo: "skip", x: one.flagged.map((i) => one.x[i]), y: one.flagged.map((i) => one.y[i]),
+    marker: { symbol: "circle-open", size: dense ? 10 : 15, line: { width: 1.5 }, color: variable("--bad") },
+  }));
   const lines = guides.map((guide) => ({
     type: "scatter", mode: guide.bound ? "lines+markers" : "lines", hoverinfo: "skip",
     line: { color: variable("--faint"), width: 1, dash: guide.bound ? "dot" : "solid" },
     marker: { symbol: "line-ew", size: 28, line: { color: variable("--faint"), width: 1.5 } },
     x: guide.y === null ? guide.xs : ends(x, shown), y: guide.y === null ? guide.ys : [guide.y, guide.y],
   }));
-  return [[...lines, ...traces], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
+  return [[...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
 };
 
 function ends(axis, shown) {

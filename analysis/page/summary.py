@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dlscale.analysis.backends_table import sentences
+from dlscale.analysis.contrasts.contrast import Contrasts
+from dlscale.analysis.page.contrasted import claims
 from dlscale.analysis.page.plot_model import Loss
 from dlscale.analysis.page.words import kept, listed, plural, share, workload_title
 from dlscale.analysis.scaling import Row, ScalingTable
@@ -15,12 +17,17 @@ OTHERS = 3  # backends that the second sentence names
 CERTAIN = ("faster", "slower", "alike")
 
 
-def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]:
-    """The largest numbers of ranks count; with `losses` each says what it loses most by."""
+def summary(
+    table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
+) -> tuple[str, ...]:
+    """The largest numbers of ranks count; with `losses` each says what it loses most by.
+
+    Of `contrasts` what may be claimed; without any declared, what the backends beside each other say for certain.
+    """
     if not table.rows:
         return ("Nothing has been measured yet.",)
     if losses:
-        return _of_losses(table, on_most_ranks(losses))
+        return _of_losses(on_most_ranks(losses), _verdict(table, contrasts))
     trained = [row for row in table.rows if row.cell.control == "train"]
     if not any(row.throughput for row in trained):
         planned = sum(row.num_planned for row in table.rows)
@@ -28,10 +35,10 @@ def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]
     scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
     if not scaled:
         return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)
-    return _of_rows(table, scaled)
+    return _of_rows(scaled, _verdict(table, contrasts))
 
 
-def _of_losses(table: ScalingTable, losses: Sequence[Loss]) -> tuple[str, ...]:
+def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, ...]:
     trainings = Counter(loss.title for loss in losses)
     exchanging = [loss for loss in losses if loss.tags.backend != "none"] or list(losses)
     best = max(exchanging, key=lambda loss: loss.kept.center)
@@ -50,10 +57,10 @@ def _of_losses(table: ScalingTable, losses: Sequence[Loss]) -> tuple[str, ...]:
     others = sorted((loss for loss in exchanging if loss is not best), key=lambda loss: -loss.kept.center)
     if others:
         said.append(f"{listed([_short(loss) for loss in others[:OTHERS]])}{_more(others)}.")
-    return (*said, *_verdict(table))
+    return (*said, *verdict)
 
 
-def _of_rows(table: ScalingTable, scaled: Sequence[Row]) -> tuple[str, ...]:
+def _of_rows(scaled: Sequence[Row], verdict: tuple[str, ...]) -> tuple[str, ...]:
     """Without losses: what is kept, and that nobody measured what the rest went to."""
     most = max(row.cell.num_ranks for row in scaled)
     rated = [
@@ -78,7 +85,7 @@ def _of_rows(table: ScalingTable, scaled: Sequence[Row]) -> tuple[str, ...]:
         last, least = ordered[-1]
         name = f"{workload_title(last.cell.workload)} ({last.cell.framework}) on {backend_name(last.cell)}"
         said.append(f"The least of {len(ordered)} is {kept(least)}: {name}.")
-    return (*said, *_verdict(table))[:3]
+    return (*said, *verdict)[:3]
 
 
 def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
@@ -94,8 +101,10 @@ def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
     ]
 
 
-def _verdict(table: ScalingTable) -> tuple[str, ...]:
-    """What can be said for certain of the two fastest backends on the most ranks; nothing where nothing can."""
+def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
+    """What can be said for certain of the backends on the most ranks; nothing where nothing can."""
+    if contrasts:
+        return tuple(claims(contrasts)[:1])
     if len({one.family for one in table.comparisons}) != 1:
         return ()
     last = max(table.comparisons, key=lambda one: one.num_ranks)

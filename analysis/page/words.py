@@ -15,7 +15,13 @@ EVIDENCE = {
     "simulated": "simulated: predicted by a model, nothing was run",
     "published": "published: taken from a paper",
 }
-CONTROLS = {"synthetic": "synthetic data", "loader": "loader only", "whole_machine": "whole machine"}
+CONTROLS = {
+    "synthetic": "synthetic data",
+    "loader": "loader only",
+    "exchange": "exchange only",
+    "alone": "alone",
+    "whole_machine": "whole machine",
+}
 
 
 def workload_title(name: str) -> str:

@@ -95,7 +95,9 @@ def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
     ]
     found = []
     for name, title in (("workload", "Workload"), ("framework", "Framework"), ("backend", "Backend")):
-        values = list(dict.fromkeys(value for one in tags if (value := getattr(one, name))))
+        values = list(
+            dict.fromkeys(value for one in tags for value in getattr(one, name).split(" ") if value)
+        )
         labels = [(value, workload_title(value) if name == "workload" else value) for value in values]
         if len(labels) > 1:
             found.append((name, title, labels))

@@ -24,9 +24,11 @@ def headline(one: Waterfall) -> str:
 
 def _why(one: Waterfall) -> str:
     certain = [part for part in one.parts if part.loss.low is not None and part.loss.low > 0]
+    largest = max(one.parts, key=lambda part: part.loss.center)
+    if not certain and one.loss and one.loss.low is not None and one.loss.low > 0:
+        return f"no single cause is beyond the noise; largest is {largest.name}: {loss_text(largest.loss)}"
     if not certain:
         return "no loss is beyond the noise"
-    largest = max(one.parts, key=lambda part: part.loss.center)
     rivals = [part for part in one.parts if part.name in one.rivals]
     if not rivals:
         return f"the largest loss is {largest.name}: {loss_text(largest.loss)}"

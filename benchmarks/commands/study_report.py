@@ -9,11 +9,13 @@ import click
 
 from dlscale.analysis.page.causes import causes_of
 from dlscale.analysis.page.content import page_of
+from dlscale.analysis.page.contrasted import contrasts_of
 from dlscale.analysis.page.model import Page
 from dlscale.analysis.page.sound import StudyFacts, of_one_fingerprint
 from dlscale.analysis.page.write import write_page
 from dlscale.analysis.scaling import ScalingTable, scaling_table
-from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.commands.contrast import order_of, parity_forbids
+from dlscale.benchmarks.record import Parity, Record
 from dlscale.benchmarks.record_files import BadFile, load_parity, load_records
 from dlscale.benchmarks.store import Store
 from dlscale.models.errors import UsageError
@@ -30,12 +32,23 @@ class Loaded:
     table: ScalingTable
     bad_files: list[BadFile]
     left_out: list[str]
+    parities: list[Parity]
 
     def page(self, *, running: bool = False) -> Page:
         """The page's content; `running`: somebody is measuring into the folder now."""
         study = StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
+        found = contrasts_of(
+            self.table,
+            order=order_of(self.folder),
+            forbidden=parity_forbids(self.parities),
+        )
         return page_of(
-            self.table, self.records, bad_files=self.bad_files, study=study, causes=causes_of(self.records)
+            self.table,
+            self.records,
+            bad_files=self.bad_files,
+            study=study,
+            causes=causes_of(self.table),
+            contrasts=found,
         )
 
 
@@ -43,8 +56,15 @@ def load(store: Store) -> Loaded:
     """Raises UsageError if there is no study, or its plan cannot be read."""
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
-    table = scaling_table(records, planned=store.planned(), parities=load_parity(store.folder))
-    return Loaded(folder=store.folder, records=records, table=table, bad_files=bad_files, left_out=left_out)
+    parities = load_parity(store.folder)
+    return Loaded(
+        folder=store.folder,
+        records=records,
+        table=scaling_table(records, planned=store.planned(), parities=parities),
+        bad_files=bad_files,
+        left_out=left_out,
+        parities=parities,
+    )
 
 
 def put(page: Page, folder: Path) -> None:

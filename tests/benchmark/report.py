@@ -80,6 +80,7 @@ def make_page(folder: Path, path: Path) -> None:
     begin = time.perf_counter()
     from dlscale.analysis.page.causes import causes_of
     from dlscale.analysis.page.content import page_of
+    from dlscale.analysis.page.contrasted import contrasts_of
     from dlscale.analysis.page.sound import StudyFacts, of_one_fingerprint
     from dlscale.analysis.page.write import write_page
     from dlscale.analysis.scaling import scaling_table
@@ -91,9 +92,13 @@ def make_page(folder: Path, path: Path) -> None:
         kept, left_out = timed("fingerprints", lambda: of_one_fingerprint(records))
         planned = timed("the plan", Store(folder).planned)
         table = timed("scaling table", lambda: scaling_table(kept, planned=planned))
-        causes = timed("causes", lambda: causes_of(kept))
+        causes = timed("causes", lambda: causes_of(table))
+        contrasts = timed("contrasts", lambda: contrasts_of(table))
         study = StudyFacts(name=folder.name, left_out=tuple(left_out))
-        page = timed("content", lambda: page_of(table, kept, bad_files=bad, study=study, causes=causes))
+        page = timed(
+            "content",
+            lambda: page_of(table, kept, bad_files=bad, study=study, causes=causes, contrasts=contrasts),
+        )
         timed("file", lambda: write_page(page, path))
     print(f"all: {time.perf_counter() - begin:.2f} s, of a core {time.process_time():.2f} s")
 

@@ -1,5 +1,6 @@
 """Chromium without a screen, a network, or anything remembered; what it said and asked for is kept."""
 
+import csv
 import json
 import shutil
 import tempfile
@@ -70,6 +71,13 @@ class Browser:
             "return document.getElementById(arguments[0]).querySelector('.plot-container') !== null", name
         )
         return self.find(f"#{name}")
+
+    def downloaded(self, name: str) -> list[dict[str, str]]:
+        """The rows of a file, as soon as it is there."""
+        file = self.downloads / name
+        WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.02).until(lambda _: file.exists())
+        with file.open(newline="") as lines:
+            return list(csv.DictReader(lines))
 
     def said(self) -> list[str]:
         """What stands in the console since last asked, but for what the browser says of itself."""

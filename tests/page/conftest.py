@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlscale.analysis.page.causes import causes_of
 from dlscale.analysis.page.content import page_of
+from dlscale.analysis.page.contrasted import contrasts_of
 from dlscale.analysis.page.model import Page
 from dlscale.analysis.page.plot_model import HeatMap, Loss, Part, Tags
 from dlscale.analysis.page.write import write_page
@@ -121,6 +123,7 @@ def made_record(
                 node=host,
                 num_cpus=8,
                 memory_bytes=24 << 30,
+                cache_bytes=None,
                 numa_domains=1,
                 cpu_governor="performance",
                 cpu_boost=None,
@@ -267,6 +270,13 @@ def made_page(records: Sequence[Record] | None = None, **options: Any) -> Page:
     return page_of(scaling_table(records), records, **options)
 
 
+def made_whole(records: Sequence[Record], *, order: Sequence[str] = ("ring",), **options: Any) -> Page:
+    """With causes and contrasts, as `dlscale report` makes it; the ring is the reference."""
+    table = scaling_table(records)
+    found = contrasts_of(table, order=order)
+    return page_of(table, records, causes=causes_of(table), contrasts=found, **options)
+
+
 def made_rows() -> list[dict[str, Any]]:
     """Of `made_study()`, as `--json` has them."""
     return to_rows(scaling_table(made_study()))
@@ -281,6 +291,7 @@ def made() -> SimpleNamespace:
         losses=made_losses,
         heat_map=made_heat_map,
         page=made_page,
+        whole=made_whole,
         rows=made_rows,
         interval=interval,
         TRAININGS=TRAININGS,

@@ -1,15 +1,11 @@
 """The page in Chromium: as a reader uses it, from a file, by mouse and by keys."""
 
-import csv
-import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlscale.analysis.page.causes import Causes
-from dlscale.analysis.page.plot_model import Plot, Point, Series, Tags
 from dlscale.analysis.page.write import write_page
 
 pytest.importorskip("selenium")
@@ -18,7 +14,6 @@ from selenium.webdriver.common.keys import Keys
 
 pytestmark = [pytest.mark.requires("chromium"), pytest.mark.requires("selenium")]
 
-EXCHANGES = ("none", "ring", "mpi", "gloo")
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -156,13 +151,7 @@ def test_what_is_shown_is_downloaded_with_all_digits(page, made):
     page.find("input[name=workload][value=cosmogan]").click()
     page.find("#table-numbers th:nth-child(5) button").click()
     page.find("#table-numbers .download").click()
-    file = page.downloads / "numbers.csv"
-    for _ in range(200):
-        if file.exists():
-            break
-        time.sleep(0.02)
-    with file.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = page.downloaded("numbers.csv")
     expected = [row for row in made.rows() if row["workload"] == "cosmogan"]
     assert len(rows) == len(expected) == 16
     rates = [float(row["samples_per_second"]) for row in rows]
@@ -207,57 +196,6 @@ def test_the_keyboard_alone_gets_to_the_numbers(page):
     ActionChains(page.driver).send_keys(Keys.TAB).perform()
     assert page.run("return document.activeElement.id") == "efficiency-0"
     assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
-
-
-def test_many_points(browser, made, tmp_path):
-    """10,000 points: the page can be used within 2 s, and all of them are drawn soon after, whatever else runs here."""
-    path = tmp_path / "many.html"
-    write_page(with_launches(made.page(), 10_000), path)
-    assert path.stat().st_size < 8e6
-    browser.open(path)
-    ready = browser.run("return performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
-    assert ready < 5 * 2000, "2 s on a quiet machine (docs/costs.md)"
-    begin = time.monotonic()
-    browser.drawn("every-launch")
-    assert browser.run("return document.querySelectorAll('#every-launch .point').length") == 10_000
-    assert time.monotonic() - begin < 5 * 2
-    browser.find("input[value=ring]").click()
-    browser.until("return document.querySelectorAll('#every-launch .point').length === 2500")
-    assert browser.said() == []
-
-
-def with_launches(page, number):
-    """The page with as many launches, four backends' in turn."""
-    plots = [block for section in page.sections for block in section.blocks if isinstance(block, Plot)]
-    plot = next(plot for plot in plots if plot.name == "every-launch")
-    each = number // len(EXCHANGES)
-    series = tuple(
-        Series(
-            name=name,
-            look=name,
-            evidence="measured",
-            tags=Tags(workload="hep_cnn", framework="torch", backend=name),
-            points=tuple(
-                Point(
-                    x=1.8e12 + 60_000 * (4 * index + which),
-                    y=1 + 0.05 * math.sin(index / 50 + which),
-                    lines=(
-                        f"{name}, 8 ranks, block {index}",
-                        "HEP-CNN, torch",
-                        "381 samples/s, +1.2 % (1 launch)",
-                    ),
-                )
-                for index in range(each)
-            ),
-        )
-        for which, name in enumerate(EXCHANGES)
-    )
-    many = replace(plot, series=series)
-    sections = tuple(
-        replace(section, blocks=tuple(many if block is plot else block for block in section.blocks))
-        for section in page.sections
-    )
-    return replace(page, sections=sections)
 
 
 def test_on_paper_it_is_dark_on_white(browser, path):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from dlscale.analysis.page.causes import causes_of
 from dlscale.analysis.page.content import page_of
 from dlscale.analysis.page.launches import by_cell, launches_of
 from dlscale.analysis.page.plot_model import Point, Series
@@ -19,7 +18,7 @@ ONE = (("hep_cnn", "torch"),)
 
 
 def judged(made, records, **options):
-    page = made.page(records, causes=causes_of(records), **options)
+    page = made.whole(records, **options)
     return {rule.number: rule for rule in page.rules}
 
 
@@ -30,7 +29,7 @@ def facts_of(records, **changes):
 
 
 def test_there_are_twelve_and_a_sound_study_meets_them_all(made):
-    found = judged(made, made.study(trainings=ONE))
+    found = judged(made, made.study(trainings=ONE, num_blocks=8))
     assert list(found) == list(range(1, 13))
     assert {number for number, rule in found.items() if rule.verdict != "pass"} == set()
     assert all(rule.why.endswith(".") for rule in found.values())
@@ -100,11 +99,22 @@ def test_6_one_wild_block_of_many(made):
     assert "ring on 2 ranks" in why
 
 
-def test_7_backends_without_enough_common_blocks(made):
-    records = made.study(trainings=ONE, num_blocks=2)
+def test_7_comparisons_that_so_few_blocks_cannot_carry(made):
+    records = made.study(trainings=ONE)  # 6 comparisons by 6 blocks
     rule = judged(made, records)[7]
     assert rule.verdict == "not met"
-    assert rule.why.startswith("Insufficient data to compare gloo on 2 ranks")
+    assert rule.why.startswith("6 of 6 comparisons cannot be shown: 6 comparisons need 8 blocks or more")
+
+
+def test_7_enough_blocks_and_the_claims_are_counted(made):
+    records = made.study(trainings=ONE, rank_counts=(1, 8), efficiency={"none": 1.0, "mpi": 0.8, "ring": 0.9})
+    rule = judged(made, records)[7]
+    assert rule.verdict == "pass"
+    assert rule.why.startswith("1 comparison, declared by rule, with a sign-flip test of paired blocks")
+    assert ": 1 claim a difference, 0 are alike within 2 %, 0 are not shown." in rule.why
+
+
+def test_7_nothing_to_compare(made):
     only = made.study(trainings=ONE, efficiency={"none": 1.0, "ring": 0.9})
     assert judged(made, only)[7].verdict == "not applicable"
 

@@ -32,7 +32,7 @@ def canvas(text):
 @pytest.fixture(scope="module")
 def page(made):
     records = made.study(trainings=ONE)
-    return made.page(records, causes=causes_of(records))
+    return made.page(records, causes=causes_of(scaling_table(records)))
 
 
 def test_every_point_is_where_its_value_is(page):
@@ -103,6 +103,13 @@ def test_the_whole_report_has_plots_table_and_rules(made, page):
     ):
         assert words in text
     assert text.isascii() or "─" in text  # the table's own lines
+
+
+def test_comparisons_are_told(made):
+    records = made.study(trainings=ONE, rank_counts=(1, 8), num_blocks=7)
+    text = " ".join(printed(render(made.whole(records), scaling_table(records))).split())
+    assert "Which differences are beyond chance 2 comparisons of backend, declared together" in text
+    assert "slower than ring on 8 ranks (corrected p 0.03" in text
 
 
 def test_nothing_measured_is_said(made):

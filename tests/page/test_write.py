@@ -13,6 +13,7 @@ from dlscale.analysis.page.model import Datum, Page, Value
 from dlscale.analysis.page.payload import payload, to_json
 from dlscale.analysis.page.tables.cells import flat
 from dlscale.analysis.page.write import render, write_page
+from dlscale.analysis.scaling import scaling_table
 
 NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
 
@@ -44,7 +45,7 @@ def everywhere(value, text):
 
 
 def test_text_from_records_is_never_markup(made, records):
-    page = everywhere(made.page(records, causes=causes_of(records)), NASTY)
+    page = everywhere(made.page(records, causes=causes_of(scaling_table(records))), NASTY)
     text = render(page)
     assert text.count("<script") == text.count("</script>") == 7  # the data, five of ours, Plotly
     assert "<img" not in text.replace("plotly", "")[: text.index("<script>")]
@@ -60,6 +61,7 @@ def test_any_text_survives_inside_the_data(text):
         facts=(),
         evidence="",
         summary=(),
+        strips=(),
         warnings=(),
         first=(),
         sections=(),
@@ -73,13 +75,13 @@ def test_any_text_survives_inside_the_data(text):
 
 
 def test_the_same_records_give_the_same_bytes(made, records):
-    first = render(made.page(records, causes=causes_of(records)))
+    first = render(made.page(records, causes=causes_of(scaling_table(records))))
     shuffled = [*records[1::2], *records[::2]]
-    assert render(made.page(shuffled, causes=causes_of(shuffled))) == first
+    assert render(made.page(shuffled, causes=causes_of(scaling_table(shuffled)))) == first
 
 
 def test_the_file_is_small_and_needs_nothing_else(made, records, wrote):
-    path = wrote(made.page(records, causes=causes_of(records)))
+    path = wrote(made.page(records, causes=causes_of(scaling_table(records))))
     text = path.read_text()
     assert path.stat().st_size < 8e6
     ours = text[: text.index("/**\n* plotly.js")] + text[text.rindex('"use strict";\n// Plots') :]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 
+from dlscale.analysis.contrasts.contrast import BAND
 from dlscale.analysis.page.model import Verdict
 from dlscale.analysis.page.rules.facts import Facts, examples, log_ratios, where
 from dlscale.analysis.page.words import plural, training_title
@@ -80,21 +82,20 @@ def normality(facts: Facts) -> tuple[Verdict, str]:
 
 
 def tests(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 7: what is called faster or slower is so by paired intervals, corrected for the number of pairs."""
-    contenders = [one for comparison in facts.table.comparisons for one in comparison.contenders]
-    if not contenders:
+    """Rule 7: what is called faster or slower is so by a paired test, corrected for all that were declared with it."""
+    declared = facts.contrasts
+    if declared is None:
         return "not applicable", "No two backends were measured on the same ranks."
-    poor = [
-        f"{one.cell.backend} on {one.cell.num_ranks} ranks"
-        for one in contenders
-        if one.verdict == "insufficient data"
-    ]
+    poor = [one for one in declared.found if one.verdict == "cannot be shown"]
     if poor:
-        return "not met", f"Insufficient data to compare {examples(poor)}."
-    claims = sum(one.verdict in ("faster", "slower") for one in contenders)
+        reasons = list(dict.fromkeys(one.reason for one in poor))
+        num = len(declared.found)
+        return "not met", f"{len(poor)} of {plural(num, 'comparison')} cannot be shown: {examples(reasons)}."
+    kinds = Counter(one.verdict for one in declared.found)
     return "pass", (
-        f"{plural(len(contenders), 'comparison')} by paired blocks (at least {MIN_BLOCKS}), corrected for the "
-        f"number of pairs, with a band of practical equivalence; {claims} of them call a backend faster or slower."
+        f"{plural(len(declared.found), 'comparison')}, declared by rule, with a sign-flip test of paired blocks, an "
+        f"interval and Holm's correction: {kinds['faster'] + kinds['slower']} claim a difference, {kinds['alike']} are "
+        f"alike within {100 * BAND:.0f} %, {kinds['not shown']} are not shown."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.analysis.contrasts.contrast import Contrasts
 from dlscale.analysis.family import base_cell
 from dlscale.analysis.page.launches import Launch
 from dlscale.analysis.page.plot_model import Plot
@@ -32,6 +33,7 @@ class Facts:
     study: StudyFacts = field(default_factory=StudyFacts)
     efficiency: Sequence[Plot] = ()
     plots: Sequence[Plot] = ()
+    contrasts: Contrasts | None = None  # None: there were no two to compare
 
     @property
     def trained(self) -> list[Row]:

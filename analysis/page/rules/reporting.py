@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+from dlscale.analysis.frame import APART
 from dlscale.analysis.page.model import Verdict
 from dlscale.analysis.page.rules.facts import Facts, examples
 from dlscale.analysis.page.words import plural
@@ -23,7 +24,7 @@ def subsets(facts: Facts) -> tuple[Verdict, str]:
     failed = {
         (record.system, record.study, record.case.cell.id, record.case.block)
         for record in facts.table.failures
-        if record.case.cell.control != "canary"
+        if record.case.cell.control not in APART
     } - good
     unread = {bad.path.name.rsplit(".", 2)[0] for bad in facts.bad_files}
     silent = planned - numbers - len(failed) - len(unread)
