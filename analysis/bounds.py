@@ -4,9 +4,9 @@ All are relative to base case (a), 1 rank without a communication layer, whose s
 one rank:
 
     wire     W = 2 (n - 1) / n * S / B    S bytes of gradients, n nodes that send B bytes per second each
-    memory   W = 2 r S / M                r ranks of a node read their gradients once and write the sums once; M bytes
-                                          per second of memory, all ranks copying at once. Not if the gradients of a
-                                          node, r S, fit into its caches and may stay there
+    memory   W = 2 (r S - K) / M          r ranks of a node read their gradients once and write the sums once, but for K
+                                          bytes that its caches may keep; M bytes per second of memory, all ranks
+                                          copying at once
     loader   C / L                        fetching a step's samples takes L seconds
 
 With W seconds of traffic the bound is min(1, C / W) if the exchange is hidden behind the computation, C / (C + W) if it
@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from dlscale.analysis.collectives.words import size
-from dlscale.analysis.exchange.memory import Where, copy_rates, last_cache_bytes
+from dlscale.analysis.exchange.memory import Where, cache_bytes, copy_rates
 from dlscale.analysis.family import Family, base_cell
 from dlscale.analysis.rehearsal.bound import Bound, bound
 from dlscale.analysis.waterfall.times import Launched, latest_good, launched
@@ -157,7 +157,7 @@ def _copied(one: Launched, copies: Mapping[Where, float]) -> Rate | str:
 
 def _memory(one: Launched, record: Record, compute: float | None, memory: Rate | str) -> Limit:
     cell = one.cell
-    num_bytes, cache = gradient_bytes(record), last_cache_bytes(record)
+    num_bytes, cache = gradient_bytes(record), cache_bytes(record)
     ranks = math.ceil(cell.num_ranks / cell.num_nodes)
     reason = _no_exchange(cell, num_bytes, compute)
     if not reason and ranks == 1:
@@ -172,11 +172,11 @@ def _memory(one: Launched, record: Record, compute: float | None, memory: Rate |
         num_nodes=cell.num_nodes,
         num_ranks=cell.num_ranks,
         compute_seconds=compute,
-        wire_seconds=2 * ranks * num_bytes / memory.bytes_per_second,
+        wire_seconds=2 * (ranks * num_bytes - cache) / memory.bytes_per_second,
     )
-    amount = f"2 x {ranks} ranks x {num_bytes / 1e6:.3g} MB of gradients"
-    kept = f"more than {size(cache)} of cache" if cache else "if no cache keeps them"
-    words = f"{amount} at {memory.bytes_per_second / 1e9:.3g} GB/s of memory ({memory.source}), {kept}"
+    own = f"{ranks} ranks x {num_bytes / 1e6:.3g} MB of gradients"
+    amount = f"2 x ({own} - {size(cache)} of cache)" if cache else f"2 x {own}, if no cache keeps them,"
+    words = f"{amount} at {memory.bytes_per_second / 1e9:.3g} GB/s of memory ({memory.source})"
     return _limit("memory", traffic, record, words)
 
 

@@ -53,14 +53,17 @@ class CaseRun:
         *,
         checkpoints: Path | None = None,
         meter: Meter | None = None,
+        sizes: list[int] | None = None,
     ) -> None:
         """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed.
 
-        `meter` is the node's, for the one rank on it that reads it.
+        `meter` is the node's, for the one rank on it that reads it. `sizes` are the launch's: a training leaves there
+        those of its buckets, for the exchange alone that follows it.
         """
         self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
         self._control, self._world, self._shard, self._spool = control, world, shard, spool
         self._checkpoints, self._meter = checkpoints, meter
+        self._sizes = [] if sizes is None else sizes
 
     def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
         """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
@@ -107,6 +110,7 @@ class CaseRun:
             if backend.asynchronous and self._has_labels():
                 last_losses = self._losses_of_further_steps(trainer, len(first_losses))
                 found.append(gates_asynchronous.falling_gate(first_losses, last_losses, control=self._world))
+            self._sizes[:] = _sizes_of(trainer)
             self._result(
                 steady=steady,
                 loss=trainer.loss(),
@@ -122,7 +126,7 @@ class CaseRun:
         sizes = self._bucket_sizes(seed=seed)
         collective = self._backend.collective()
         try:
-            exchange = ExchangeOnly(collective, sizes)
+            exchange = ExchangeOnly(collective, sizes, self._control.barrier)
 
             def emit(window: Measured) -> None:
                 self._spool.window(self._index, window, bucket_seconds=exchange.take_seconds())
@@ -141,14 +145,15 @@ class CaseRun:
             collective.close()
 
     def _bucket_sizes(self, *, seed: int) -> list[int]:
-        """Those of a trainer that has taken some steps; collective."""
+        """Those of the launch's training; of a trainer that takes some steps where it has none; collective."""
+        if self._sizes:
+            return self._sizes
         trainer = self._backend.distribute(self._factory, shard=self._shard, seed=seed + self._shard.index)
         try:
             for _ in range(STEPS_UNTIL_BUCKETS):
                 trainer.step()
             trainer.synchronize()
-            num_bytes = sum(weight.size * ELEMENT_BYTES for weight in trainer.weights())
-            return bucket_sizes(trainer.settings(), num_bytes)
+            return _sizes_of(trainer)
         finally:
             trainer.close()
 
@@ -194,3 +199,7 @@ class CaseRun:
     def _tell_energy(self) -> None:
         if self._meter:
             self._spool.write("energy", case=self._index, readings=self._meter.end())
+
+
+def _sizes_of(trainer: Trainer) -> list[int]:
+    return bucket_sizes(trainer.settings(), sum(weight.size * ELEMENT_BYTES for weight in trainer.weights()))

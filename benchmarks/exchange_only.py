@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ PERIOD = (
 # Of what is added and of the sum, with room for the order of the sum; relative.
 ROUNDING = {"float32": 2**-20, "bfloat16": 2**-7}
 COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
-NUM_COPIES = 5
+NUM_COPIES = 3
 
 
 def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
@@ -55,18 +55,24 @@ def short(rules: Rules) -> Rules:
 
 
 class ExchangeOnly:
-    """Averages one bucket after the other, each when the one before is done (`measure.Steppable`)."""
+    """Averages one bucket after the other, each when the one before is done (`measure.Steppable`).
 
-    def __init__(self, collective: Collective, sizes: list[int]) -> None:
-        self._collective = collective
+    Before each its ranks write it anew, as backpropagation does, and meet: what they find in their caches, and when
+    they come, is as in a training. Neither is on the bucket's clock.
+    """
+
+    def __init__(self, collective: Collective, sizes: list[int], meet: Callable[[], None]) -> None:
+        """`meet` returns when all ranks have called it."""
+        self._collective, self._meet = collective, meet
         self._buckets = [collective.empty(-(-size // ELEMENT_BYTES)) for size in sizes]
-        for bucket in self._buckets:
-            bucket[:] = _values(bucket.size) + collective.rank
+        self._gradients = _values(max(bucket.size for bucket in self._buckets)) + collective.rank
         self._seconds = [0.0] * len(sizes)
 
     def step(self) -> None:
         """One exchange per bucket."""
         for index, bucket in enumerate(self._buckets):
+            bucket[:] = self._gradients[: bucket.size]
+            self._meet()
             begin = time.perf_counter()
             self._collective.allreduce(bucket, "average")
             self._seconds[index] += time.perf_counter() - begin
@@ -80,10 +86,9 @@ class ExchangeOnly:
         return taken
 
     def gate(self, control: Any, *, wire: str) -> Gate:
-        """Whether the buckets hold the means; collective over the mpi4py communicator `control`.
+        """Whether the last step left the means in the buckets; collective over the mpi4py communicator `control`.
 
-        Means of means are the same, so this may be asked after any number of steps, at least one. `wire` is what the
-        values travel as.
+        `wire` is what the values travel as.
         """
         shift = (self._collective.size - 1) / 2
         deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]

@@ -96,7 +96,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
         return 3
     gc.enable()
     end = process_start + orders.seconds
-    all_passed = True
+    all_passed, sizes = True, list[int]()
     for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):
         now = time.perf_counter()
         deadline = now + (end - now) / max(1, num_sharing(orders.cases[index:]))
@@ -112,6 +112,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
             spool,
             checkpoints=orders.checkpoints_of(case),
             meter=meter,
+            sizes=sizes,
         )
         after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
         spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])

@@ -1,7 +1,8 @@
 """What a backend's exchange takes by itself: of a whole step, and of each size of bucket.
 
-Control `exchange` averages one bucket of the training's after the other while nobody computes. Of a launch that is the
-median over its windows of the slowest rank's mean.
+Control `exchange` averages one bucket of the training's after the other while nobody computes. Ranks write each anew
+and meet before it, off its clock; so a step of the exchange is the sum of its buckets, and not that of the windows.
+Of a launch that is the median over its windows of the slowest rank's.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.analysis.family import Family, family_of
-from dlscale.analysis.frame import steady_windows, world_step_seconds
+from dlscale.analysis.frame import steady_windows
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.waterfall.times import Block, latest_good
 from dlscale.benchmarks.record import Cell, Record
@@ -60,7 +62,7 @@ class Alone:
     evidence: str
     num_bytes: int  # of a step
     by_block: Mapping[Block, float]  # seconds of a step
-    sizes: tuple[Size, ...]  # ascending; empty if no launch has sound times of single buckets
+    sizes: tuple[Size, ...]  # ascending
     notes: tuple[str, ...]
 
     @property
@@ -81,56 +83,65 @@ def alone(records: Iterable[Record]) -> list[Alone]:
         cell = record.case.cell
         if cell.control == CONTROL and cell.num_ranks > 1 and record.bucket_bytes:
             found.setdefault((record.system, cell.id, record.evidence), []).append(record)
-    return [_alone(found[key]) for key in sorted(found)]
+    measured = (_alone(found[key]) for key in sorted(found))
+    return [one for one in measured if one]
 
 
-def _alone(launches: Sequence[Record]) -> Alone:
+def _alone(launches: Sequence[Record]) -> Alone | None:
     """Launches whose trainer cut other buckets than most measured something else: a note has them."""
     ordered = sorted(launches, key=lambda one: (one.study, one.case.block))
     cuts = Counter(tuple(one.bucket_bytes) for one in ordered)
     buckets = cuts.most_common(1)[0][0]
     own = [one for one in ordered if tuple(one.bucket_bytes) == buckets]
-    known = [times for one in own if (times := bucket_times(one)) is not None]
-    cell, num = own[0].case.cell, len(own)
+    known = [(one, times) for one in own if (times := bucket_seconds(one)) is not None]
+    if not known:
+        return None
+    cell = own[0].case.cell
     notes = []
     if len(own) < len(ordered):
         others = len(ordered) - len(own)
         notes.append(f"left out: {others} of {len(ordered)} launches, whose training cut other buckets")
-    if len(known) < num:
-        notes.append(f"{num - len(known)} of {num} launches without sound times of single buckets")
+    if len(known) < len(own):
+        notes.append(
+            f"left out: {len(own) - len(known)} of {len(own)} launches without sound times of buckets"
+        )
     return Alone(
         cell=cell,
         family=family_of(cell, system=own[0].system),
         evidence=own[0].evidence,
         num_bytes=sum(buckets),
-        by_block={(one.study, one.case.block): float(np.median(world_step_seconds(one))) for one in own},
+        by_block={
+            (one.study, one.case.block): float(np.median(times.sum(axis=2).max(axis=1)))
+            for one, times in known
+        },
         sizes=tuple(
             Size(
                 num_bytes=size,
                 count=count,
                 num_ranks=cell.num_ranks,
-                seconds=median_interval([times[size] for times in known]),
+                seconds=median_interval([_of_size(times, buckets, size) for _, times in known]),
             )
             for size, count in sorted(Counter(buckets).items())
-            if known
         ),
         notes=tuple(notes),
     )
 
 
-def bucket_times(record: Record) -> dict[int, float] | None:
-    """Bytes of a bucket -> seconds of one such; None unless all ranks have times of all of them in all windows."""
-    sizes, windows = np.array(record.bucket_bytes), steady_windows(record)
-    shape = (record.case.cell.num_ranks, len(sizes))
+def bucket_seconds(record: Record) -> NDArray[np.float64] | None:
+    """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have sound times of all of them."""
+    windows = steady_windows(record)
+    shape = (record.case.cell.num_ranks, len(record.bucket_bytes))
     for window in windows:
         rows = window.bucket_seconds or []
         if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
             return None
-    each = np.array([window.bucket_seconds for window in windows], np.float64)  # [W][P][buckets]
+    each = np.array([window.bucket_seconds for window in windows], np.float64)
     if not np.all((each > 0) & np.isfinite(each)):
         return None
-    per_step = each / np.array([window.num_steps for window in windows])[:, None, None]
-    return {
-        int(size): float(np.median(per_step[:, :, sizes == size].mean(axis=2).max(axis=1)))
-        for size in np.unique(sizes)
-    }
+    per_step: NDArray[np.float64] = each / np.array([window.num_steps for window in windows])[:, None, None]
+    return per_step
+
+
+def _of_size(times: NDArray[np.float64], buckets: Sequence[int], size: int) -> float:
+    """The slowest rank's mean of one bucket of that size, median over windows."""
+    return float(np.median(times[:, :, np.array(buckets) == size].mean(axis=2).max(axis=1)))

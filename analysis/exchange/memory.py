@@ -34,7 +34,7 @@ def copy_rates(records: Iterable[Record]) -> dict[Where, float]:
     return {where: min(float(np.median(rates)) for rates in nodes.values()) for where, nodes in found.items()}
 
 
-def last_cache_bytes(record: Record) -> int:
-    """Of a node's last level of cache, the smallest one's; 0 where it is not known of all nodes."""
+def cache_bytes(record: Record) -> int:
+    """What a node's caches hold, the smallest node's; 0 where it is not known of all nodes."""
     found = [node.cache_bytes for node in record.nodes]
     return min((one for one in found if one), default=0) if all(found) else 0

@@ -14,7 +14,7 @@ from dlscale.analysis.waterfall.rows import interval_columns
 
 
 def to_rows(found: Iterable[Exchange]) -> list[dict[str, Any]]:
-    """One flat row per exchange and size of bucket; a single one, with nothing of buckets, where no size is known.
+    """One flat row per exchange and size of bucket.
 
     `exchange_seconds` is of a whole step, `bucket_seconds` of one bucket. `hidden` is the share of the exchange's own
     time, late ranks left out; `hidden_of_prediction` where the measured step lies between the ends of the prediction,
@@ -23,7 +23,7 @@ def to_rows(found: Iterable[Exchange]) -> list[dict[str, Any]]:
     return [
         {**_of_step(one), **_of_size(size), "notes": "; ".join(one.alone.notes), "reason": _reason(one)}
         for one in found
-        for size in (one.alone.sizes or (None,))
+        for size in one.alone.sizes
     ]
 
 
@@ -48,15 +48,15 @@ def _of_step(one: Exchange) -> dict[str, Any]:
     }
 
 
-def _of_size(size: Size | None) -> dict[str, Any]:
-    intervals: dict[str, Interval | None] = {
-        "bucket_seconds": size.seconds if size else None,
-        "algbw_gb_per_second": size.algbw.times(GIGA) if size else None,
-        "busbw_gb_per_second": size.busbw.times(GIGA) if size else None,
+def _of_size(size: Size) -> dict[str, Any]:
+    intervals: dict[str, Interval] = {
+        "bucket_seconds": size.seconds,
+        "algbw_gb_per_second": size.algbw.times(GIGA),
+        "busbw_gb_per_second": size.busbw.times(GIGA),
     }
     return {
-        "bucket_bytes": size and size.num_bytes,
-        "num_buckets": size and size.count,
+        "bucket_bytes": size.num_bytes,
+        "num_buckets": size.count,
         **{
             key: value
             for name, one in intervals.items()

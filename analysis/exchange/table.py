@@ -40,7 +40,7 @@ def render(found: Iterable[Exchange]) -> Iterator[RenderableType]:
     yield "[bold]Exchange alone, and the step that it predicts[/bold]"
     yield Grid(COLUMNS, [[_step_cells(one) for one in group] for _, group in groupby(found, key=_curve)])
     largest = on_most_ranks(found)
-    if sections := [list(_size_cells(one)) for one in largest if one.alone.sizes]:
+    if sections := [list(_size_cells(one)) for one in largest]:
         yield Grid(SIZE_COLUMNS, sections)
     for one in largest:
         yield escape(sentence(one))

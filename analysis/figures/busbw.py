@@ -46,7 +46,7 @@ def draw(
 
     Of more than three numbers of ranks the three largest are shown, and the small print names the others.
     """
-    own = [one for one in found if one.family == family and one.alone.sizes]
+    own = [one for one in found if one.family == family]
     panels = sorted({_panel(one) for one in own})
     shown = [one for one in own if _panel(one) in panels[-MAX_PANELS:]]
     if not shown:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis import productivity
 from dlscale.analysis.contrasts.contrast import Contrasts
-from dlscale.analysis.exchange.exchanges import on_most_ranks as exchanges_on_most_ranks
-from dlscale.analysis.exchange.words import sentence as exchange_sentence
-from dlscale.analysis.page import heading
+from dlscale.analysis.page import exchange, heading
 from dlscale.analysis.page.causes import Causes
 from dlscale.analysis.page.contrasted import lead, told
 from dlscale.analysis.page.curves import efficiency_plots, own_efficiency_plots, throughput_plots
@@ -24,7 +22,6 @@ from dlscale.analysis.page.strips import strips
 from dlscale.analysis.page.summary import on_most_ranks, summary
 from dlscale.analysis.page.tables import backends, costs, energy, environment, failures, numbers, outliers
 from dlscale.analysis.page.tables.contrasts import contrast_table
-from dlscale.analysis.page.words import workload_title
 from dlscale.analysis.scaling import ScalingTable
 from dlscale.analysis.words import input_cost
 from dlscale.benchmarks.record import Record
@@ -50,6 +47,7 @@ def page_of(
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
     own = own_efficiency_plots(table)
+    drawn = looks(table.rows)
     every = launch_plot(launches, standing_out(table.rows))
     facts = Facts(
         table=table,
@@ -66,6 +64,12 @@ def page_of(
         _section("losses", "Where the speed goes", _losses(causes)),
         _contrasts(contrasts),
         _section("backends", "Backends beside each other", _backends(table)),
+        _section(
+            "exchange",
+            "The exchange by itself",
+            exchange.exchange_blocks(table.exchanges, drawn),
+            lead=exchange.LEAD,
+        ),
         _section("throughput", "Throughput", rates),
         _section("own", "Against one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", [numbers.numbers_table(table.rows)] if table.rows else []),
@@ -86,7 +90,7 @@ def page_of(
         first=tuple(efficiency),
         sections=tuple(section for section in sections if section.blocks),
         rules=judged(facts),
-        looks=looks(table.rows),
+        looks=drawn,
         origin=table.provenance.short_line(),
     )
 
@@ -113,9 +117,6 @@ def _losses(causes: Causes) -> Iterator[Block]:
 def _backends(table: ScalingTable) -> Iterator[Block]:
     yield from backends.verdicts(table.comparisons)
     yield from _known(backends.comparison_table(table.comparisons))
-    for one in exchanges_on_most_ranks(table.exchanges):
-        name = f"{workload_title(one.cell.workload)} ({one.cell.framework})"
-        yield Text(text=f"{name}: {exchange_sentence(one)}", tags=tags_of(one.cell))
 
 
 def _contrasts(found: Contrasts | None) -> Section:

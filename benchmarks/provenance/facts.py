@@ -37,7 +37,7 @@ class NodeFacts(Frozen):
     node: str
     num_cpus: PositiveInt  # hardware threads that are online
     memory_bytes: PositiveInt
-    cache_bytes: PositiveInt | None  # of the last level, over all parts of the node
+    cache_bytes: PositiveInt | None  # of all caches from the second level on
     numa_domains: PositiveInt | None
     cpu_governor: str | None
     cpu_boost: bool | None

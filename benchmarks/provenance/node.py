@@ -34,7 +34,7 @@ def node_facts(
     return {
         "num_cpus": os.cpu_count() or 1,
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "cache_bytes": _last_cache_bytes(sys_cpu),
+        "cache_bytes": _cache_bytes(sys_cpu),
         "numa_domains": len(list((top / "sys/devices/system/node").glob("node[0-9]*"))) or None,
         "cpu_governor": _each(sys_cpu / "cpufreq", "policy*/scaling_governor"),
         "cpu_boost": _boost(sys_cpu),
@@ -56,15 +56,15 @@ def load(top: Path = Path("/")) -> float | None:
     return float(text.split()[0]) if text else None
 
 
-def _last_cache_bytes(sys_cpu: Path) -> int | None:
-    """Of the last level of cache, each one that some CPUs share counted once."""
-    sizes: dict[int, dict[str, int]] = {}
+def _cache_bytes(sys_cpu: Path) -> int | None:
+    """Of all caches from the second level on, each one that some CPUs share counted once."""
+    sizes: dict[tuple[str, str], int] = {}
     for folder in sys_cpu.glob("cpu[0-9]*/cache/index[0-9]*"):
         level, size = _line(folder / "level"), _line(folder / "size")
         shared = _line(folder / "shared_cpu_list")
-        if level and level.isdigit() and size and size.removesuffix("K").isdigit() and shared:
-            sizes.setdefault(int(level), {})[shared] = int(size.removesuffix("K")) * 1024
-    return sum(sizes[max(sizes)].values()) or None if sizes else None
+        if level and level != "1" and size and size.removesuffix("K").isdigit() and shared:
+            sizes[level, shared] = int(size.removesuffix("K")) * 1024
+    return sum(sizes.values()) or None
 
 
 def _line(path: Path) -> str | None:

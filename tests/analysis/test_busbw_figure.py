@@ -157,8 +157,7 @@ def test_kinds_of_evidence_differ_by_their_markers(exchange, draw):
     assert {"measured", "emulated", "bytes per step"} < set(labels)
 
 
-def test_without_sizes_there_is_no_figure(exchange, draw):
-    assert draw([exchange(sizes={})]) is None
+def test_another_family_s_exchanges_make_no_figure(exchange):
     other = exchange(workload="cosmogan")
     with drawing():
         assert busbw.draw(other.family, (), provenance([]), [exchange()]) is None

@@ -25,11 +25,8 @@ class Pair:
 
     def allreduce(self, buffer, op):
         self.calls.append((buffer.nbytes, op))
-        if len(self.calls) <= self.first:
-            buffer += 0.5 + self.error
+        buffer += 0.5 + self.error
         time.sleep(self.seconds_per_byte * buffer.nbytes)
-
-    first = 2  # calls of the first step: afterwards both ranks hold the means
 
 
 class Alone:
@@ -62,13 +59,16 @@ def test_a_setting_that_is_no_list_of_sizes_is_an_error():
 
 def test_each_bucket_has_its_own_seconds():
     collective = Pair(seconds_per_byte=1e-8)
-    exchange = ExchangeOnly(collective, [2 * MIB, MIB])
+    meetings = []
+    exchange = ExchangeOnly(collective, [2 * MIB, MIB], lambda: time.sleep(meetings.append(0) or 0.02))
     for _ in range(3):
         exchange.step()
     assert collective.calls == [(2 * MIB, "average"), (MIB, "average")] * 3
     large, small = exchange.take_seconds()
     assert large >= 3 * 2e-8 * MIB
     assert small >= 3e-8 * MIB
+    assert len(meetings) == 6
+    assert large + small < 0.5 * 6 * 0.02 + 3 * 3e-8 * MIB, "meeting is not on a bucket's clock"
     assert exchange.take_seconds() == [0.0, 0.0]
 
 
@@ -83,7 +83,7 @@ def test_each_bucket_has_its_own_seconds():
     ],
 )
 def test_the_gate_sees_a_wrong_mean(error, wire, passed):
-    exchange = ExchangeOnly(Pair(error=error), [1000, 24])
+    exchange = ExchangeOnly(Pair(error=error), [1000, 24], Alone().Barrier)
     for _ in range(4):
         exchange.step()
     gate = exchange.gate(Alone(), wire=wire)
@@ -91,8 +91,7 @@ def test_the_gate_sees_a_wrong_mean(error, wire, passed):
 
 
 def test_before_the_first_step_no_bucket_holds_a_mean():
-    gate = ExchangeOnly(Pair(), [4000]).gate(Alone(), wire="float32")
-    assert (gate.passed, gate.value) == (False, 0.5)
+    assert not ExchangeOnly(Pair(), [4000], Alone().Barrier).gate(Alone(), wire="float32").passed
 
 
 def test_windows_are_shorter_than_a_training_s_and_as_many():

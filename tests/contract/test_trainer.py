@@ -107,7 +107,7 @@ def test_the_buckets_of_an_exchange_alone_hold_all_gradients(pair, backend, devi
     trainer.close()
     assert sum(sizes) == gradients
     collective = backend.collective()
-    exchange = ExchangeOnly(collective, sizes)
+    exchange = ExchangeOnly(collective, sizes, world.Barrier)
     for _ in range(3):
         exchange.step()
     gate = exchange.gate(world, wire=backend.wire)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.analysis.exchange.alone import alone, bucket_times, bus_factor
+from dlscale.analysis.exchange.alone import alone, bucket_seconds, bus_factor
 
 from .conftest import DRIFT, SIZES, Link
 
@@ -47,6 +47,15 @@ def test_latency_and_bandwidth_are_found_again(exchange_record):
     assert large.busbw.center == pytest.approx(3e9)  # the link's, whatever the number of ranks
 
 
+def test_what_ranks_do_between_buckets_does_not_count(exchange_record):
+    record = exchange_record(Link())
+    longer = [
+        one.model_copy(update={"seconds": [10 * each for each in one.seconds]}) for one in record.windows
+    ]
+    (found,), (slow,) = alone([record]), alone([record.model_copy(update={"windows": longer})])
+    assert slow.by_block == found.by_block
+
+
 def test_the_factor_is_that_of_nccl_tests():
     assert [bus_factor(ranks) for ranks in (2, 4, 8)] == [1.0, 1.5, 1.75]
 
@@ -85,12 +94,10 @@ def test_impossible_times_of_buckets_are_left_out_and_told_of(exchange_record, c
     records = of(exchange_record, Link(), 2)
     records[0] = with_buckets(records[0], change)
     (found,) = alone(records)
-    assert bucket_times(records[0]) is None
-    assert (len(found.by_block), found.sizes[0].seconds.n) == (2, 1)
-    assert found.notes == ("1 of 2 launches without sound times of single buckets",)
-    (nothing,) = alone(records[:1])
-    assert nothing.sizes == ()
-    assert nothing.seconds.n == 1
+    assert bucket_seconds(records[0]) is None
+    assert (len(found.by_block), found.sizes[0].seconds.n) == (1, 1)
+    assert found.notes == ("left out: 1 of 2 launches without sound times of buckets",)
+    assert alone(records[:1]) == []
 
 
 def test_impossible_times_of_windows_make_no_number(exchange_record):

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from dlscale.analysis.contrasts.declare import declare, launches_of
+from dlscale.analysis.exchange.rows import to_rows
 from dlscale.analysis.exports.extrap import models
 from dlscale.analysis.exports.launches import counting, launch_frame
 from dlscale.analysis.exports.markdown import markdown
@@ -16,10 +17,14 @@ from dlscale.analysis.outliers.cells import outliers
 from dlscale.analysis.page.causes import causes_of
 from dlscale.analysis.page.content import page_of
 from dlscale.analysis.page.launches import launches_of as page_launches
+from dlscale.analysis.page.model import Table, Text
+from dlscale.analysis.page.plot_model import Plot
+from dlscale.analysis.page.tables.cells import flat
 from dlscale.analysis.rows import to_json
 from dlscale.analysis.scaling import scaling_table
 from dlscale.analysis.startup import start_ups
 from dlscale.analysis.waterfall.times import latest_good
+from dlscale.analysis.words import backend_name
 
 from .conftest import Link, node
 
@@ -155,17 +160,22 @@ def test_outliers_of_trainings_do_not_hang_on_them(everything, without):
     )
 
 
-def test_the_page_has_a_sentence_and_no_plot_of_them(everything, without):
+def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
     assert len(page_launches(everything)) == len(page_launches(without))
     table = scaling_table(everything)
     page = page_of(table, everything, causes=causes_of(table))
-    texts = [
-        getattr(block, "text", "")
-        for section in page.sections
-        if section.name == "backends"
-        for block in section.blocks
-    ]
+    (section,) = (one for one in page.sections if one.name == "exchange")
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
     assert sum("the exchange of 9.50 MB takes" in text for text in texts) == 2
+    (plot,) = (block for block in section.blocks if isinstance(block, Plot))
+    drawn = {series.name: [(point.x, point.y) for point in series.points] for series in plot.series}
+    assert drawn.keys() <= page.looks.keys()
+    for one in table.exchanges:
+        sizes = [(size.num_bytes, size.busbw.center / 1e9) for size in one.alone.sizes]
+        assert drawn.pop(backend_name(one.cell)) == [pytest.approx(pair) for pair in sizes]
+    assert not drawn
+    (numbers,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [row.data for row in numbers.rows] == [flat(row) for row in to_rows(table.exchanges)]
 
 
 def test_raw_exports_have_them_as_a_control_of_their_own(everything):

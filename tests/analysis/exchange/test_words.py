@@ -105,15 +105,7 @@ def test_rows_are_flat_stable_and_ready_for_json(plant):
     assert "control" not in one
     json.dumps(rows, allow_nan=False)
     missing = [record for record in plant() if record.case.cell.control == "exchange"]
-    unsound = [
-        record.model_copy(
-            update={"windows": [one.model_copy(update={"bucket_seconds": None}) for one in record.windows]}
-        )
-        for record in missing
-    ]
-    for empty, *_ in (to_rows(found_in(missing)), to_rows(found_in(unsound))):
-        assert empty.keys() == one.keys()
-        assert empty["reason"] == "no training gave a number"
-        assert empty["measured_seconds"] is None
-    assert len(to_rows(found_in(unsound))) == 1
-    json.dumps(to_rows(found_in(unsound)), allow_nan=False)
+    empty, *_ = to_rows(found_in(missing))
+    assert empty.keys() == one.keys()
+    assert empty["reason"] == "no training gave a number"
+    assert empty["measured_seconds"] is None

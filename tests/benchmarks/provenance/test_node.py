@@ -39,7 +39,11 @@ def top(tmp_path):
         governor = "performance" if number else "powersave"
         files[f"sys/devices/system/cpu/cpufreq/policy{number}/scaling_governor"] = governor + "\n"
         for index, (level, size, sharing) in enumerate(
-            [(1, "32K", str(number)), (1, "32K", str(number)), (3, "16384K", "0-1" if number < 2 else "2-3")]
+            [
+                (1, "32K", str(number)),
+                (2, "1024K", str(number)),
+                (3, "16384K", "0-1" if number < 2 else "2-3"),
+            ]
         ):
             cache = f"sys/devices/system/cpu/cpu{number}/cache/index{index}"
             files |= {f"{cache}/level": f"{level}\n", f"{cache}/size": f"{size}\n"}
@@ -64,7 +68,7 @@ def test_everything_that_a_node_says(top):
     assert found | {"num_cpus": 4, "memory_bytes": 1} == {
         "num_cpus": 4,
         "memory_bytes": 1,
-        "cache_bytes": 32 << 20,
+        "cache_bytes": (4 << 20) + (32 << 20),
         "numa_domains": 2,
         "cpu_governor": "performance, powersave",
         "cpu_boost": True,
