@@ -18,6 +18,7 @@ from dlscale.benchmarks.measure import Rules
 from dlscale.benchmarks.record import Gate, Setting
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 
+EXCHANGE_SECONDS = 1.0  # that such a case takes; no more than an estimate
 ELEMENT_BYTES = 4  # gradients are float32
 # An exchange is shorter than a step: windows are shorter than a training's.
 SHORTER_WINDOWS = 5

@@ -7,6 +7,7 @@ import hashlib
 import os
 import resource
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dlscale.benchmarks.affinity import local_rank
 from dlscale.benchmarks.case_run import CaseRun
 from dlscale.benchmarks.control import MpiControl
 from dlscale.benchmarks.energy.meter import node_meter
+from dlscale.benchmarks.exchange_only import EXCHANGE_SECONDS
 from dlscale.benchmarks.launchers import SIZE_VARIABLES
 from dlscale.benchmarks.measure import Rules
 from dlscale.benchmarks.provenance.node import load, node_facts
@@ -99,7 +101,7 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     all_passed, sizes = True, list[int]()
     for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):
         now = time.perf_counter()
-        deadline = now + (end - now) / max(1, num_sharing(orders.cases[index:]))
+        deadline = now + _share(orders.cases[index:], end - now)
         control = MpiControl(world, patient=orders.patient)
         runner = CaseRun(
             index,
@@ -121,6 +123,12 @@ def run(orders: Orders, spool: SpoolWriter, *, cores: list[int], process_start: 
     world.Barrier()
     backend.close()
     return 0 if all_passed else 3
+
+
+def _share(cases: Sequence[Case], seconds: float) -> float:
+    """What the first of those cases may have of the time that is left for all of them."""
+    sharing = num_sharing(cases)
+    return (seconds - EXCHANGE_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
 
 def _serve(job: Job, orders: Orders, spool: SpoolWriter, *, cores: list[int]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from dlscale.benchmarks.exchange_only import EXCHANGE_SECONDS
 from dlscale.benchmarks.record import Case, Cell, num_sharing
 from dlscale.benchmarks.sizes import Shape
 from dlscale.benchmarks.study import Study
@@ -17,7 +18,6 @@ from dlscale.models import load_workload
 # Estimates, so that a plan can say how long it will take; nothing is decided by them but the windows' share.
 START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # of a launch until its first window
 COMPILE_SECONDS = 30.0
-EXCHANGE_SECONDS = 1.0  # of an exchange alone, and 4 steps of the training whose buckets it has
 WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
 STEP_FLOPS_PER_GPU = 5e12  # likewise, but nobody measured it yet (docs/gpu.md)
@@ -96,7 +96,7 @@ class Plan:
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if cell.control == "exchange":
-            return EXCHANGE_SECONDS + 4 * step
+            return EXCHANGE_SECONDS
         num_steps = max(rules.min_windows, rules.min_steps)
         if rules.train_steps and cell.control == "train":
             if to_end or not rules.checkpoint_every:
@@ -110,9 +110,11 @@ class Plan:
         """What the study's budget leaves to each case after all launches have started, seconds; may be negative."""
         if self.known_budget_per_case is not None:
             return self.known_budget_per_case
-        num_cases = sum(num_sharing(launch.cases) for launch in self.launches)
-        start = sum(self._start_seconds(launch) for launch in self.launches)
-        return (self.study.budget - start) / max(1, num_cases)
+        num_cases = sum(len(launch.cases) for launch in self.launches)
+        sharing = sum(num_sharing(launch.cases) for launch in self.launches)
+        taken = sum(self._start_seconds(launch) for launch in self.launches)
+        taken += EXCHANGE_SECONDS * (num_cases - sharing)
+        return (self.study.budget - taken) / max(1, sharing)
 
     def _step_seconds(self, cell: Cell) -> float:
         published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
