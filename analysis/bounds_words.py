@@ -20,7 +20,7 @@ def sentence(cell: Cell, found: Sequence[Limit]) -> str:
         return f"{subject}: no bound is known; {'; '.join(unknown)}."
     others = [_known(limit) for limit in found if limit.efficiency is not None and limit is not lowest]
     told = "; ".join([f"{_known(lowest)} ({lowest.words})", *others, *unknown])
-    if lowest.efficiency == 1.0:
+    if _percent(lowest) == "100 %":
         return f"{subject}: no known bound is below 100 %; {told}."
     return f"{subject} cannot keep more than {_percent(lowest)}; {told}."
 
