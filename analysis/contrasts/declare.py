@@ -87,7 +87,8 @@ def declare(
     sides = [replace(side, name=level_of(side.cell, factor)) for side in sides]
     levels = sorted({side.name for side in sides}, key=lambda name: (_rank_in(order, name), name))
     if len(levels) < 2:
-        found = f"only {levels[0]}" if levels else "no training"
+        several = " on several ranks" if factor == "backend" else ""
+        found = f"only {levels[0]}{several}" if levels else f"no training{several}"
         raise UsageError(
             f"nothing to compare: of {factor} there is {found} in these records; choose another --factor, or "
             "measure another value of it in the same study"

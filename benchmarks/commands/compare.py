@@ -10,10 +10,11 @@ from rich.console import Console
 
 from dlscale.analysis.comparison.differences import compare as compare_records
 from dlscale.analysis.comparison.text import compared, difference_table, to_json, verdict
-from dlscale.benchmarks.cli import NOT_COMPARABLE
+from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
 from dlscale.benchmarks.commands.contrast import contrast_studies, contrast_study, rows_of, show
 from dlscale.benchmarks.commands.options import Counts, Words, json_option, results_option
 from dlscale.benchmarks.commands.studies import choose_study
+from dlscale.benchmarks.commands.study_report import tell_left_out
 from dlscale.benchmarks.record import Record
 from dlscale.benchmarks.record_files import BadFile, load_parity, load_records, read
 from dlscale.models.errors import UsageError
@@ -55,7 +56,8 @@ def compare(
     to know (docs/comparing.md). Throughputs follow if they may be compared; they are unpaired, and nothing is claimed
     of them.
 
-    Exit status: 3 if what is asked for is not comparable, 4 if nothing can be shown of any comparison inside a study.
+    Exit status: 2 if records of the one study are corrupt and were left out, 3 if what is asked for is not comparable,
+    4 if nothing can be shown of any comparison inside a study.
 
     \b
     Examples:
@@ -65,8 +67,9 @@ def compare(
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --factor code,versions
     """  # noqa: D301
     if b is None:
-        return contrast_study(
-            _records(a, results),
+        records, bad = _found(a, results)
+        status = contrast_study(
+            records,
             folder=_folder(a, results),
             factor=factor or (),
             reference=reference,
@@ -74,6 +77,8 @@ def compare(
             backends=backends or (),
             as_json=as_json,
         )
+        tell_left_out(bad)
+        return FAILED_CASES if bad else status
     if reference or ranks or backends:
         raise UsageError(
             "--reference, --ranks and --backends choose inside one study; give no second one with them"
@@ -107,16 +112,20 @@ def _folder(name: str, results: Path) -> Path | None:
 
 
 def _records(name: str, results: Path) -> list[Record]:
-    """All attempts in a study or file. Raises UsageError if one is unsound."""
-    folder = _folder(name, results)
-    if folder is None:
-        found = read(Path(name))
-        records, bad = ([found], []) if isinstance(found, Record) else ([], [found])
-    else:
-        records, bad = load_records(folder)
+    """All attempts in a study or file. Raises UsageError if one is unsound: what differs may be in it."""
+    records, bad = _found(name, results)
     if bad:
         raise UsageError(f"{name} cannot be compared: {_problem(bad)}")
     return records
+
+
+def _found(name: str, results: Path) -> tuple[list[Record], list[BadFile]]:
+    """All attempts in a study or file, and the files that are unsound."""
+    folder = _folder(name, results)
+    if folder is not None:
+        return load_records(folder)
+    found = read(Path(name))
+    return ([found], []) if isinstance(found, Record) else ([], [found])
 
 
 def _good(name: str, records: list[Record]) -> list[Record]:

@@ -13,7 +13,7 @@ from dlscale.analysis.exports.tidy import write_tables
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.commands.options import results_option
 from dlscale.benchmarks.commands.studies import choose_study
-from dlscale.benchmarks.commands.study_report import load
+from dlscale.benchmarks.commands.study_report import load, tell_left_out
 from dlscale.benchmarks.record_files import BadFile, load_records
 from dlscale.benchmarks.store import Store
 from dlscale.models.files import make_folder, write_atomically
@@ -119,6 +119,5 @@ def markdown(study: str | None, out: Path | None, results: Path) -> int:
 
 
 def _complain(bad_files: list[BadFile]) -> int:
-    for bad in bad_files:
-        click.echo(f"{bad.path}: {bad.reason}", err=True)
+    tell_left_out(bad_files)
     return FAILED_CASES if bad_files else 0

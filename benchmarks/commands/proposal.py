@@ -12,7 +12,7 @@ from dlscale.analysis.proposal.write import NAME, write_proposal
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.commands.options import Words, results_option
 from dlscale.benchmarks.commands.studies import choose_study
-from dlscale.benchmarks.commands.study_report import load
+from dlscale.benchmarks.commands.study_report import load, tell_left_out
 from dlscale.benchmarks.store import Store
 from dlscale.models.errors import UsageError
 
@@ -100,8 +100,7 @@ def proposal(
         click.echo(f"proposal: {out / NAME}.md and .tex")
     else:
         click.echo("no training has a number, so nothing was written", err=True)
-    for sentence in [*found.left_out, *(f"{bad.path}: {bad.reason}" for bad in found.bad_files)]:
-        click.echo(f"left out: {sentence}", err=True)
+    tell_left_out(found.bad_files, found.left_out)
     if found.left_out or found.bad_files:
         return FAILED_CASES
     told = any(

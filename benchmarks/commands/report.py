@@ -16,7 +16,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.commands.options import json_option, results_option
 from dlscale.benchmarks.commands.published import draw_published, on_option
 from dlscale.benchmarks.commands.studies import choose_study
-from dlscale.benchmarks.commands.study_report import Loaded, load, put
+from dlscale.benchmarks.commands.study_report import Loaded, load, put, tell_left_out
 from dlscale.benchmarks.record_files import uncollected
 from dlscale.benchmarks.store import Store
 from dlscale.models.errors import UsageError
@@ -59,10 +59,12 @@ def report(study: str | None, results: Path, as_json: bool, as_text: bool) -> in
 @on_option
 @results_option
 def figures(study: str | None, published: bool, on: str | None, results: Path) -> int:
-    """Draw the figures of STUDY (default: the latest) from its records alone.
+    """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
 
     With --published, draw published figures in their own layout, with those of our series that are the same thing
     beside them (docs/published-figures.md).
+
+    Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn.
 
     \b
     Examples:
@@ -76,8 +78,12 @@ def figures(study: str | None, published: bool, on: str | None, results: Path) -
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     store = Store(choose_study(results, study))
     with uncollected():
-        _draw(load(store), store)
-    return 0
+        found = load(store)
+        drawn = _draw(found, store)
+    tell_left_out(found.bad_files, found.left_out)
+    if found.bad_files or found.left_out:
+        return FAILED_CASES
+    return 0 if drawn else INSUFFICIENT_DATA
 
 
 def show_study(store: Store) -> int:
@@ -112,6 +118,11 @@ def _show(found: Loaded, *, as_json: bool = False, as_text: bool = False, runnin
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
 
 
-def _draw(found: Loaded, store: Store) -> None:
-    write_figures(found.table, store.figures_folder)
-    click.echo(f"figures: {store.figures_folder}")
+def _draw(found: Loaded, store: Store) -> int:
+    """The number of figures, which is told."""
+    written = write_figures(found.table, store.figures_folder)
+    drawn = sum(path.suffix == ".png" for path in written)
+    click.echo(
+        f"figures: {drawn} in {store.figures_folder}" if drawn else "no figures: no training has a number"
+    )
+    return drawn

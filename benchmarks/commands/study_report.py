@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,15 @@ def load(store: Store) -> Loaded:
         left_out=left_out,
         parities=parities,
     )
+
+
+def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) -> None:
+    """Say on stderr what an output was not made from: the first file and how many more, and whole groups of records."""
+    if bad_files:
+        rest = f" (and {len(bad_files) - 1} more such files)" if len(bad_files) > 1 else ""
+        click.echo(f"left out: {bad_files[0].path}: {bad_files[0].reason}{rest}", err=True)
+    for sentence in left_out:
+        click.echo(f"left out: {sentence}", err=True)
 
 
 def put(page: Page, folder: Path) -> None:
