@@ -48,6 +48,7 @@ def to_rows(table: ScalingTable) -> list[dict[str, Any]]:
 def to_row(row: Row) -> dict[str, Any]:
     """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal.
 
+    `speed_up` is against base case (a), as `efficiency_none`, times the number of ranks.
     `bound_wire`, `bound_memory` and `bound_loader` are what `efficiency_none` cannot exceed. `num_launches_out` and
     the like say what stands out; it counts in all numbers but those that are called `without`.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
@@ -60,6 +61,7 @@ def to_row(row: Row) -> dict[str, Any]:
         "evidence": row.evidence,
         "fingerprint": row.fingerprint,
         **_interval("samples_per_second", row.throughput),
+        **_interval("speed_up", row.speed_up),
         **_interval("efficiency_none", row.efficiency_none),
         **_interval("efficiency_backend", row.efficiency_backend),
         **columns(row.limits),

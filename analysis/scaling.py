@@ -61,6 +61,11 @@ class Row:
     ] = ()  # what its efficiency against (a) cannot exceed; of trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
 
+    @property
+    def speed_up(self) -> Interval | None:
+        """T(p) / T(1) against base case (a), scaled where the work grows with the ranks: efficiency times ranks."""
+        return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingTable:

@@ -108,7 +108,11 @@ WINDOWS = (
     Column("slowest_rank_seconds", "number", "the window's world time"),
     Column("mean_rank_seconds", "number", "mean over ranks"),
     Column("fastest_rank_seconds", "number", "the least of any rank"),
-    Column("seconds_per_step", "number", "world time / steps"),
+    Column(
+        "seconds_per_step",
+        "number",
+        "world time / steps; of control `exchange` with what ranks do between buckets, which its numbers leave out",
+    ),
     Column("samples_per_second", "number", "`num_samples` / world time"),
 )
 RANKS = (

@@ -31,8 +31,8 @@ def seconds_per_step(row: Row) -> Interval | None:
 
 
 def speed_up(row: Row) -> Interval | None:
-    """T(p) / T(1), from the paired efficiency against 1 rank without a communication layer."""
-    return row.efficiency_none and row.efficiency_none.times(row.cell.num_ranks)
+    """T(p) / T(1)."""
+    return row.speed_up
 
 
 def draw(
@@ -152,7 +152,6 @@ def _row(row: Row) -> dict[str, Any]:
         **to_row(row),
         "notes": "; ".join(row.notes),
         **interval_columns("seconds_per_step", seconds_per_step(row)),
-        **interval_columns("speed_up", speed_up(row)),
     }
 
 

@@ -41,6 +41,7 @@ def test_efficiency_is_given_against_both_base_cases(make_study):
     table = scaling_table(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
     row = only(table, backend="ring", num_ranks=2)
     assert row.efficiency_none.center == pytest.approx(0.6)
+    assert row.speed_up.center == pytest.approx(0.6 * row.cell.num_ranks)
     assert row.efficiency_backend.center == pytest.approx(0.75)
     assert row.efficiency_none.method == "paired t"
     base = only(table, backend="ring", num_ranks=1)
@@ -228,7 +229,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
         *("data", "control", "evidence", "fingerprint"),
         *(
             name + end
-            for name in ("samples_per_second", "efficiency_none", "efficiency_backend")
+            for name in ("samples_per_second", "speed_up", "efficiency_none", "efficiency_backend")
             for end in ("", "_low", "_high", "_level", "_method", "_n")
         ),
         *("bound_wire", "bound_memory", "bound_loader"),

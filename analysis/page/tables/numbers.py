@@ -33,6 +33,7 @@ COLUMNS = (
     Column(label="ranks"),
     Column(label="nodes"),
     Column(label="throughput", unit="samples/s"),
+    Column(label="speed-up (a)"),
     Column(label="efficiency (a)", unit="%"),
     Column(label="efficiency (b)", unit="%"),
     Column(label="cost", unit="node-hours per million samples"),
@@ -63,7 +64,8 @@ def numbers_table(rows: Iterable[Measured]) -> Table:
                 "Throughput: over all ranks, in the slowest rank's time; the median over launches and its "
                 "order-statistic interval. Efficiency: (T(p)/p) / (T(1)/1) and its "
                 f"{100 * LEVEL:.0f} % t interval over blocks of launches, against (a) 1 rank of none, no communication "
-                "layer, and (b) 1 rank of the same backend. Launches: those that gave a number, of those planned."
+                "layer, and (b) 1 rank of the same backend; speed-up is T(p)/T(1). Launches: those that gave a number, "
+                "of those planned."
             ),
         )
     )
@@ -114,6 +116,7 @@ def _row(row: Measured) -> Row:
             of_number(cell.num_ranks),
             of_number(cell.num_nodes),
             of_interval(row.throughput, rate),
+            of_interval(row.speed_up, rate),
             of_interval(row.efficiency_none, lambda one: percent(one, unit="")),
             of_interval(row.efficiency_backend, lambda one: percent(one, unit="")),
             NOTHING if cost is None else Value(text=number(cost), order=cost),
