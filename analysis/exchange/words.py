@@ -43,7 +43,7 @@ def _hidden(one: Exchange) -> str:
     if hidden is None:
         why = one.overlap.reason or one.reason
         return f"how much of it is hidden is not known, {why}{_between(one)}"
-    flaw = "" if hidden.low is not None else f", of {hidden.n} blocks: no interval"
+    flaw = "" if hidden.low is not None else f", of {hidden.n} block{'s' * (hidden.n > 1)}: no interval"
     if hidden.center < 0:
         return (
             "nothing is hidden: beside the computation a step is longer by "

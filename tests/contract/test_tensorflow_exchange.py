@@ -74,7 +74,9 @@ def test_means_over_ranks(make, collectives, world, threads, in_graph, monkeypat
     settings = exchange.settings()
     assert settings["overlap"] == threads
     assert settings["teams"] == (2 if threads else 0)
-    assert settings["bucket_bytes"] == str(sum(4 * int(np.prod(shape)) for shape in SHAPES))
+    sizes = [int(size) for size in settings["bucket_bytes"].split(",")]
+    assert sum(sizes) == sum(4 * int(np.prod(shape)) for shape in SHAPES)
+    assert len(sizes) == (2 if threads else 1)
 
 
 @pytest.mark.parametrize("threads", [False, True])
