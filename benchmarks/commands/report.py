@@ -90,26 +90,35 @@ def show_study(store: Store) -> int:
     """Print a study's table, draw its figures and its page, and say where they are; returns the exit status."""
     with uncollected():
         found = load(store)
-        status = _show(found)
-        _draw(found, store)
+        status = _show(found, with_page=False)
+        _draw(found, store)  # first: where the disk is full, one complaint is enough
+        put(found.page(), found.folder)
     return status
 
 
-def _show(found: Loaded, *, as_json: bool = False, as_text: bool = False, running: bool = False) -> int:
+def _show(
+    found: Loaded,
+    *,
+    as_json: bool = False,
+    as_text: bool = False,
+    running: bool = False,
+    with_page: bool = True,
+) -> int:
     table, bad_files = found.table, found.bad_files
     if as_json:
         click.echo(json.dumps(rows.to_json(table)))
     else:
-        page = found.page(running=running)
+        page = found.page(running=running) if as_text or with_page else None
         shown = (
             text_report.render(page, table, bad_files=bad_files)
-            if as_text
+            if page and as_text
             else render(table, bad_files=bad_files)
         )
         Console().print(shown)
         for sentence in found.left_out:
             click.echo(f"left out: {sentence}")
-        put(page, found.folder)
+        if page:
+            put(page, found.folder)
     if bad_files or found.left_out or table.failures:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
