@@ -16,8 +16,8 @@ from dlscale.analysis.late import rows as late_rows
 from dlscale.analysis.outliers.rows import columns as outlier_columns
 from dlscale.analysis.scaling import Row, ScalingTable
 from dlscale.analysis.startup import StartUp
-from dlscale.analysis.statistics import Interval
 from dlscale.analysis.waterfall import rows as waterfall_rows
+from dlscale.analysis.waterfall.rows import interval_columns
 from dlscale.benchmarks.record import Cell
 
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
@@ -60,13 +60,13 @@ def to_row(row: Row) -> dict[str, Any]:
         "control": cell.control,
         "evidence": row.evidence,
         "fingerprint": row.fingerprint,
-        **_interval("samples_per_second", row.throughput),
-        **_interval("speed_up", row.speed_up),
-        **_interval("efficiency_none", row.efficiency_none),
-        **_interval("efficiency_backend", row.efficiency_backend),
+        **interval_columns("samples_per_second", row.throughput),
+        **interval_columns("speed_up", row.speed_up),
+        **interval_columns("efficiency_none", row.efficiency_none),
+        **interval_columns("efficiency_backend", row.efficiency_backend),
         **columns(row.limits),
-        **_interval("input_stall", row.input_stall),
-        **_interval("input_loss", row.input_loss),
+        **interval_columns("input_stall", row.input_stall),
+        **interval_columns("input_loss", row.input_loss),
         "peak_rss_bytes": row.peak_rss_bytes,
         "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
@@ -91,12 +91,12 @@ def _backend_row(comparison: Comparison, one: Contender) -> dict[str, Any]:
         **_setting(comparison.family, one.cell),
         "evidence": comparison.evidence,
         "exchange": one.exchange or None,
-        **_interval("seconds_per_step", one.seconds_per_step),
-        **_interval("computation_seconds_per_step", comparison.computation),
-        **_interval("exposed_communication", one.exposed),
+        **interval_columns("seconds_per_step", one.seconds_per_step),
+        **interval_columns("computation_seconds_per_step", comparison.computation),
+        **interval_columns("exposed_communication", one.exposed),
         "peer": one.peer and one.peer.backend,
         "peer_options": one.peer and options_text(one.peer),
-        **_interval("difference", one.difference),
+        **interval_columns("difference", one.difference),
         "communication": one.communication,
         "verdict": one.verdict,
         "reason": one.reason or None,
@@ -125,7 +125,7 @@ def to_saving_row(one: Saving) -> dict[str, Any]:
         "num_launches": one.num_launches,
         "num_checkpoints": one.num_checkpoints,
         "num_bytes": one.num_bytes,
-        **_interval("seconds", one.seconds),
+        **interval_columns("seconds", one.seconds),
         "share": one.share,
         "num_restarts": one.num_restarts,
         "read_seconds": one.read_seconds,
@@ -148,7 +148,7 @@ def to_energy_row(one: Energy) -> dict[str, Any]:
         "num_servers": cell.num_servers,
         "num_nodes": cell.num_nodes,
         "evidence": one.evidence,
-        **_interval("joules_per_sample", one.joules_per_sample),
+        **interval_columns("joules_per_sample", one.joules_per_sample),
         "watts": one.watts,
         "sources": ", ".join(one.sources) or None,
         "num_launches": one.num_launches,
@@ -191,15 +191,4 @@ def _setting(family: Family, cell: Cell) -> dict[str, Any]:
         "memory_format": cell.memory_format,
         "device": cell.device,
         "data": cell.data,
-    }
-
-
-def _interval(name: str, interval: Interval | None) -> dict[str, Any]:
-    return {
-        name: interval and interval.center,
-        f"{name}_low": interval and interval.low,
-        f"{name}_high": interval and interval.high,
-        f"{name}_level": interval and interval.level,
-        f"{name}_method": interval and interval.method,
-        f"{name}_n": interval and interval.n,
     }
