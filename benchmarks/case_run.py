@@ -57,13 +57,13 @@ class CaseRun:
     ) -> None:
         """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed.
 
-        `meter` is the node's, for the one rank on it that reads it. `sizes` are the launch's: a training leaves there
-        those of its buckets, for the exchange alone that follows it.
+        `meter` is the node's, for the one rank on it that reads it. `sizes` are the launch's, where an
+        exchange alone is among its cases: a training leaves there those of its buckets.
         """
         self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
         self._control, self._world, self._shard, self._spool = control, world, shard, spool
         self._checkpoints, self._meter = checkpoints, meter
-        self._sizes = [] if sizes is None else sizes
+        self._sizes = sizes
 
     def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
         """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
@@ -110,7 +110,8 @@ class CaseRun:
             if backend.asynchronous and self._has_labels():
                 last_losses = self._losses_of_further_steps(trainer, len(first_losses))
                 found.append(gates_asynchronous.falling_gate(first_losses, last_losses, control=self._world))
-            self._sizes[:] = _sizes_of(trainer)
+            if self._sizes is not None:
+                self._sizes[:] = _sizes_of(trainer)
             self._result(
                 steady=steady,
                 loss=trainer.loss(),

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from dlscale.benchmarks.record import Record
 from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
@@ -36,6 +37,15 @@ def test_a_study_from_command_to_figures(bench):
     assert again.returncode == 0
     assert "0 to run" in again.stdout
     assert len(bench.records()) == len(records)
+
+    # An exchange alone whose training is done finds the same buckets by a trainer of its own.
+    (lost,) = (path for path in bench.record_files() if "gloo-2r-exchange" in path.name)
+    before = Record.model_validate_json(lost.read_text())
+    lost.unlink()
+    once_more = bench.run()
+    assert once_more.returncode == 0
+    assert "1 to run" in once_more.stdout
+    assert Record.model_validate_json(lost.read_text()).bucket_bytes == before.bucket_bytes
 
 
 def check_record(record):
