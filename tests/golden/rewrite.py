@@ -1,0 +1,242 @@
+"""What the analysis says of the records beside this file, as data: `expected`; in words: `expected-text`.
+
+    python tests/golden/rewrite.py
+
+writes both anew. Read the difference before you commit it: the same records must give the same numbers, and a number
+that changes is a change of docs/metrics.md, of the rules or of a format that others read. Only the command line is
+used, so that code may move freely.
+
+`records` has a folder per study, as `dlscale run` wrote it; those with a records.parquet were packed by
+`dlscale export pack`. Another schema needs new records: study.json has the study and its command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from dlscale.benchmarks.cli import main as dlscale
+
+FOLDER = Path(__file__).parent
+RECORDS, DATA, TEXT = FOLDER / "records", FOLDER / "expected", FOLDER / "expected-text"
+WIDTH = "100"  # of terminal tables
+# Long, and therefore of some studies only: figures with all windows, a row per window and rank, a log per record.
+WINDOWS, RANKS, LOGS = ("servers", "survival"), "servers", "survival"
+OTHER_FACTORS = {"strong-scaling": "framework"}  # what is compared beside the default
+PLANS = {
+    "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
+    "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --backends none,nccl --device gpu",
+    "theta": "weak-scaling --system theta --nodes 1:8:x2 --data synthetic --backends none,mpi --launches 8",
+}
+PUBLISHED = ("goyal-8", "powerai-ddl-2")  # of `dlscale figures --published`
+
+
+class Bench:
+    """Copies of golden records in the current folder, and what commands give there."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.data: dict[str, str] = {}
+        self.text: dict[str, str] = {}
+        self.statuses: dict[str, int] = {}
+        for number, name in enumerate(names):
+            copy = shutil.copytree(RECORDS / name, Path("results", _place(name), name))
+            for path in (copy, *copy.rglob("*")):  # git keeps no times, and studies come in their order
+                os.utime(path, (number, number))
+
+    def named(self, start: str) -> str:
+        return next(name for name in self.names if name.startswith(start))
+
+    def says(self, words: str, data: str = "", text: str = "") -> str:
+        """What a command prints; kept as `data` or `text` of that name."""
+        said, status = run(words)
+        self.statuses[words] = status
+        if data and status != 1:
+            self.data[data] = said
+        else:
+            self.text[text or f"{data}.txt"] = said
+        return said
+
+    def writes(self, words: str, pattern: str) -> None:
+        """Files that a command writes below `out`."""
+        shutil.rmtree("out", ignore_errors=True)
+        self.says(f"{words} --out out", text=f"{Path(pattern).parent}.txt")
+        self.keep("out", pattern)
+
+    def keep(self, folder: str, pattern: str, *, text: bool = False) -> None:
+        kept = self.text if text else self.data
+        for path in sorted(Path(folder).glob(Path(pattern).name)):
+            kept[str(Path(pattern).parent / path.name)] = path.read_text(encoding="utf-8")
+
+
+def run(words: str) -> tuple[str, int]:
+    """What `dlscale WORDS` prints on both streams, and its exit status."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            dlscale(shlex.split(words))
+        except SystemExit as error:
+            return said.getvalue(), int(error.code or 0)
+    raise AssertionError("the command line did not exit")
+
+
+def _place(study: str) -> str:
+    return "collectives" if study.startswith("collectives") else "local"
+
+
+def studies() -> list[str]:
+    """The names of all studies' folders."""
+    return sorted(path.name for path in RECORDS.iterdir())
+
+
+def names() -> list[str]:
+    """Of the folders in `expected`: what is said of each study, and of several or none."""
+    return [*studies(), "together"]
+
+
+def golden(name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Data and texts of one of the `names`, by the names of their files."""
+    wanted = studies() if name == "together" else [name]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),  # no path of this machine is in what commands say
+        patch.dict(os.environ, {"COLUMNS": WIDTH, "NO_COLOR": "1"}),
+        patch("matplotlib.figure.Figure.savefig"),  # only figures' numbers are kept: pictures take longest
+    ):
+        one = Bench(wanted)
+        if name == "together":
+            _together(one)
+        elif name.startswith("collectives"):
+            _of_collectives(one, name)
+        else:
+            _of_study(one, name)
+        one.data["statuses.json"] = json.dumps(one.statuses)
+        return one.data, one.text
+
+
+def _together(one: Bench) -> None:
+    weak, servers = one.named("weak-scaling"), one.named("servers")
+    for other in (servers, one.named("survival")):
+        one.says(f"compare {weak} {other} --json", data=f"compare-{other}.json")
+    one.says(f"compare {weak} {servers}", text="compare.txt")
+    one.says("verify-figures --on local --json", data="verify-figures.json")
+    systems = json.loads(run("system list --json")[0])["rows"]
+    one.data["systems.json"] = json.dumps([_without(row, "here") for row in systems])
+    for row in systems:
+        one.says(f"system show {row['system']} --json", data=f"systems/{row['system']}.json")
+    for name, words in PLANS.items():
+        summary, _, job = run(f"plan {words}")[0].partition("\n# job-000\n")
+        one.data[f"plans/{name}.json"] = json.dumps(re.findall(r"/spool/\w+/(\S+)", job))
+        one.text[f"plans/{name}.txt"] = summary
+    for name in PUBLISHED:
+        one.says(f"figures --published {name}", text=f"published/{name}.txt")
+    one.keep("results/published-figures", "published/*.csv")
+
+
+def _of_study(one: Bench, study: str) -> None:
+    one.says(f"report {study} --json", data="report.json")
+    one.says("status --json", data="status.json")
+    one.says(f"compare {study} --json", data="contrasts.json")
+    for start, factor in OTHER_FACTORS.items():
+        if study.startswith(start):
+            one.says(f"compare {study} --factor {factor} --json", data=f"contrasts-{factor}.json")
+    one.says(f"compare {study}", text="contrasts.txt")
+    one.says(f"export lines {study}", data="lines.txt")
+    one.says(f"export markdown {study}", text="table.md")
+    one.writes(f"export extrap {study}", "extra-p/*.jsonl")
+    one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")
+    one.keep("out", "proposal/proposal.*", text=True)
+    one.says(f"figures {study}", text="figures.txt")
+    one.keep(f"results/local/{study}/figures", "figures/*.csv")
+    if not study.startswith(WINDOWS):
+        one.data = {
+            file: text for file, text in one.data.items() if not file.endswith(("-ecdf.csv", "-heatmap.csv"))
+        }
+    kept = "*" if study.startswith(RANKS) else "launches"
+    one.writes(f"export tidy {study} --per-rank", f"tables/{kept}.csv")
+    package = json.loads(Path("out/datapackage.json").read_text(encoding="utf-8"))
+    one.data["tables/columns.json"] = json.dumps(
+        {
+            table["name"]: {field["name"]: field["type"] for field in table["schema"]["fields"]}
+            for table in package["resources"]
+        }
+    )
+    if study.startswith(LOGS):
+        one.says(f"export mllog {study} --out logs", text="mllog.txt")
+        one.data["mllog.json"] = json.dumps(
+            {path.name: _entries(path) for path in sorted(Path("logs").glob("*.log"))}
+        )
+    said = one.says(f"report {study} --text", text="report.txt")
+    # Of ticks that share a row of a plot in characters any may be shown: it is the order of a set that decides.
+    one.text["report.txt"] = re.sub(r"^ *[\d.]*[|+].*\n", "", said, flags=re.MULTILINE)
+    verdicts = re.findall(r"^ ?(\d+) +(pass|not met|not applicable)  ", said, re.MULTILINE)
+    one.data["rules.json"] = json.dumps(dict(verdicts))
+    page = Path("results/local", study, "report.html").read_text(encoding="utf-8")
+    one.text["page-numbers.txt"] = "\n".join(map(str, _numbers_of_page(page)))
+
+
+def _of_collectives(one: Bench, study: str) -> None:
+    one.says("collectives report --json", data="report.json")
+    one.says("collectives report", text="report.txt")
+    one.keep(f"results/collectives/{study}", "figures/*.csv")
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    """The lines of an MLPerf log, without the places in our sources that its library notes."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
+    return [one | {"metadata": _without(one["metadata"], "file", "lineno")} for one in entries]
+
+
+def _without(row: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _numbers_of_page(html: str) -> list[float]:
+    """All numbers that the page shows, sorted: where they stand there is a matter of taste."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    page = json.loads(found[1])
+    shown = [plot["series"] for plot in page["plots"].values()]
+    return sorted(_numbers([shown, page["losses"], page["heatMaps"], page["tables"]]))
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+
+
+def _pretty(name: str, content: str) -> str:
+    return json.dumps(json.loads(content), indent=1) + "\n" if name.endswith(".json") else content
+
+
+def main() -> None:
+    """Write all of them."""
+    for folder in (DATA, TEXT):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in names():
+        found = golden(name)
+        for folder, files in zip((DATA, TEXT), found, strict=True):
+            for file, content in files.items():
+                path = folder / name / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_pretty(file, content), encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(found[0])} files of data, {len(found[1])} texts\n")
+
+
+if __name__ == "__main__":
+    main()
