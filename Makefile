@@ -42,7 +42,7 @@ time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for what ENVIRONMENT has installed; a build for the same versions is kept
-	@$(BIN)/python -m dlscale.benchmarks.horovod_build $(call option,SYSTEM) $(call option,ENVIRONMENT)
+	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)
 
 collectives-setup: .venv  ## Install the ring's peers, each in an environment of its own (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
@@ -85,7 +85,7 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## What only a machine with N
 	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
-	$(BIN)/python -m pytest tests/benchmarks tests/models tests/collectives tests/analysis -q
+	$(BIN)/python -m pytest tests/base tests/benchmarks tests/models tests/collectives tests/analysis -q -n 2
 
 lint: .venv
 	$(BIN)/ruff check .
@@ -147,7 +147,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 # An environment for oneCCL is there for Horovod.
 .venv-ccl: .venv-ccl/horovod.json
 .venv-ccl/horovod.json: .venv-ccl/.installed | .venv/.installed
-	@$(BIN)/python -m dlscale.benchmarks.horovod_build --environment .venv-ccl
+	@$(BIN)/python -m dlscale.benchmarks.cli.horovod --environment .venv-ccl
 
 %/.science: %/.installed
 	@echo "adding PYTHIA 8 and CAMB to .venv"
@@ -157,7 +157,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 # Type checkers and the import linter follow no import hooks: they see the four folders through links.
 build/ns:
 	mkdir -p build/ns/dlscale
-	for folder in benchmarks models collectives analysis; do ln -sfn ../../../$$folder build/ns/dlscale/$$folder; done
+	for folder in benchmarks models collectives analysis base; do ln -sfn ../../../$$folder build/ns/dlscale/$$folder; done
 
 clean:  ## Remove what was built; records stay
 	rm -rf build $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.records.record import Record
 
 _MAX_COMMANDS = 3  # every launch has one of its own
 _MAX_CHARACTERS = 2000  # of a command: one that names each of many hosts must not fill a file

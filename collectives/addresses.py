@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 

@@ -184,3 +184,27 @@ class Backend(Protocol):
     def close(self) -> None:
         """Leave the group; collective."""
         ...
+
+
+class InStep:
+    """The part of `Backend` that such backends share; one that can do otherwise overrides it."""
+
+    @property
+    def delay(self) -> int:
+        """None: a step applies its own gradients."""
+        return 0
+
+    @property
+    def asynchronous(self) -> bool:
+        """No: all ranks step together."""
+        return False
+
+    @property
+    def num_accepted(self) -> int | None:
+        """All ranks' gradients."""
+        return None
+
+    @property
+    def wire(self) -> str:
+        """Gradients are not rounded on their way."""
+        return "float32"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.options import read_options
+from dlscale.collectives.registry import read_options
 from dlscale.collectives.torch_distributed import TIMEOUT, TorchDistributedBackend, form_group
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 POLL_SECONDS = 0.005
 MAX_TEXT_BYTES = 4096  # of what a rank tells about itself

@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives import tf_collective
 from dlscale.collectives.addresses import LOOPBACK
 from dlscale.collectives.backend import Backend
-from dlscale.collectives.options import read_options
+from dlscale.collectives.registry import read_options
 from dlscale.collectives.torch_distributed import TorchDistributedBackend, form_group
-from dlscale.models.errors import UsageError
-from dlscale.models.gpus import HELP, gpu_module
+from dlscale.models.frameworks import GPU_HELP, gpu_module
 
 INTERFACE_VARIABLE = "NCCL_SOCKET_IFNAME"
 
@@ -33,10 +33,12 @@ def check(framework: str) -> None:
     """Returns if the framework sees a GPU here and has NCCL. Raises UsageError."""
     gpus = gpu_module(framework)
     if not gpus.names():
-        raise UsageError(f"backend nccl needs an NVIDIA GPU; {framework} {gpus.version()} sees none; {HELP}")
+        raise UsageError(
+            f"backend nccl needs an NVIDIA GPU; {framework} {gpus.version()} sees none; {GPU_HELP}"
+        )
     if not gpus.has_nccl():
         raise UsageError(
-            f"backend nccl needs NCCL, and {framework} {gpus.version()} was built without it; {HELP}"
+            f"backend nccl needs NCCL, and {framework} {gpus.version()} was built without it; {GPU_HELP}"
         )
 
 
@@ -72,6 +74,6 @@ def _join_tensorflow(control: Any, chosen: Options) -> Backend:
     addresses = tf_collective.agree_on_addresses(control, chosen, backend="nccl")
     if all(address.startswith(LOOPBACK) for address in addresses):
         os.environ.setdefault(INTERFACE_VARIABLE, "lo")
-    strategies = importlib.import_module("dlscale.collectives.fronts._tensorflow_strategy")
+    strategies = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
     strategy = strategies.multi_worker(addresses, index=control.Get_rank(), implementation="nccl")
     return tf_collective.TensorFlowCollective("nccl", chosen, strategy, control, implementation="NCCL")

@@ -6,11 +6,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.collectives.backend import Capabilities, Collective, Trainer
-from dlscale.collectives.capabilities import capabilities
-from dlscale.collectives.in_step import InStep
-from dlscale.collectives.options import read_options
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -36,7 +34,7 @@ class NoneBackend(InStep):
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""
         replica = factory(shard=shard, seed=seed, gate=gate)
-        front = importlib.import_module(f"dlscale.collectives.fronts._{replica.framework}")
+        front = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
         trainer: Trainer = front.alone(replica)
         return trainer
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dlscale.collectives.capabilities import NAMES, capabilities
-from dlscale.models.files import write_atomically
-from dlscale.models.workload import FRAMEWORKS
+from dlscale.base.files import write_atomically
+from dlscale.collectives.registry import NAMES, capabilities
+from dlscale.models.frameworks import FRAMEWORKS
 
 BEGIN = "<!-- backends: written by python -m dlscale.collectives.table README.md -->"
 END = "<!-- backends end -->"

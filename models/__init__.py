@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.workload import Workload
 
 NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3")

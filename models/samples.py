@@ -1,20 +1,60 @@
 """From an input to local batches of NumPy arrays: what both frameworks' pipelines have in common.
 
-Images are (N, H, W, C), float32: the memory order in which both frameworks are fastest, and what a JPEG
-decoder gives. Torch sees them as (N, C, H, W) without moving a byte.
+Which samples each rank trains on at each step, and dropout masks, are drawn with NumPy, so that they are the same in
+every framework. Images are (N, H, W, C), float32: the memory order in which both frameworks are fastest, and what a
+JPEG decoder gives. Torch sees them as (N, C, H, W) without moving them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.errors import UsageError
-from dlscale.models.sharding import shard_indices
+from dlscale.base.errors import UsageError
 from dlscale.models.workload import Input, Preset, Shard
+
+
+def shard_indices(
+    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
+) -> Iterator[NDArray[np.int64]]:
+    """Endless local batches of sample indices, [local_batch], from step `begin` on.
+
+    No overlap between ranks, no sample left out.
+
+    Picture one endless row of indices, epoch after epoch, each epoch shuffled by (seed, epoch) alike on all
+    ranks. Step s takes the next P * local_batch of them, and shard r takes the r-th piece. A step may reach
+    over the end of an epoch, so nothing is dropped where the sizes do not divide.
+    """
+
+    @lru_cache(maxsize=2)  # a batch touches at most the end of one epoch and the start of the next, mostly
+    def order(epoch: int) -> NDArray[np.int64]:
+        return np.random.default_rng((seed, epoch)).permutation(num_samples)
+
+    step = begin
+    while True:
+        first = (step * shard.count + shard.index) * local_batch
+        epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
+        yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
+        step += 1
+
+
+Mask = NDArray[np.uint8]
+
+
+def draw_masks(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]], num_samples: int) -> list[Mask]:
+    """One mask of 0 (dropped) and 1 (kept) per shape, each (N, *shape); both are equally likely.
+
+    A keep probability of 1/2 needs one random bit per value, which is many times cheaper than a float.
+    """
+    counts = [num_samples * int(np.prod(shape)) for shape in shapes]
+    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-sum(counts) // 8)), dtype=np.uint8))
+    pieces = np.split(bits[: sum(counts)], np.cumsum(counts)[:-1])
+    return [piece.reshape(num_samples, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
 
 Arrays = tuple[NDArray[Any], ...]
 

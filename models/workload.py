@@ -18,14 +18,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dlscale.models.errors import UsageError
-
-FRAMEWORKS = ("torch", "tensorflow")
-DEVICES = ("cpu", "gpu")
-MEMORY_FORMATS = {
-    "torch": ("channels_last", "channels_first"),
-    "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
-}
+from dlscale.base.errors import UsageError
+from dlscale.models.frameworks import check_memory_format, framework_module
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -253,29 +247,3 @@ class Workload:
             execution=execution,
         )
         return factory
-
-
-def framework_module(framework: str) -> Any:
-    """What all networks of a framework share, with `prepare`, to be called before it computes anything.
-
-    `prepare(num_threads, device=..., local_rank=...)` gives it its threads, and GPU number `local_rank` of this node or
-    none. Imports the framework. Raises UsageError if it is unknown or not installed.
-    """
-    if framework not in FRAMEWORKS:
-        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
-    try:
-        return importlib.import_module(f"dlscale.models._{framework}")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
-        ) from error
-
-
-def check_memory_format(framework: str, memory_format: str) -> None:
-    """Returns if the framework's convolutions have that memory format. Raises UsageError."""
-    known = MEMORY_FORMATS.get(framework, ())
-    if known and memory_format not in known:
-        raise UsageError(
-            f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
-            "choose another --memory-format or --frameworks"
-        )

@@ -53,7 +53,7 @@ def _missing(name: str) -> str | None:
         return _no_sanitizers()
     backend, _, framework = name.partition("-")
     if framework:
-        from dlscale.collectives.availability import problem
+        from dlscale.collectives.registry import unavailable_because as problem
 
         return problem(backend, framework)
     return None if importlib.util.find_spec(name) else f"package {name} is not installed"

@@ -1,38 +1,40 @@
-"""How fast each backend's exchange is at the network's own sizes of buckets, and behind it how much travels in each."""
+"""Bus bandwidth of each backend at the network's own bucket sizes, and behind it how many bytes travel in each.
+
+Bucket sizes are on an axis in powers of 2, bandwidth is in GB/s.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
+from math import floor, log2, nan
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.exchange.alone import Size
-from dlscale.analysis.exchange.exchanges import Exchange
-from dlscale.analysis.exchange.rows import to_rows
-from dlscale.analysis.exchange.words import GIGA, MEGA
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.busbw_axes import octaves, size_axis, speed_axis
-from dlscale.analysis.figures.curves import Curve
-from dlscale.analysis.figures.draw import evidence_handles
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import (
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
     RIM,
     SINGLE_COLUMN_INCHES,
+    Curve,
     Look,
+    evidence_handles,
+    limits,
     line_style,
     looks_of,
     marker_style,
 )
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.communication import GIGA, MEGA, Communication, communication_rows
+from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
-from dlscale.analysis.words import backend_name
+from dlscale.analysis.render.text import backend_name, number, size_text
+from dlscale.analysis.statistics import Interval
 
 MAX_PANELS = 3
 _BAR = 0.022  # of the axis, for each backend
@@ -40,7 +42,7 @@ Panel = tuple[int, int]  # ranks, nodes
 
 
 def draw(
-    family: Family, rows: Sequence[Row], provenance: Provenance, found: Sequence[Exchange]
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[Communication]
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, a panel per number of ranks; None if no size of bucket is known.
 
@@ -53,7 +55,7 @@ def draw(
         return None
     several = len(panels) > 1
     curves = [_curve(one) for one in shown]
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES if several else SINGLE_COLUMN_INCHES,
         num_panels=min(len(panels), MAX_PANELS),
         title=family.title,
@@ -73,17 +75,17 @@ def draw(
     speed_axis(axes[0], [size.busbw.times(GIGA) for one in shown for size in one.alone.sizes])
     for axis in axes:
         axis.set_xlabel("size of a bucket")
-    return figure, to_rows(shown)
+    return figure, communication_rows(shown)
 
 
 def _draw_panel(
     axes: Axes,
-    members: Sequence[Exchange],
+    members: Sequence[Communication],
     looks: dict[str, Look],
     *,
     width: float,
     last: bool,
-    among: Sequence[Exchange],
+    among: Sequence[Communication],
 ) -> None:
     """Points and bars of a backend stand at the same place, beside those of others; `width` is in octaves."""
     behind = axes.twinx()
@@ -103,7 +105,7 @@ def _draw_panel(
         behind.set_ylabel("bars: per step [MB]", color=GREY)
 
 
-def _draw_bars(axes: Axes, sizes: Sequence[Size], look: Look, *, aside: float, width: float) -> None:
+def _draw_bars(axes: Axes, sizes: Sequence[BucketSize], look: Look, *, aside: float, width: float) -> None:
     half = 2 ** (width / 2)
     places = [size.num_bytes * aside for size in sizes]
     axes.bar(
@@ -117,7 +119,7 @@ def _draw_bars(axes: Axes, sizes: Sequence[Size], look: Look, *, aside: float, w
     )
 
 
-def _draw_points(axes: Axes, one: Exchange, look: Look, *, aside: float) -> None:
+def _draw_points(axes: Axes, one: Communication, look: Look, *, aside: float) -> None:
     speeds = [size.busbw.times(GIGA) for size in one.alone.sizes]
     axes.errorbar(
         [size.num_bytes * aside for size in one.alone.sizes],
@@ -137,7 +139,7 @@ def _draw_points(axes: Axes, one: Exchange, look: Look, *, aside: float) -> None
     )
 
 
-def _panel(one: Exchange) -> Panel:
+def _panel(one: Communication) -> Panel:
     return one.cell.num_ranks, one.cell.num_nodes
 
 
@@ -146,7 +148,7 @@ def _named(panel: Panel) -> str:
     return f"{num_ranks} ranks" + (f" on {num_nodes} nodes" if num_nodes > 1 else "")
 
 
-def _curve(one: Exchange) -> Curve:
+def _curve(one: Communication) -> Curve:
     return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
 
 
@@ -162,7 +164,10 @@ def _handles(curves: Sequence[Curve]) -> list[Line2D]:
 
 
 def _small_print(
-    rows: Sequence[Row], shown: Sequence[Exchange], left_out: Sequence[Panel], provenance: Provenance
+    rows: Sequence[ScalingRow],
+    shown: Sequence[Communication],
+    left_out: Sequence[Panel],
+    provenance: Provenance,
 ) -> list[str]:
     times = [size.seconds for one in shown for size in one.alone.sizes]
     levels = sorted({100 * one.level for one in times if one.low is not None})
@@ -185,3 +190,42 @@ def _small_print(
         *(parity(rows) if rows else []),
         origin([row for row in rows if row.cell.id in cells], provenance),
     ]
+
+
+_WIDE = 4  # fastest over slowest from which on the axis is logarithmic
+_MARGIN = 0.07  # of the axis, on both sides
+_LEAST_OCTAVES = 2.0
+_MOST_TICKS = 6
+
+
+def octaves(shown: Sequence[Communication]) -> tuple[float, float]:
+    """Logarithms of the sizes at the ends of the axis."""
+    sizes = [log2(size.num_bytes) for one in shown for size in one.alone.sizes]
+    middle, half = (min(sizes) + max(sizes)) / 2, max(_LEAST_OCTAVES, max(sizes) - min(sizes)) / 2
+    return middle - half * (1 + 2 * _MARGIN), middle + half * (1 + 2 * _MARGIN)
+
+
+def size_axis(axes: Axes, low: float, high: float) -> None:
+    """Powers of 2 that are so far apart that they can be read."""
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(2**low, 2**high)
+    first, last = -floor(-low), floor(high)
+    apart = max(1, -(-(last - first + 1) // _MOST_TICKS))
+    axes.xaxis.set_major_locator(FixedLocator([2.0**power for power in range(first, last + 1, apart)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value)).replace(" ", "\n")))
+
+
+def speed_axis(axes: Axes, speeds: Sequence[Interval]) -> None:
+    """From 0, or logarithmic where the fastest is far from the slowest."""
+    low, high = limits(speeds)
+    if high / low > _WIDE:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.3, high * 1.3)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(0, 1.12 * high)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_ylabel("busbw [GB/s]")

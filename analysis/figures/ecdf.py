@@ -1,4 +1,4 @@
-"""How steps are distributed: the share of windows whose steps took no longer than so much, a curve per backend."""
+"""The distribution of step times: the share of windows whose steps took at most a given time, one curve per backend."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.curves import Curve
-from dlscale.analysis.figures.draw import evidence_handles
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import (
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     RIM,
     SINGLE_COLUMN_INCHES,
+    Curve,
     Look,
+    evidence_handles,
     line_style,
     looks_of,
     marker_style,
 )
-from dlscale.analysis.frame import options_text
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
-from dlscale.analysis.steps import Steps
-from dlscale.analysis.words import backend_name, number
+from dlscale.analysis.records import StepDistribution, options_text
+from dlscale.analysis.render.text import backend_name, number
 
 MAX_POINTS = (
     1000  # of a curve; with more windows every so many-th is drawn, the first and the last among them
@@ -46,7 +45,7 @@ _WIDE = 4  # slowest over fastest window from which on the axis is logarithmic
 
 
 def draw(
-    family: Family, rows: Sequence[Row], provenance: Provenance, found: Sequence[Steps]
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[StepDistribution]
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the points that it shows, of the family's largest number of ranks; None without any."""
     own = [one for one in found if one.family == family]
@@ -56,7 +55,7 @@ def draw(
         return None
     curves = [_curve(one) for one in shown]
     width = SINGLE_COLUMN_INCHES if len({curve.name for curve in curves}) <= 5 else DOUBLE_COLUMN_INCHES
-    figure, (axes,) = page(
+    figure, (axes,) = figure_with_axes(
         width=width,
         num_panels=1,
         title=family.title,
@@ -77,7 +76,7 @@ def draw(
     return figure, [row | {"comparable": pair and pair.comparable} for one in shown for row in _rows(one)]
 
 
-def _draw_one(axes: Axes, one: Steps, look: Look, *, factor: float, height: float) -> None:
+def _draw_one(axes: Axes, one: StepDistribution, look: Look, *, factor: float, height: float) -> None:
     """A curve, and its median at `height` in the strip below, where those of other curves do not hide it."""
     seconds, shares = points(one)
     # From the ground: the first step of the stairs is as high as all others.
@@ -112,7 +111,7 @@ def _pitch(count: int) -> float:
     return min(0.07, 0.42 / count)
 
 
-def points(one: Steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def points(one: StepDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Seconds per step, ascending, and the share of windows that took at most as long; at most MAX_POINTS."""
     seconds = one.pooled
     count = len(seconds)
@@ -137,11 +136,11 @@ def _axes(axes: Axes, low: float, high: float, unit: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
-def _order(one: Steps) -> tuple[object, ...]:
+def _order(one: StepDistribution) -> tuple[object, ...]:
     return one.cell.backend != "none", one.cell.backend, options_text(one.cell), one.cell.num_servers
 
 
-def _curve(one: Steps) -> Curve:
+def _curve(one: StepDistribution) -> Curve:
     return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
 
 
@@ -152,7 +151,7 @@ def _handles(curves: Sequence[Curve]) -> list[Line2D]:
     ]
 
 
-def _rows(one: Steps) -> list[dict[str, Any]]:
+def _rows(one: StepDistribution) -> list[dict[str, Any]]:
     common = {
         "system": one.family.system,
         **one.cell.model_dump(exclude={"control"}),
@@ -169,7 +168,10 @@ def _rows(one: Steps) -> list[dict[str, Any]]:
 
 
 def _small_print(
-    rows: Sequence[Row], shown: Sequence[Steps], own: Sequence[Steps], provenance: Provenance
+    rows: Sequence[ScalingRow],
+    shown: Sequence[StepDistribution],
+    own: Sequence[StepDistribution],
+    provenance: Provenance,
 ) -> list[str]:
     launches = span([len(one.launches) for one in shown])
     windows = "; ".join(f"{backend_name(one.cell)} {len(one.pooled)}" for one in shown)

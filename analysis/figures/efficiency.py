@@ -1,32 +1,47 @@
-"""Scaling efficiency over ranks, against both base cases, one panel each; the axis starts at 0."""
+"""Scaling efficiency over ranks, against both base cases, one panel each; the axis starts at 0.
+
+Bounds that no point can lie above are drawn behind the curves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dlscale.analysis.bounds_words import loosest
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.curves import Curve, Value, curves_of, missing_from
-from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
-from dlscale.analysis.figures.limits import Points, draw_limits, limit_handles, limit_text
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, IDEAL
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import (
+    DOUBLE_COLUMN_INCHES,
+    GREY,
+    IDEAL,
+    Curve,
+    Value,
+    curve_handles,
+    curves_of,
+    draw_curves,
+    evidence_handles,
+    limits,
+    missing_from,
+    rank_axis,
+)
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.bounds import loosest_bounds
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
+from dlscale.analysis.render.text import backend_name, rate
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.words import backend_name, rate
 
 
-def against_none(row: Row) -> Interval | None:
+def against_none(row: ScalingRow) -> Interval | None:
     """Efficiency against 1 rank without a communication layer."""
     return row.efficiency_none
 
 
-def against_backend(row: Row) -> Interval | None:
+def against_backend(row: ScalingRow) -> Interval | None:
     """Efficiency against 1 rank of the same backend."""
     return row.efficiency_backend
 
@@ -37,7 +52,9 @@ PANELS: tuple[tuple[str, Value], ...] = (
 )
 
 
-def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[Figure, list[Row]] | None:
+def draw(
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
+) -> tuple[Figure, list[ScalingRow]] | None:
     """The figure and the rows that it shows; None if nothing but base cases has an efficiency."""
     panels = [curves_of(rows, value) for _, value in PANELS]
     shown = list({id(row): row for curves in panels for curve in curves for row in curve.rows}.values())
@@ -46,7 +63,7 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
     # One order for both panels, so that a backend stands in the same place and has the same look in both.
     everywhere = curves_of(rows, lambda row: row.efficiency_none or row.efficiency_backend)
     bounds = _bounds(shown)
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
         title=family.title,
@@ -76,15 +93,15 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
     return figure, shown
 
 
-def _bounds(shown: Sequence[Row]) -> dict[str, Points]:
+def _bounds(shown: Sequence[ScalingRow]) -> dict[str, Points]:
     """What no point over a backend can exceed, by kind of bound."""
     exchanging = [row for row in shown if row.cell.backend != "none"]
-    return dict(loosest([(row.cell.num_ranks, limit) for row in exchanging for limit in row.limits]))
+    return dict(loosest_bounds([(row.cell.num_ranks, limit) for row in exchanging for limit in row.limits]))
 
 
 def _small_print(
-    rows: Sequence[Row],
-    shown: Sequence[Row],
+    rows: Sequence[ScalingRow],
+    shown: Sequence[ScalingRow],
     panels: Sequence[Sequence[Curve]],
     provenance: Provenance,
     bounds: str,
@@ -117,3 +134,50 @@ def _small_print(
         if missing := missing_from(rows, curves):
             text.append(f"No point in ({name}): {', '.join(missing)}.")
     return [" ".join(text), *parity(rows), origin(shown, provenance)]
+
+
+Points = Sequence[tuple[int, float]]
+# Told apart by their dashes: grey is the colour of what nobody measured.
+STYLES: dict[str, dict[str, Any]] = {
+    "wire": {"linestyle": (0, (1, 1.5))},
+    "memory": {"linestyle": (0, (4, 1.5))},
+    "loader": {"linestyle": (0, (4, 1.5, 1, 1.5))},
+}
+_COMMON: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "zorder": 1.2}
+_ROUND = 2**0.12  # by which a bound at a single number of ranks reaches to both sides of it
+
+
+def draw_limits(axes: Axes, points: Mapping[str, Points]) -> None:
+    """A line per kind of bound that is below 1 somewhere, through its values at the numbers of ranks."""
+    for kind, values in binding(points).items():
+        ranks = [ranks for ranks, _ in values]
+        heights = [height for _, height in values]
+        ends = [ranks[0] / _ROUND, *ranks, ranks[-1] * _ROUND]
+        axes.plot(
+            ends, [heights[0], *heights, heights[-1]], **_COMMON, **STYLES[kind], scalex=False, scaley=False
+        )
+
+
+def limit_handles(points: Mapping[str, Points]) -> list[Line2D]:
+    """Legend entries of the lines that are drawn."""
+    return [Line2D([], [], **_COMMON, **STYLES[kind], label=f"bound: {kind}") for kind in binding(points)]
+
+
+def limit_text(points: Mapping[str, Points]) -> str:
+    """For the small print: which bounds are drawn, which bind nowhere, which are not known."""
+    drawn, known = binding(points), [kind for kind in STYLES if points.get(kind)]
+    free = [kind for kind in known if kind not in drawn]
+    unknown = [kind for kind in STYLES if kind not in known]
+    told = (
+        [f"Bounds that no point over a backend can exceed, relative to (a): {', '.join(drawn)}."]
+        if drawn
+        else []
+    )
+    told += [f"Bound by {', '.join(free)}: 100 %."] if free else []
+    told += [f"Bound not known: {', '.join(unknown)}."] if unknown else []
+    return " ".join(told)
+
+
+def binding(points: Mapping[str, Points]) -> dict[str, Points]:
+    """The bounds that are below 1 somewhere, in one order."""
+    return {kind: points[kind] for kind in STYLES if any(height < 1 for _, height in points.get(kind, ()))}

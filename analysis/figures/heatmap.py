@@ -1,4 +1,4 @@
-"""Ranks x windows: who is slower than the others, where nobody waits and where everybody does."""
+"""Ranks by windows: which ranks are slower than the others, without waiting (compute) and with it (communication)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.page import origin, page, parity, warning
-from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.late.matrix import Heat
-from dlscale.analysis.late.rows import to_heat_rows
-from dlscale.analysis.late.suspects import Lateness
-from dlscale.analysis.late.words import sentences
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, warning
+from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
+from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
-from dlscale.analysis.waterfall.times import Block
-from dlscale.analysis.words import backend_name
+from dlscale.analysis.records import Block
+from dlscale.analysis.render.text import backend_name
 
 MAX_PANELS = 4
 COLORS = "PuOr_r"  # of ColorBrewer: orange is slower, purple faster, told apart by colour-blind eyes
@@ -38,10 +36,10 @@ _MAX_TOLD = 6  # sentences
 
 def draw(
     family: Family,
-    rows: Sequence[Row],
+    rows: Sequence[ScalingRow],
     provenance: Provenance,
-    found: Sequence[Heat],
-    known: Sequence[Lateness],
+    found: Sequence[RankTimes],
+    known: Sequence[Stragglers],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, of the largest number of ranks that was measured; None without any.
 
@@ -53,7 +51,7 @@ def draw(
     if not shown:
         return None
     lateness = [one for one in known if (one.family, one.num_ranks) == (family, most)]
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=family.title,
@@ -75,7 +73,7 @@ def draw(
 
 
 def _draw_one(
-    axes: Axes, heat: Heat, known: Sequence[Lateness], blocks: Sequence[Block], *, limit: float
+    axes: Axes, heat: RankTimes, known: Sequence[Stragglers], blocks: Sequence[Block], *, limit: float
 ) -> AxesImage:
     """A panel. Launches are equally wide, however many windows they have, so that blocks stand in line."""
     num_ranks, num_columns = heat.values.shape
@@ -124,7 +122,7 @@ def _launch_axis(axes: Sequence[Axes], blocks: Sequence[Block]) -> None:
         panel.grid(visible=False)
 
 
-def _marked(heat: Heat, known: Sequence[Lateness]) -> list[tuple[int, str]]:
+def _marked(heat: RankTimes, known: Sequence[Stragglers]) -> list[tuple[int, str]]:
     """Ranks with a verdict from this panel's backend."""
     if heat.moved:
         return []
@@ -136,7 +134,7 @@ def _marked(heat: Heat, known: Sequence[Lateness]) -> list[tuple[int, str]]:
     return found
 
 
-def _first_ranks(heat: Heat) -> list[int]:
+def _first_ranks(heat: RankTimes) -> list[int]:
     """Where each host's ranks begin."""
     if heat.moved or not heat.hosts:
         return [0]
@@ -144,7 +142,7 @@ def _first_ranks(heat: Heat) -> list[int]:
     return [0, *(int(end) for end in np.cumsum(sizes)[:-1])]
 
 
-def _rank_axis(axes: Axes, heat: Heat) -> None:
+def _rank_axis(axes: Axes, heat: RankTimes) -> None:
     """Hosts by name where there are several and not too many; else ranks by number."""
     first = _first_ranks(heat)
     if 1 < len(first) <= _MAX_NAMES:
@@ -163,14 +161,14 @@ def _short(name: str) -> str:
     return name if len(name) <= 12 else f"{name[:5]}…{name[-6:]}"
 
 
-def _limit(shown: Sequence[Heat]) -> float:
+def _limit(shown: Sequence[RankTimes]) -> float:
     """The ends of the colours, in percent: beyond nearly all values, but not for the sake of a few."""
     values = np.concatenate([np.abs(100 * heat.values).ravel() for heat in shown])
     needed = float(np.quantile(values, 0.99))
     return next((limit for limit in LIMITS if limit >= needed), LIMITS[-1])
 
 
-def _handles(known: Sequence[Lateness]) -> list[Line2D]:
+def _handles(known: Sequence[Stragglers]) -> list[Line2D]:
     verdicts = {suspect.verdict for one in known for suspect in one.suspects}
     found = [
         Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=verdict, **style)
@@ -181,7 +179,10 @@ def _handles(known: Sequence[Lateness]) -> list[Line2D]:
 
 
 def _small_print(
-    rows: Sequence[Row], shown: Sequence[Heat], known: Sequence[Lateness], provenance: Provenance
+    rows: Sequence[ScalingRow],
+    shown: Sequence[RankTimes],
+    known: Sequence[Stragglers],
+    provenance: Provenance,
 ) -> list[str]:
     text = [
         "Each rank's seconds in a window over the median over ranks. In none no rank waits for another, so who is slow "
@@ -191,7 +192,7 @@ def _small_print(
         text.append("Neighbouring windows of a launch are put together, as their median.")
     if any(heat.moved for heat in shown):
         text.append("Launches ran on different hosts: a row is a rank, wherever it was.")
-    told = [sentence[0].upper() + sentence[1:] for one in known for sentence in sentences(one)]
+    told = [sentence[0].upper() + sentence[1:] for one in known for sentence in straggler_sentences(one)]
     if len(told) > _MAX_TOLD:
         told = [*told[:_MAX_TOLD], f"And {len(told) - _MAX_TOLD} more (see --json)."]
     cells = {heat.cell.id for heat in shown}

@@ -1,4 +1,4 @@
-"""What a launch costs before it trains, over ranks: a stack of its phases for each number of ranks of a backend."""
+"""What a launch costs before it trains, over ranks: its phases stacked for each number of ranks of a backend."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
-from dlscale.analysis.figures.page import page, span
-from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.figures.layout import figure_with_axes, span
+from dlscale.analysis.findings.startup import PHASES, StartUp, to_start_up_row
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.rows import to_start_up_row
-from dlscale.analysis.startup import PHASES, StartUp
 
 MAX_PANELS = 8
 NAMES = {
@@ -40,7 +39,7 @@ def draw(
     if not backends:
         return None
     shown = backends[:MAX_PANELS]
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(shown) <= 3 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=f"start of a launch, {framework} on {', '.join(provenance.systems)}",

@@ -10,33 +10,44 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.curves import Curve, Value, curves_of, dodge, missing_from
-from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, IDEAL, IDEAL_MARK, SINGLE_COLUMN_INCHES
+from dlscale.analysis.efficiency import ScalingRow, scaling_row
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import (
+    DOUBLE_COLUMN_INCHES,
+    IDEAL,
+    IDEAL_MARK,
+    SINGLE_COLUMN_INCHES,
+    Curve,
+    Value,
+    curve_handles,
+    curves_of,
+    dodge,
+    draw_curves,
+    evidence_handles,
+    limits,
+    missing_from,
+    rank_axis,
+)
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.rows import to_row
-from dlscale.analysis.scaling import Row
+from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.waterfall.rows import interval_columns
-from dlscale.analysis.words import number
 
 _WIDE = 5  # largest over smallest value from which on an axis is logarithmic
 
 
-def seconds_per_step(row: Row) -> Interval | None:
+def seconds_per_step(row: ScalingRow) -> Interval | None:
     """Of the slowest rank; the median over launches, as the table's throughput."""
     return row.throughput and row.throughput.rate(row.cell.global_batch)
 
 
-def speed_up(row: Row) -> Interval | None:
+def speed_up(row: ScalingRow) -> Interval | None:
     """T(p) / T(1)."""
     return row.speed_up
 
 
 def draw(
-    family: Family, rows: Sequence[Row], provenance: Provenance
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it; None if no cell ran on more than 1 rank.
 
@@ -49,7 +60,7 @@ def draw(
     strong = family.scaling_mode == "strong"
     base = next((row for row in shown if (row.cell.backend, row.cell.num_ranks) == ("none", 1)), None)
     num_names = len({curve.name for curve in curves})
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES if strong or num_names > 5 else SINGLE_COLUMN_INCHES,
         num_panels=1,
         title=family.title,
@@ -75,7 +86,7 @@ def _two(figure: Figure, axes: Axes) -> list[Axes]:
     return list(figure.subplots(1, 2, squeeze=False)[0])
 
 
-def _draw_times(axes: Axes, curves: Sequence[Curve], base: Row | None, *, strong: bool) -> None:
+def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool) -> None:
     unit, factor = _unit(curves)
     rank_axis(axes, [row for curve in curves for row in curve.rows])
     if base and (one := seconds_per_step(base)):
@@ -92,7 +103,7 @@ def _draw_times(axes: Axes, curves: Sequence[Curve], base: Row | None, *, strong
     axes.set_ylabel(f"time per step [{unit}]")
 
 
-def _draw_speed_ups(axes: Axes, rows: Sequence[Row], among: Sequence[Curve]) -> None:
+def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curve]) -> None:
     curves = curves_of(rows, speed_up)
     rank_axis(axes, [row for curve in among for row in curve.rows])
     ranks = sorted({row.cell.num_ranks for curve in among for row in curve.rows})
@@ -136,7 +147,7 @@ def _unit(curves: Sequence[Curve]) -> tuple[str, float]:
 
 
 def _scaled(value: Value, factor: float) -> Value:
-    def scaled(row: Row) -> Interval | None:
+    def scaled(row: ScalingRow) -> Interval | None:
         interval = value(row)
         return interval and interval.times(factor)
 
@@ -147,16 +158,21 @@ def _all(curves: Sequence[Curve], value: Value) -> list[Interval]:
     return [one for curve in curves for row in curve.rows if (one := value(row))]
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ScalingRow) -> dict[str, Any]:
     return {
-        **to_row(row),
+        **scaling_row(row),
         "notes": "; ".join(row.notes),
         **interval_columns("seconds_per_step", seconds_per_step(row)),
     }
 
 
 def _small_print(
-    rows: Sequence[Row], curves: Sequence[Curve], base: Row | None, provenance: Provenance, *, strong: bool
+    rows: Sequence[ScalingRow],
+    curves: Sequence[Curve],
+    base: ScalingRow | None,
+    provenance: Provenance,
+    *,
+    strong: bool,
 ) -> list[str]:
     times = _all(curves, seconds_per_step)
     levels = sorted({100 * one.level for one in times if one.low is not None})

@@ -9,29 +9,38 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.curves import Curve, curves_of, dodge, missing_from
-from dlscale.analysis.figures.draw import curve_handles, draw_curves, evidence_handles, limits, rank_axis
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import (
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
     IDEAL_MARK,
     REFERENCE,
     SINGLE_COLUMN_INCHES,
+    Curve,
+    curve_handles,
+    curves_of,
+    dodge,
+    draw_curves,
+    evidence_handles,
+    limits,
+    missing_from,
+    rank_axis,
 )
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
+from dlscale.analysis.render.text import number, rate
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.words import number, rate
 
 
-def throughput(row: Row) -> Interval | None:
+def throughput(row: ScalingRow) -> Interval | None:
     """Samples per second over all ranks."""
     return row.throughput
 
 
-def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[Figure, list[Row]] | None:
+def draw(
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
+) -> tuple[Figure, list[ScalingRow]] | None:
     """The figure and the rows that it shows; None if no cell has a rate.
 
     One column of a page wide; two if there are more than 5 curves to tell apart.
@@ -43,7 +52,7 @@ def draw(family: Family, rows: Sequence[Row], provenance: Provenance) -> tuple[F
     reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
     shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
     names = {curve.name for curve in curves}
-    figure, (axes,) = page(
+    figure, (axes,) = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(names) <= 5 else DOUBLE_COLUMN_INCHES,
         num_panels=1,
         title=family.title,
@@ -75,12 +84,12 @@ def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve]) -> None:
         axes.plot([ranks / side, ranks * side], [base_rate * ranks] * 2, **IDEAL_MARK, scalex=False)
 
 
-def _is_base(row: Row) -> bool:
+def _is_base(row: ScalingRow) -> bool:
     cell = row.cell
     return (cell.control, cell.backend, cell.num_ranks) == ("train", "none", 1) and row.throughput is not None
 
 
-def _handles(curves: Sequence[Curve], base: Row | None, reference: Row | None) -> list[Line2D]:
+def _handles(curves: Sequence[Curve], base: ScalingRow | None, reference: ScalingRow | None) -> list[Line2D]:
     handles = curve_handles(curves)
     if base:
         handles.append(Line2D([], [], **IDEAL))
@@ -90,7 +99,7 @@ def _handles(curves: Sequence[Curve], base: Row | None, reference: Row | None) -
     return handles + evidence_handles(curves)
 
 
-def _rate_axis(axes: Axes, rows: Sequence[Row]) -> None:
+def _rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
     """Plain numbers on a logarithmic axis that holds all intervals; round steps where it spans little."""
     low, high = limits([row.throughput for row in rows if row.throughput])
     axes.set_yscale("log")
@@ -103,10 +112,10 @@ def _rate_axis(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _small_print(
-    rows: Sequence[Row],
+    rows: Sequence[ScalingRow],
     curves: Sequence[Curve],
-    base: Row | None,
-    reference: Row | None,
+    base: ScalingRow | None,
+    reference: ScalingRow | None,
     provenance: Provenance,
 ) -> list[str]:
     shown = [row for curve in curves for row in curve.rows]

@@ -1,31 +1,32 @@
-"""From ideal to measured: what each part takes of the ideal speed, one panel per backend."""
+"""From ideal to measured speed: what each part takes, as bars with their numbers, one panel per backend."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.figures.page import origin, page, parity, span, warning
-from dlscale.analysis.figures.style import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.waterfall_bars import GAIN, LARGEST, LOSS, TOGETHER, draw_bars, scale_axes
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
+from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.waterfall import Waterfall, loss_text, waterfall_rows
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.scaling import Row
-from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.waterfall.rows import to_rows
-from dlscale.analysis.waterfall.waterfall import Waterfall
-from dlscale.analysis.words import backend_name
+from dlscale.analysis.render.text import backend_name, number
+from dlscale.analysis.statistics import LEVEL, Interval
 
 MAX_PANELS = 3
 LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not told from it"}
 
 
 def draw(
-    family: Family, rows: Sequence[Row], provenance: Provenance, found: Sequence[Waterfall]
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[Waterfall]
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, of the backends' largest numbers of ranks; None if none has parts.
 
@@ -35,7 +36,7 @@ def draw(
     shown = sorted(sorted(largest, key=_lost)[:MAX_PANELS], key=largest.index)
     if not shown:
         return None
-    figure, axes = page(
+    figure, axes = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=family.title,
@@ -48,7 +49,7 @@ def draw(
     for panel, one in zip(axes, shown, strict=True):
         draw_bars(panel, one, names)
     scale_axes(axes, shown, names, width=float(figure.get_figwidth()))
-    return figure, to_rows(shown)
+    return figure, waterfall_rows(shown)
 
 
 def _largest(found: Sequence[Waterfall]) -> list[Waterfall]:
@@ -91,7 +92,10 @@ def _handles(shown: Sequence[Waterfall]) -> list[Line2D]:
 
 
 def _small_print(
-    rows: Sequence[Row], shown: Sequence[Waterfall], largest: Sequence[Waterfall], provenance: Provenance
+    rows: Sequence[ScalingRow],
+    shown: Sequence[Waterfall],
+    largest: Sequence[Waterfall],
+    provenance: Provenance,
 ) -> list[str]:
     counts = [part.loss.n for one in shown for part in one.parts]
     text = [
@@ -111,3 +115,126 @@ def _small_print(
         *(parity(rows) if rows else []),
         origin([row for row in rows if row.cell.id in cells], provenance),
     ]
+
+
+TOGETHER = "together"
+# Okabe & Ito's: told apart in grey by their lightness, too, and by which way a bar goes.
+LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
+_LABEL_INCHES = 1.0  # of a bar's numbers, to its right
+_NAMES_INCHES = 1.2  # of the parts' names, to the left of the first panel
+_NAME_CHARACTERS = 18
+_TITLE_CHARACTERS = 18
+_HEIGHT = 0.62  # of a bar; 1 is the distance between two
+
+
+def draw_bars(axes: Axes, one: Waterfall, names: Sequence[str]) -> None:
+    """Bars from left to right and from top to bottom, each beginning where the one above it ends."""
+    kept = loss_text(one.efficiency) if one.efficiency else "-"
+    kind = "" if one.evidence == "measured" else f", {one.evidence}"
+    name = textwrap.shorten(backend_name(one.cell), _TITLE_CHARACTERS, placeholder="…")
+    title = f"{name}, {one.cell.num_ranks} ranks{kind}\nkeeps {kept}"
+    axes.set_title(title, loc="left", fontsize=7.5)
+    axes.axvline(0.0, color=RIM, linewidth=0.7, zorder=1)
+    begin, above = 0.0, None
+    for part in one.parts:
+        place = names.index(part.name)
+        largest = part is one.largest or part.name in one.rivals
+        color = GAIN if part.loss.center < 0 else LARGEST if largest else LOSS
+        end = begin + part.loss.center
+        if above is not None:
+            axes.plot([begin, begin], [above, place], color=GREY, linewidth=0.6, zorder=1.5)
+        _bar(axes, place, begin, part.loss, color=color, hollow=one.evidence != "measured")
+        _label(axes, place, max(begin, end), begin, part.loss, part.seconds)
+        begin, above = end, place
+    if one.loss and one.measured_seconds:
+        place = names.index(TOGETHER)
+        axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
+        _bar(axes, place, 0.0, one.loss, color=GREY, hollow=one.evidence != "measured")
+        seconds = one.loss.times(one.measured_seconds)
+        _label(axes, place, max(0.0, one.loss.center), 0.0, one.loss, seconds)
+
+
+def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, hollow: bool) -> None:
+    axes.barh(
+        place,
+        loss.center,
+        _HEIGHT,
+        left=begin,
+        facecolor="white" if hollow else color,
+        edgecolor=color if hollow else RIM,
+        hatch="//////" if hollow else None,
+        linewidth=0.5,
+        zorder=2,
+    )
+    if loss.low is not None and loss.high is not None:
+        end = begin + loss.center
+        axes.errorbar(
+            end,
+            place,
+            xerr=[[loss.center - loss.low], [loss.high - loss.center]],
+            ecolor=RIM,
+            elinewidth=0.9,
+            capsize=2.2,
+            linestyle="",
+            zorder=3,
+        )
+
+
+def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, seconds: Interval) -> None:
+    """Percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
+    milliseconds = number(round(1000 * seconds.center, 3) + 0.0)
+    end = max(right, begin + (loss.center if loss.high is None else loss.high))
+    axes.annotate(
+        f"{loss_text(loss)}\n{milliseconds} ms",
+        (end, place),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=6,
+        linespacing=1.15,
+        zorder=4,
+    )
+
+
+def scale_axes(
+    axes: Sequence[Axes], shown: Sequence[Waterfall], names: Sequence[str], *, width: float
+) -> None:
+    """One scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
+    low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
+    room = (width - _NAMES_INCHES) / len(shown) - 0.1
+    reach = max(high - low, 0.001)
+    axes[0].set_xlim(low - 0.03 * reach, high + reach * _LABEL_INCHES / max(0.4, room - _LABEL_INCHES))
+    axes[0].set_ylim(len(names) - 0.45, -0.55)
+    axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
+    axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
+    # No marks below the numbers: nothing is shown there.
+    marks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    for panel in axes:
+        panel.xaxis.set_major_locator(
+            FixedLocator([mark for mark in marks if low <= mark <= high + 0.05 * reach])
+        )
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+        panel.set_xlabel("of the ideal speed lost [%]")
+        panel.spines["left"].set_visible(False)
+        panel.grid(visible=False, axis="y")
+        panel.tick_params(axis="y", length=0)
+
+
+def _leftmost(one: Waterfall) -> float:
+    return min(0.0, *(low for low, _ in _ends(one)))
+
+
+def _rightmost(one: Waterfall) -> float:
+    return max(0.0, *(high for _, high in _ends(one)))
+
+
+def _ends(one: Waterfall) -> list[tuple[float, float]]:
+    """Where each bar and its whisker begin and end."""
+    begin, ends = 0.0, []
+    for loss in [*(part.loss for part in one.parts), *([one.loss] if one.loss else [])]:
+        start = 0.0 if loss is one.loss else begin
+        points = [start, start + loss.center]
+        points += [start + value for value in (loss.low, loss.high) if value is not None]
+        ends.append((min(points), max(points)))
+        begin += loss.center
+    return ends

@@ -1,18 +1,23 @@
-"""What each size of a curve says to those who give compute time: speed-up, efficiency, what a million samples cost."""
+"""What each size of a curve says to those who grant compute time: speed-up, efficiency, cost of a million samples.
+
+Also the speed-up per doubling of the ranks, from launches of the same blocks, and the node-hours that trainings
+take at one size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from dlscale.analysis.family import Family
-from dlscale.analysis.launches import BASE
-from dlscale.analysis.proposal.doubling import Rates, per_doubling
-from dlscale.analysis.scaling import Row, ScalingTable
-from dlscale.analysis.statistics import Interval
-from dlscale.analysis.words import backend_name
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import Family
+from dlscale.analysis.records import BASE_NAMES, CellRows, tidy
+from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.benchmarks.records.record import Record
 
 MILLION = 1_000_000
 HOUR_SECONDS = 3600
@@ -25,7 +30,7 @@ Base = Literal["none", "backend", ""]
 class Size:
     """One number of ranks of a curve. None where there is no number."""
 
-    row: Row
+    row: ScalingRow
     efficiency: Interval | None  # against the curve's base case
     speed_up: Interval | None  # T(p) / T(1)
     per_doubling: Interval | None  # since the size before; 2 is ideal
@@ -76,7 +81,7 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
     """Surely, or surely not, where the whole interval lies on one side; unknown without an interval."""
     if efficiency is None:
         return "unknown"
-    if efficiency.method == BASE:
+    if efficiency.method == BASE_NAMES:
         return "surely"
     if efficiency.low is None or efficiency.high is None:
         return "unknown"
@@ -96,7 +101,7 @@ def curves(
     for family in table.families:
         rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
         alone = [row for row in rows if row.cell.num_ranks == 1 and row.throughput]
-        groups = [list(group) for _, group in groupby(sorted(rows, key=_order), key=_key)]
+        groups = [list(group) for _, group in groupby(sorted(rows, key=_order), key=_curve_key)]
         measured = [
             _curve(group, family, alone, rates, threshold=threshold)
             for group in groups
@@ -113,22 +118,22 @@ def curves(
     return found
 
 
-def _with_evidence(rows: Iterable[Row]) -> list[Row]:
+def _with_evidence(rows: Iterable[ScalingRow]) -> list[ScalingRow]:
     """A planned size that left no record stands with the others of its backend."""
     rows = list(rows)
     kinds = {_name(row): row.evidence for row in reversed(rows) if row.evidence}
     return [row if row.evidence else replace(row, evidence=kinds.get(_name(row))) for row in rows]
 
 
-def _key(row: Row) -> tuple[str, str]:
+def _curve_key(row: ScalingRow) -> tuple[str, str]:
     return _name(row), row.evidence or ""
 
 
-def _order(row: Row) -> tuple[object, ...]:
-    return *_key(row), row.cell.num_ranks, row.cell.num_nodes
+def _order(row: ScalingRow) -> tuple[object, ...]:
+    return *_curve_key(row), row.cell.num_ranks, row.cell.num_nodes
 
 
-def _name(row: Row) -> str:
+def _name(row: ScalingRow) -> str:
     servers = row.cell.num_servers
     return backend_name(row.cell) + (f" with {servers} server{'s' * (servers > 1)}" if servers else "")
 
@@ -141,7 +146,7 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 
 
 def _curve(
-    rows: Sequence[Row], family: Family, alone: Sequence[Row], rates: Rates, *, threshold: float
+    rows: Sequence[ScalingRow], family: Family, alone: Sequence[ScalingRow], rates: Rates, *, threshold: float
 ) -> Curve:
     """`alone` are the family's rows of 1 rank with a number."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
@@ -173,6 +178,81 @@ def _curve(
     )
 
 
-def _base_rate(row: Row, alone: Sequence[Row], base: Base) -> Interval | None:
+def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Interval | None:
     wanted = {"none": "none", "backend": backend_name(row.cell), "": ""}[base]
     return next((one.throughput for one in alone if backend_name(one.cell) == wanted), None)
+
+
+Key = tuple[str, str, str]  # system, cell, kind of evidence
+Rates = Mapping[Key, Mapping[Hashable, float]]  # -> block -> samples/s
+
+
+def rates_of(records: Iterable[Record]) -> Rates:
+    """Samples per second of every launch that gave a number. Raises UsageError as `frame.tidy`."""
+    records = list(records)
+    cells = {record.case.cell.id: record.case.cell for record in records}
+    found = {}
+    for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False):
+        launches = CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
+        for kind in launches.kinds:
+            by_block = launches.only(kind).by_block("samples_per_second")
+            found[str(system), str(cell_id), kind] = by_block
+    return found
+
+
+def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> Interval | None:
+    """(T(p) / T(q)) ^ (1 / log2(p / q)) for `row` on p and `before` on q < p ranks; 2 is ideal.
+
+    The factor by which each doubling multiplied the throughput on the way from q to p. None where one has no number.
+    """
+    if before is None:
+        return None
+    over, under = rates.get(_rate_key(row), {}), rates.get(_rate_key(before), {})
+    if not over or not under:
+        return None
+    return power(block_ratio(over, under), 1 / math.log2(row.cell.num_ranks / before.cell.num_ranks))
+
+
+def power(ratio: Interval, exponent: float) -> Interval:
+    """Of a positive ratio, by a positive exponent: limits keep their places."""
+    return Interval(
+        center=ratio.center**exponent,
+        low=None if ratio.low is None else ratio.low**exponent,
+        high=None if ratio.high is None else ratio.high**exponent,
+        level=ratio.level,
+        method=ratio.method,
+        n=ratio.n,
+    )
+
+
+def _rate_key(row: ScalingRow) -> Key:
+    return row.family.system, row.cell.id, row.evidence or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHoursRequest:
+    """`runs` trainings on `samples` samples each, at the largest size that surely keeps the threshold."""
+
+    size: Size
+    samples: int
+    runs: int
+    hours: Interval  # of one, from the first step to the last
+    node_hours: Interval  # of one; of whole nodes
+    total: Interval  # node-hours of all
+
+
+def node_hours_request(curve: Curve, *, samples: int, runs: int) -> NodeHoursRequest | None:
+    """None if no size surely keeps the threshold: there is nothing to found a number on."""
+    size = curve.keeping("surely")
+    if size is None or size.row.throughput is None:
+        return None
+    hours = size.row.throughput.rate(samples / HOUR_SECONDS)
+    node_hours = hours.times(size.num_nodes)
+    return NodeHoursRequest(
+        size=size,
+        samples=samples,
+        runs=runs,
+        hours=hours,
+        node_hours=node_hours,
+        total=node_hours.times(runs),
+    )

@@ -11,18 +11,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.figures import efficiency, step_time, throughput
-from dlscale.analysis.figures.save import save, save_drawing, save_rows
-from dlscale.analysis.figures.style import GREY, drawing
-from dlscale.analysis.proposal.content import document, lines
-from dlscale.analysis.proposal.doubling import rates_of
-from dlscale.analysis.proposal.latex import to_latex
-from dlscale.analysis.proposal.markdown import to_markdown
-from dlscale.analysis.proposal.sizes import Curve, curves
-from dlscale.analysis.scaling import Row, ScalingTable
-from dlscale.analysis.words import backend_name
-from dlscale.benchmarks.record import Record
-from dlscale.models.files import make_folder, write_atomically
+from dlscale.analysis.figures.drawing import GREY, drawing
+from dlscale.analysis.figures.write import save, save_drawing, save_rows
+from dlscale.analysis.proposal.document import to_latex, to_markdown
+from dlscale.analysis.proposal.section import document, table_lines
+from dlscale.analysis.proposal.sizes import Curve, curves, rates_of
+from dlscale.analysis.render.text import backend_name
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.records.record import Record
 
 NAME = "proposal"
 
@@ -57,7 +55,7 @@ def write_proposal(
     files: list[Path] = []
     told = []
     for curve, stem in zip(found, _stems(found), strict=True):
-        files.append(save_rows(folder / stem, lines(curve), table.provenance))
+        files.append(save_rows(folder / stem, table_lines(curve), table.provenance))
         names, drawn = _figures(curve, table, folder / stem)
         files += drawn
         told.append((curve, stem, names))
@@ -128,7 +126,7 @@ def _mark_threshold(figure: Figure, curve: Curve) -> None:
 
 
 def _save_cells(
-    figure: Figure, rows: Sequence[Row], stem: Path, name: str, curve: Curve, table: ScalingTable
+    figure: Figure, rows: Sequence[ScalingRow], stem: Path, name: str, curve: Curve, table: ScalingTable
 ) -> list[Path]:
     return save(
         figure,

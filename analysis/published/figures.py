@@ -1,4 +1,7 @@
-"""Published figures in their own layout: what is public of them, and our series beside it."""
+"""Published figures in their own layout: what is public of them, and our series beside it.
+
+The small print says what is public, what is stated in words, and whose series join it.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +15,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
-from dlscale.analysis.figures.curves import Curve
-from dlscale.analysis.figures.draw import evidence_handles
-from dlscale.analysis.figures.page import page
-from dlscale.analysis.figures.save import save_drawing
-from dlscale.analysis.figures.style import (
+from dlscale.analysis.efficiency import ScalingTable
+from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
     SINGLE_COLUMN_INCHES,
+    Curve,
     Look,
-    drawing,
+    evidence_handles,
     line_style,
     marker_style,
 )
+from dlscale.analysis.figures.drawing import drawing as figure_style
+from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.published import panel
-from dlscale.analysis.published.axes import ideal_lines, x_axis, y_axis
-from dlscale.analysis.published.catalogue import Figure
-from dlscale.analysis.published.load import Published
-from dlscale.analysis.published.marks import Plot, plots_of
-from dlscale.analysis.published.rows import rows_of
-from dlscale.analysis.published.said import PUBLISHED, is_mark
-from dlscale.analysis.published.small_print import small_print
-from dlscale.analysis.scaling import ScalingTable
-from dlscale.models.files import make_folder
+from dlscale.analysis.published import panel_drawing
+from dlscale.analysis.published.catalogue import Figure, Own, Published
+from dlscale.analysis.published.panel_drawing import PUBLISHED, ideal_lines, is_mark, x_axis, y_axis
+from dlscale.analysis.published.panels import Plot, plots_of
+from dlscale.analysis.published.tables import rows_of
+from dlscale.analysis.published.values import HALF_WIDTH
+from dlscale.base.files import make_folder
 
 _CHARACTERS_PER_INCH = 21.5  # of small print: names of works have more capitals than other texts
 
@@ -60,7 +61,7 @@ def write_figures(
     for figure in figures:
         if not figure.panels:
             continue
-        with drawing():
+        with figure_style():
             plots = plots_of(published, figure, tables, stand_in=stand_in)
             where = provenance(published, figure, plots, tables)
             picture = draw(published, figure, plots, where)
@@ -94,15 +95,15 @@ def provenance(
 
 def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> Drawing:
     """The picture: a panel per plot, side by side."""
-    found = panel.looks(figure, plots)
+    found = panel_drawing.panel_looks(figure, plots)
     silent = any(not plot.in_full and not plot.empty for plot in plots)
     width = SINGLE_COLUMN_INCHES if len(plots) == 1 else DOUBLE_COLUMN_INCHES
     below = small_print(published, figure, plots, where)
-    picture, axes = page(
+    picture, axes = figure_with_axes(
         width=width,
         num_panels=1,
         title=figure.title,
-        warning=panel.NOT_PUBLISHED if silent else "",
+        warning=panel_drawing.NOT_PUBLISHED if silent else "",
         subtitle=figure.workload,
         handles=_handles(figure, plots, found),
         small_print=[line for text in below for line in wrap(text, int(width * _CHARACTERS_PER_INCH))],
@@ -110,7 +111,7 @@ def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Pro
     for one, plot in zip(_panels(picture, axes, plots), plots, strict=True):
         x_axis(one, figure, plots)
         y_axis(one, plot, figure, [other for other in plots if other.panel.layout == plot.panel.layout])
-        panel.draw(one, plot, figure, found)
+        panel_drawing.draw_panel(one, plot, figure, found)
         one.set_title(plot.panel.title, loc="left")
         if _alike(plots):
             one.label_outer(remove_inner_ticks=False)
@@ -147,3 +148,86 @@ def _handle(name: str, look: Look, plots: Sequence[Plot]) -> Line2D:
     evidence = [str(point.row.evidence) for plot in plots for point in plot.ours if point.name == name]
     style = line_style(look, joined=any(plot.joined(marks) for plot, marks in series))
     return Line2D([], [], label=name, **style, **marker_style(look, evidence[0] if evidence else PUBLISHED))
+
+
+def small_print(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> list[str]:
+    """Paragraphs, the shortest way to find everything again."""
+    lines = [f"Public: {figure.public} {figure.publication}."]
+    if said := [_sentence(one.statement, one.kind, one.about) for one in published.statements_of(figure.id)]:
+        lines.append(f"Said: {'. '.join(said)}.")
+    if not all(plot.in_full for plot in plots):
+        lines.append("The ends of axes without published values are ours.")
+    lines += _not_drawn(published, figure, plots)
+    lines.append(_ours(figure, plots, where))
+    return lines
+
+
+def _sentence(statement: str, kind: str, about: bool) -> str:
+    mark = "" if kind == "text" else f" ({kind})"
+    return f"{statement}{mark}" if not about or "about" in statement.lower() else f"About: {statement}{mark}"
+
+
+def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> list[str]:
+    """Values that the panels have no place for."""
+    drawn = {mark.value for plot in plots for mark in plot.marks}
+    lines = []
+    if unplaced := [
+        mark.value for plot in plots for mark in plot.marks if mark.x is None and figure.named_points
+    ]:
+        words = [f"{row.series} {row.printed} {row.y_unit} on a {row.system}" for row in unplaced]
+        lines.append(f"Not on the axes, for the number of devices is not given: {', '.join(words)}.")
+    lines += [
+        f"{plot.panel.y_label.capitalize()}: derived from the published values."
+        for plot in plots
+        if plot.marks and all(mark.value.kind == "derived" for mark in plot.marks)
+    ]
+    if any(plot.panel.aside for plot in plots):
+        lines.append("Points of one place are moved aside, to be told apart.")
+    others = [
+        row
+        for row in published.values_of(figure.id)
+        if row not in drawn and not row.quantity.endswith(HALF_WIDTH)
+    ]
+    if others:
+        quantities = dict.fromkeys(row.quantity.replace("_", " ") for row in others)
+        lines.append(f"Published besides, in results/published/{figure.id}.csv: {', '.join(quantities)}.")
+    if any(mark.half_width for plot in plots for mark in plot.marks):
+        notes = dict.fromkeys(
+            row.note for row in published.values_of(figure.id) if row.quantity.endswith(HALF_WIDTH)
+        )
+        lines.append(f"Bars: {next(iter(notes)).split('; ')[-1]}.")
+    return lines
+
+
+def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
+    found = [point for plot in plots for point in plot.ours]
+    data = f"Data {where.data_hash[:12]}."
+    if found:
+        studies = ", ".join(where.studies[1:])
+        commits = ", ".join(commit[:12] for commit in where.commits)
+        systems = ", ".join(where.systems)
+        return (
+            f"Ours: study {studies}; system {systems}; commit {commits}; bars as in docs/metrics.md. {data}"
+        )
+    if figure.own is None:
+        return f"No study of ours measures this. {data}"
+    return f"Nothing of ours yet; what would join: {wanted(figure.own)}. {data}"
+
+
+def wanted(own: Own) -> str:
+    """In words: what a cell must be."""
+    words = [
+        own.workload,
+        own.preset and f"preset {own.preset}",
+        own.scaling_mode and f"{own.scaling_mode} scaling",
+        own.framework,
+        own.backend,
+        own.system and f"on {own.system}",
+        own.device and f"device {own.device}",
+        own.precision,
+        own.local_batch and f"{own.local_batch} samples per rank",
+        own.global_batch and f"{own.global_batch} samples over all ranks",
+        own.data and f"{own.data} data",
+        own.ranks_per_node and f"{own.ranks_per_node} rank{'s' * (own.ranks_per_node > 1)} per node",
+    ]
+    return ", ".join(word for word in words if word)

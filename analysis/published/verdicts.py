@@ -10,16 +10,15 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from dlscale.analysis.published.consistency import Finding
-from dlscale.analysis.published.units import UNITS
-from dlscale.analysis.published.verify import AGREES, DISAGREES, OPEN, Check, Comparison, Target
-from dlscale.analysis.words import number, rate
+from dlscale.analysis.published.values import UNITS
+from dlscale.analysis.published.verify import AGREES, DISAGREES, OPEN, Check, Comparison, Finding, Target
+from dlscale.analysis.render.text import number, rate
 
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknown"
 
 
-def render(checks: Sequence[Check]) -> RenderableType:
+def render_verdicts(checks: Sequence[Check]) -> RenderableType:
     """For `rich.console.Console.print`."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("figure", no_wrap=True)

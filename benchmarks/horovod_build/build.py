@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
-from dlscale.benchmarks.environment import redact
-from dlscale.benchmarks.horovod_build import wheels
-from dlscale.benchmarks.horovod_build.compiler import build_variables, num_compilers, write_compiler
-from dlscale.benchmarks.horovod_build.log import Progress
-from dlscale.benchmarks.horovod_build.target import Facts, Target, checkout, describe
-from dlscale.models.errors import UsageError
-from dlscale.models.files import write_atomically
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.horovod_build.progress import BuildProgress
+from dlscale.benchmarks.horovod_build.target import (
+    InstalledFacts,
+    Target,
+    build_variables,
+    checkout,
+    describe,
+    num_compilers,
+    write_compiler,
+)
 
 NOTE = "horovod.json"  # in the environment's folder; `dlscale.collectives.horovod` compares it when it starts
 RUN_PACKAGES = ("cffi", "cloudpickle", "packaging", "psutil", "pyyaml")
@@ -34,11 +43,11 @@ class Watch(Protocol):
     def tell(self, text: str) -> None:
         """A step begins or has ended."""
 
-    def at(self, progress: Progress) -> None:
+    def at(self, progress: BuildProgress) -> None:
         """A line was read; called often."""
 
 
-def build(target: Target, *, watch: Watch) -> Facts:
+def build_horovod(target: Target, *, watch: Watch) -> InstalledFacts:
     """Horovod is installed in the environment, for all frameworks there. Raises UsageError naming the failed step."""
     facts = describe(target)
     folder = checkout() / "build"
@@ -46,11 +55,11 @@ def build(target: Target, *, watch: Watch) -> Facts:
     path = folder / f"horovod-{facts.key}.log"
     waiting = "waiting for another build of the same"
     with (
-        wheels.opened(facts.key, waiting=lambda: watch.tell(waiting)) as cache,
+        open_wheels_folder(facts.key, waiting=lambda: watch.tell(waiting)) as cache,
         path.open("w", encoding="utf-8") as file,
     ):
         job = _Job(target, facts, watch, file, path)
-        kept = wheels.find(cache)
+        kept = find_wheel(cache)
         if kept:
             watch.tell(f"Horovod {facts.horovod} for {facts}: from {redact(str(kept.parent))}")
         else:
@@ -74,9 +83,9 @@ def build(target: Target, *, watch: Watch) -> Facts:
 class _Job:
     """One build, with its log."""
 
-    def __init__(self, target: Target, facts: Facts, watch: Watch, log: IO[str], path: Path) -> None:
+    def __init__(self, target: Target, facts: InstalledFacts, watch: Watch, log: IO[str], path: Path) -> None:
         self._target, self._facts, self._watch, self._log, self._path = target, facts, watch, log, path
-        self._progress = Progress()
+        self._progress = BuildProgress()
 
     def compile(self, cache: Path) -> Path:
         """A new wheel, kept in `cache`."""
@@ -94,7 +103,7 @@ class _Job:
             found = list(Path(made).glob("horovod-*.whl"))
             if len(found) != 1:
                 raise self._failure("pip made no wheel")
-            return wheels.keep(found[0], cache)
+            return keep_wheel(found[0], cache)
 
     def install(self, wheel: Path) -> None:
         """The wheel replaces any Horovod that is there."""
@@ -160,3 +169,65 @@ class _Job:
             f"Horovod for {redact(str(self._target.prefix))}: {step} failed: {redact(reason)}; the whole output is "
             f"in {redact(str(self._path))}"
         )
+
+
+REMEDY = "free space, or name another folder: XDG_CACHE_HOME=..."
+
+
+def wheels_folder(key: str) -> Path:
+    """Where wheels of that key lie: ${XDG_CACHE_HOME:-~/.cache}/dlscale/wheels/<key>."""
+    named = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    top = named if named.is_absolute() else Path.home() / ".cache"  # as the specification says
+    return top / "dlscale" / "wheels" / key
+
+
+@contextmanager
+def open_wheels_folder(key: str, *, waiting: Callable[[], None]) -> Iterator[Path]:
+    """The folder of that key, ours alone; `waiting` is called if another build holds it. Raises UsageError."""
+    folder = wheels_folder(key)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot keep wheels in {folder}: {error.strerror}; {REMEDY}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def find_wheel(folder: Path) -> Path | None:
+    """The wheel that is kept there, if it is whole."""
+    for wheel in sorted(folder.glob("*.whl")):
+        try:
+            if _note(wheel).read_text(encoding="utf-8").split()[:1] == [_digest(wheel)]:
+                return wheel
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def keep_wheel(wheel: Path, folder: Path) -> Path:
+    """Moves a new wheel of the same file system there; it counts from when its note is written."""
+    kept = folder / wheel.name
+    try:
+        wheel.replace(kept)
+    except OSError as error:
+        raise UsageError(f"cannot keep {kept}: {error.strerror}; {REMEDY}") from None
+    write_atomically(_note(kept), f"{_digest(kept)}  {kept.name}\n", remedy=REMEDY)
+    return kept
+
+
+def _note(wheel: Path) -> Path:
+    """Beside the wheel, as sha256sum writes and checks it."""
+    return wheel.with_name(f"{wheel.name}.sha256")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

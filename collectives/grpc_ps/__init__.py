@@ -15,14 +15,14 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import Job
-from dlscale.collectives.options import read_options
-from dlscale.models.errors import UsageError
+from dlscale.collectives.registry import read_options
 
 if TYPE_CHECKING:
-    from dlscale.collectives.grpc_ps._torch_user import ServedOptimizer
+    from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) -> Backend:
@@ -49,7 +49,7 @@ def served_optimizer(job: Job, optimizer: Any, **options: str | int | float | bo
     check("torch")
     chosen = read_options(Options, options, backend="grpc_ps")
     chosen.check("torch", num_workers=job.num_workers)
-    from dlscale.collectives.grpc_ps._torch_user import ServedOptimizer
+    from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer
 
     return ServedOptimizer(job, optimizer, chosen)
 

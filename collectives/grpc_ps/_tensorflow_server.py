@@ -1,10 +1,91 @@
-"""A server rank in TensorFlow: TensorFlow's own server, which does everything in threads of its own."""
+"""TensorFlow's cluster of parameter servers and workers: who listens where, and one server per rank.
+
+A server rank runs TensorFlow's own server, which does everything in threads of its own.
+"""
 
 from __future__ import annotations
 
-from dlscale.collectives.grpc_ps._tensorflow_cluster import join
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.addresses import (
+    check_free,
+    hold_port,
+    machine,
+    own_address,
+    port_of,
+    refuse_machines,
+)
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """TensorFlow's view of the job; `server` is this rank's."""
+
+    spec: Any  # tf.train.ClusterSpec with the jobs "ps" and "worker"
+    server: Any  # tf.distribute.Server
+    config: Any  # tf.compat.v1.ConfigProto of sessions
+    num_threads: int
+
+
+def join(job: Job, options: Options) -> Cluster:
+    """Start this rank's server, which listens on all interfaces; collective over all ranks of `job`.
+
+    Raises UsageError on all ranks if one of them cannot.
+    """
+    machines = job.tell(machine())
+    one_machine = len(set(machines)) == 1
+    refuse_machines(one_machine, backend="grpc_ps", allowed=options.allow_open_ports)
+    address = problem = ""
+    with closing(hold_port()) as held:
+        try:
+            host = own_address(one_machine=one_machine)
+            fixed = options.port + job.index if job.is_server and options.port else 0
+            if fixed:
+                check_free(host, fixed, backend="grpc_ps")
+            address = f"{host}:{fixed or port_of(held)}"
+        except UsageError as error:
+            problem = str(error)
+        addresses = [told["address"] for told in _agree(job, address=address, problem=problem)]
+    spec = tf.train.ClusterSpec({"ps": addresses[job.num_workers :], "worker": addresses[: job.num_workers]})
+    num_threads = tf.config.threading.get_intra_op_parallelism_threads()
+    config = _config(job, num_threads)
+    server = None
+    try:
+        name = "ps" if job.is_server else "worker"
+        server = tf.distribute.Server(spec, job_name=name, task_index=job.index, config=config)
+    except tf.errors.OpError as error:
+        problem = f"TensorFlow's server at {address} could not start: {str(error).splitlines()[0]}"
+    _agree(job, address=address, problem=problem)
+    return Cluster(spec=spec, server=server, config=config, num_threads=num_threads)
+
+
+def _agree(job: Job, *, address: str, problem: str) -> list[dict[str, str]]:
+    told: list[dict[str, str]] = [
+        json.loads(text) for text in job.tell(json.dumps({"address": address, "problem": problem}))
+    ]
+    for one in told:
+        if one["problem"]:
+            raise UsageError(one["problem"])
+    return told
+
+
+def _config(job: Job, num_threads: int) -> Any:
+    """A worker sees the servers and itself: other workers may come and go."""
+    filters = [] if job.is_server else ["/job:ps", f"/job:worker/task:{job.index}"]
+    return tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=num_threads,
+        inter_op_parallelism_threads=max(num_threads, 1),
+        device_count={"GPU": 0},
+        device_filters=filters,
+    )
 
 
 def serve(*, options: Options, job: Job) -> None:

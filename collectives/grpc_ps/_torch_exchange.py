@@ -1,13 +1,14 @@
 """A replica's gradients on their way to the servers, while backpropagation goes on, and the weights on their way back.
 
-A chunk is sent as soon as it has all its gradients: from the last layer to the first, hence from a shard's end to its
-beginning. It is copied once, from the gradients into the message, by the thread that sends.
+A chunk is sent as soon as it has all its gradients: from the last layer to the first, hence from a shard's end to
+its beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Condition
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,100 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES
-from dlscale.collectives.fronts._torch import Setting, clear
-from dlscale.collectives.fronts._torch_update import flat
-from dlscale.collectives.grpc_ps._stream import Channel, Stream
-from dlscale.collectives.grpc_ps._torch_arrivals import Arrivals
+from dlscale.collectives.grpc_ps._grpc import Channel, Stream
 from dlscale.collectives.grpc_ps._torch_optimizers import Section
-from dlscale.collectives.grpc_ps.messages import GRADIENT, WEIGHTS, Hello, Session, pack
-from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT, Piece, chunks, pieces, shards
-from dlscale.models.errors import UsageError
+from dlscale.collectives.grpc_ps.messages import (
+    BYTES_PER_ELEMENT,
+    GRADIENT,
+    WEIGHTS,
+    Chunk,
+    Hello,
+    Message,
+    Piece,
+    RefusedError,
+    Session,
+    chunks,
+    pack,
+    pieces,
+    shards,
+    unpack,
+)
+from dlscale.collectives.training._torch import Setting, clear_gradients, flat_in_memory
 
 Floats = NDArray[np.float32]
+Places = Sequence[Floats]
+"""Where in the parameters' memory a chunk's elements go, in order."""
+
+
+class Arrivals:
+    """Puts chunks of weights into the parameters, once nothing is computed from the old ones any more.
+
+    Until then messages are kept as they came.
+    """
+
+    def __init__(self, layouts: list[list[Chunk]], places: Sequence[Sequence[Places]]) -> None:
+        self._layouts, self._places = layouts, places
+        self._changed = Condition()
+        self._early: list[tuple[int, Message]] = []
+        self._may_place = False
+        self._step = -1
+        self._missing = 0
+        self._failure: Exception | None = None
+
+    def begin(self, step: int) -> None:
+        """Every chunk is to come once, for this step; the parameters are still needed."""
+        with self._changed:
+            self._step = step
+            self._missing = sum(len(layout) for layout in self._layouts)
+            self._may_place = False
+
+    def take(self, server: int, raw: bytes) -> None:
+        """A message from a server, by the thread that receives it. Raises RefusedError for one that is not due."""
+        message = unpack(raw, self._layouts[server])
+        if message.kind != WEIGHTS or message.step != self._step:
+            raise RefusedError(
+                f"grpc_ps: server {server} sent a message of kind {message.kind} at step {message.step}; "
+                f"weights of step {self._step} are due"
+            )
+        with self._changed:
+            if not self._may_place:
+                self._early.append((server, message))
+                return
+        self._place(server, message)
+
+    def fail(self, error: Exception) -> None:
+        """Nothing more will come from some server."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raises what went wrong, if anything did."""
+        if self._failure:
+            raise self._failure
+
+    def finish(self) -> None:
+        """Return when all weights are in the parameters. Raises what went wrong."""
+        with self._changed:
+            self._may_place = True
+            early, self._early = self._early, []
+        for server, message in early:
+            self._place(server, message)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._missing or self._failure)
+            self.check()
+
+    def _place(self, server: int, message: Message) -> None:
+        start = 0
+        for place in self._places[server][message.chunk]:
+            place[:] = message.values[start : start + place.size]
+            start += place.size
+        with self._changed:
+            self._missing -= 1
+            if not self._missing:
+                self._changed.notify_all()
 
 
 class Outgoing:
@@ -47,7 +131,7 @@ class Traffic:
     ) -> None:
         self.parameters: list[nn.Parameter] = [p for section in sections for p in section.parameters]
         _check(self.parameters, num_servers=len(channels))
-        self._memory = [flat(parameter.detach()).numpy() for parameter in self.parameters]
+        self._memory = [flat_in_memory(parameter.detach()).numpy() for parameter in self.parameters]
         self._gradients: list[Floats | None] = [None] * len(self.parameters)
         self._due: set[int] = set()  # parameters without a gradient in this step
         self._step = 0
@@ -189,7 +273,7 @@ class PushExchange:
         """Clear the gradients."""
         if self._is_first:
             self._traffic.begin()
-        clear(self._parameters)
+        clear_gradients(self._parameters)
 
     def flush(self) -> None:
         """Send what is left: parameters that the step did not use count as 0."""
@@ -231,5 +315,5 @@ def _memory_of(parameter: nn.Parameter) -> Floats:
         gradient = torch.zeros_like(parameter)
     elif gradient.stride() != parameter.stride():
         gradient = torch.empty_like(parameter).copy_(gradient)
-    found: Floats = flat(gradient.detach()).numpy()
+    found: Floats = flat_in_memory(gradient.detach()).numpy()
     return found

@@ -1,4 +1,4 @@
-"""torch's optimizers, told over the wire: described by a worker, built by a server."""
+"""torch's optimizers as data: described by a worker, checked and built by a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE, OptimizerSpec, RefusedError
-from dlscale.models.errors import UsageError
 
 PLAIN = (bool, int, float, str, type(None))
 
@@ -31,7 +31,7 @@ def sections(objectives: Sequence[Any]) -> list[Section]:
     """
     found = []
     for objective in objectives:
-        # By address: an optimizer may hold flat views of the parameters (`fronts._torch_update`).
+        # By address: an optimizer may hold flat views of the parameters (`training._torch`).
         group_of = {
             parameter.data_ptr(): index
             for index, group in enumerate(objective.optimizer.param_groups)

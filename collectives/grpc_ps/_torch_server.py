@@ -7,14 +7,13 @@ from threading import Lock, Thread
 
 import torch
 
-from dlscale.collectives.grpc_ps._listener import Listener, LostError
+from dlscale.base.errors import UsageError
+from dlscale.collectives.grpc_ps._grpc import Listener, LostError
 from dlscale.collectives.grpc_ps._torch_session import ServedSession
-from dlscale.collectives.grpc_ps.addresses import meet
-from dlscale.collectives.grpc_ps.messages import Hello, RefusedError, read_hello
+from dlscale.collectives.grpc_ps.meeting import meet
+from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Hello, RefusedError, read_hello
 from dlscale.collectives.grpc_ps.options import Options
-from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT
 from dlscale.collectives.job import Job
-from dlscale.models.errors import UsageError
 
 MAX_SESSIONS = 8  # open at the same time
 MAX_PORT = 65535

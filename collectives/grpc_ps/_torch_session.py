@@ -1,24 +1,146 @@
-"""A trainer as a server sees it: who takes part, what has come from whom, and what goes to whom.
+"""A trainer's session on a server: the weights of its shard, the optimizers that update them, and who has sent what.
 
-Synchronous, a chunk is updated by the thread that receives the last worker's gradient of it, and the same message with
-the new weights goes to all. Asynchronous, each gradient of a chunk is an update, one at a time, and its worker alone
-gets the new weights: atomic are chunks, not steps.
+Synchronous, a chunk is updated by the thread that receives the last worker's gradient of it, and the same message
+with the new weights goes to all. The mean has the same bits whatever order gradients come in. Asynchronous, each
+gradient is applied as it comes.
 """
 
 from __future__ import annotations
 
+import inspect
+import os
+import warnings
 from queue import SimpleQueue
 from threading import Lock
 
-from dlscale.collectives.grpc_ps._torch_shard import ServedChunk, served_chunks
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dlscale.collectives.grpc_ps._torch_optimizers import build
 from dlscale.collectives.grpc_ps.messages import (
     BYE,
+    BYTES_PER_ELEMENT,
     WEIGHTS,
+    Chunk,
     Message,
     RefusedError,
     Session,
+    chunks,
+    pack,
     unpack,
 )
+
+
+class OrderedMean:
+    """Adds the workers' gradients in the order of the workers; one that comes early is kept as it came.
+
+    With one worker nothing is copied or computed.
+    """
+
+    def __init__(self, *, count: int, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._sum = np.empty(count if num_workers > 1 else 0, dtype=np.float32)
+        self._waiting: dict[int, NDArray[np.float32]] = {}
+        self._first: NDArray[np.float32] | None = None
+        self._num_added = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some workers' gradients are there and others are missing."""
+        return bool(self._num_added or self._waiting)
+
+    def add(self, worker: int, gradient: NDArray[np.float32]) -> NDArray[np.float32] | None:
+        """The mean, if this is the last; valid until the next `add`. Raises RefusedError for a worker's second."""
+        if worker in self._waiting or worker < self._num_added:
+            raise RefusedError(f"worker {worker} sent a gradient twice")
+        self._waiting[worker] = gradient
+        with np.errstate(over="ignore", invalid="ignore"):  # of training that diverges, which gates tell
+            while self._num_added in self._waiting:
+                self._take(self._waiting.pop(self._num_added))
+        if self._num_added < self._num_workers:
+            return None
+        self._num_added = 0
+        if self._num_workers == 1:
+            return gradient
+        return np.divide(self._sum, np.float32(self._num_workers), out=self._sum)
+
+    @np.errstate(invalid="ignore", over="ignore")  # what is not finite reaches the weights, and the gates
+    def _take(self, gradient: NDArray[np.float32]) -> None:
+        if self._num_added == 1 and self._first is not None:
+            np.add(self._first, gradient, out=self._sum)
+            self._first = None
+        elif self._num_added:
+            self._sum += gradient
+        elif self._num_workers > 1:
+            self._first = gradient
+        self._num_added += 1
+
+
+Floats = NDArray[np.float32]
+
+
+class ServedChunk:
+    """One chunk of weights; whoever changes it holds `lock`.
+
+    It has an optimizer of its own, for torch's are not to be called by several threads at once.
+    """
+
+    def __init__(self, index: int, chunk: Chunk, weights: Floats, session: Session) -> None:
+        self._index, self._chunk = index, chunk
+        self._weights = weights
+        self._parameter = nn.Parameter(torch.from_numpy(weights))
+        self._optimizer = build(session.optimizers[chunk.optimizer], self._parameter)
+        # Without what torch wraps around it for profilers, which lets go of the interpreter several times: here
+        # threads that carry messages then take it, and an update waits for each of them.
+        self._step = inspect.unwrap(type(self._optimizer).step)
+        num_parts = 1 if session.asynchronous else session.num_workers
+        self.mean = OrderedMean(count=chunk.count, num_workers=num_parts)
+        self.lock = Lock()
+        self.first: bytes | None = None  # the message with the first weights, until all workers have it
+        self.steps = [-1] * session.num_workers  # of each worker, the last that was applied
+
+    def load(self, values: Floats) -> None:
+        """The first weights."""
+        self._weights[:] = values
+
+    def apply(self, gradient: Floats, step: int) -> bytes:
+        """Update the weights by a gradient; returns the message with the new ones. Raises RefusedError."""
+        self._parameter.grad = torch.from_numpy(gradient)
+        try:
+            with torch.no_grad():
+                self._step(self._optimizer)
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            raise RefusedError(f"{type(self._optimizer).__name__}: {error}") from None
+        self._parameter.grad = None  # it may be a view of a message
+        return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])
+
+
+def served_chunks(session: Session) -> tuple[list[Chunk], list[ServedChunk]]:
+    """A shard's chunks and what is held for them, all zero. Raises RefusedError for weights it has no room for."""
+    num_bytes = BYTES_PER_ELEMENT * sum(region.count for region in session.layout())
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_bytes > room:
+        raise RefusedError(f"a shard of {num_bytes} bytes; this machine has {room}")
+    layout = chunks(session.layout(), chunk_elements=session.chunk_elements)
+    weights = np.zeros(sum(chunk.count for chunk in layout), dtype=np.float32)
+    _accept_read_only()
+    return layout, [
+        ServedChunk(index, chunk, weights[chunk.offset : chunk.offset + chunk.count], session)
+        for index, chunk in enumerate(layout)
+    ]
+
+
+def _accept_read_only() -> None:
+    """Torch warns, once in a process, of tensors over memory that may not be written: messages.
+
+    No optimizer writes to a gradient.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        torch.from_numpy(np.frombuffer(bytes(4), dtype=np.float32))
+
 
 Outbox = SimpleQueue[bytes | None]
 """What a worker is still to get; None: there is no more."""

@@ -1,24 +1,25 @@
-"""Backend `grpc_ps` in torch, for workers."""
+"""Backend `grpc_ps` in torch, for workers, and an optimizer for any torch script whose steps the servers take."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
-from dlscale.collectives.backend import Capabilities, Collective, Trainer
-from dlscale.collectives.capabilities import capabilities
-from dlscale.collectives.fronts._torch import TorchTrainer
-from dlscale.collectives.grpc_ps._stream import Channel
+import torch
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.grpc_ps._grpc import Channel
 from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
-from dlscale.collectives.grpc_ps.addresses import meet
-from dlscale.collectives.grpc_ps.messages import Session
+from dlscale.collectives.grpc_ps.meeting import meet
+from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Session
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
-from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT
-from dlscale.collectives.in_step import InStep
 from dlscale.collectives.job import Job, rest
-from dlscale.models.errors import UsageError
+from dlscale.collectives.registry import capabilities
+from dlscale.collectives.training._torch import TorchTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State
 
 
@@ -121,3 +122,39 @@ def served(
         traffic.close()
         raise
     return ServedTrainer(replica, traffic)
+
+
+class ServedOptimizer:
+    """In the place of a torch optimizer, which says what the servers do with the gradients.
+
+    Gradients leave while `backward` computes further ones. `zero_grad` begins a step, and `step` returns when the
+    parameters hold the new weights.
+    """
+
+    def __init__(self, job: Job, optimizer: torch.optim.Optimizer, options: Options) -> None:
+        parameters = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
+        objective = SimpleNamespace(parameters=parameters, optimizer=optimizer, loss=torch.nn.Identity())
+        self._backend = connect(control=job.workers, options=options, job=job)
+        self._trainer = served(
+            SimpleNamespace(objectives=(objective,)),
+            self._backend.channels,
+            worker=job.index,
+            num_workers=job.num_workers,
+            options=options,
+            number=0,
+        )
+        (self._exchange,) = self._trainer.exchanges
+
+    def zero_grad(self) -> None:
+        """Clear the gradients: a step begins."""
+        self._exchange.begin()
+
+    def step(self) -> None:
+        """Return when the parameters hold the servers' new weights. Raises what went wrong."""
+        self._exchange.flush()
+        self._exchange.finish()
+
+    def close(self) -> None:
+        """Let the servers go, once all workers are here; collective over the workers."""
+        self._trainer.close()
+        self._backend.close()

@@ -1,24 +1,106 @@
-"""What workers and servers tell each other, and the checks of what comes in. No pickle: JSON once, then raw floats.
+"""The messages between workers and servers, the checks of what comes in, and which server holds which weights.
 
-A worker opens a stream per trainer and server. Its first message is a `Hello` as JSON. All others, both ways, are a
-header and the float32 elements of one chunk (`shards.py`), of all shapes and sizes of tensors alike; BYE has none.
+No pickle: JSON once, then raw floats. A worker opens a stream per trainer and server. Its first message is a `Hello`
+as JSON. All others, both ways, are a header and the float32 elements of one chunk.
 
-A step is counted per worker from 1. Step 0 is the first weights: worker 0 sends them as WEIGHTS, and every worker gets
-them as such. In each further step every worker sends every chunk once as GRADIENT, and gets it once as WEIGHTS.
+The trainable weights of all objectives lie behind each other in one flat space, counted in elements: sections in
+order (an objective's parameters that one group of its optimizer updates), each one's parameters as registered.
+Servers hold shards of it, which are cut into chunks; who holds what is arithmetic only.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from dlscale.collectives.grpc_ps.shards import BYTES_PER_ELEMENT, Chunk, Region
+BYTES_PER_ELEMENT = 4  # float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """`count` elements of a shard, behind those of the regions before; `optimizer` is an index."""
+
+    count: int
+    optimizer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Elements [offset, offset + count) of a shard."""
+
+    offset: int
+    count: int
+    optimizer: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerShard:
+    """Elements [start, start + the sum over regions) of the flat space."""
+
+    start: int
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Elements [start, stop) of a parameter's memory."""
+
+    parameter: int
+    start: int
+    stop: int
+
+
+def shards(section_sizes: Sequence[int], *, num_servers: int) -> list[ServerShard]:
+    """One per server, of sections with so many elements; each section has an optimizer of its own."""
+    total = sum(section_sizes)
+    ends = list(accumulate(section_sizes))
+    found = []
+    for server in range(num_servers):
+        start, stop = total * server // num_servers, total * (server + 1) // num_servers
+        overlaps = [
+            min(stop, end) - max(start, end - size) for end, size in zip(ends, section_sizes, strict=True)
+        ]
+        regions = tuple(
+            Region(count=count, optimizer=index) for index, count in enumerate(overlaps) if count > 0
+        )
+        found.append(ServerShard(start=start, regions=regions))
+    return found
+
+
+def chunks(regions: Sequence[Region], *, chunk_elements: int) -> list[Chunk]:
+    """A shard's, in order: all of `chunk_elements` but for the last of each region, which may be smaller."""
+    found = []
+    begin = 0
+    for region in regions:
+        end = begin + region.count
+        found += [
+            Chunk(offset=offset, count=min(chunk_elements, end - offset), optimizer=region.optimizer)
+            for offset in range(begin, end, chunk_elements)
+        ]
+        begin = end
+    return found
+
+
+def pieces(parameter_sizes: Sequence[int], start: int, stop: int) -> Iterator[Piece]:
+    """Of the parameters, in flat order, that [start, stop) of the flat space consists of; none are empty."""
+    ends = list(accumulate(parameter_sizes))
+    index = bisect_right(ends, start)
+    while start < stop:
+        begin = ends[index] - parameter_sizes[index]
+        end = min(stop, ends[index])
+        if end > start:
+            yield Piece(parameter=index, start=start - begin, stop=end - begin)
+        start = end
+        index += 1
+
 
 HEADER = struct.Struct(
     "<IIQQQ"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 PLACEMENTS = ("size", "round_robin")
 KEPT_BY_SERVERS = (

@@ -22,15 +22,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlscale.collectives.matching import check_buffers_match
-from dlscale.collectives.options import read_two
-from dlscale.collectives.over_collective import CollectiveBackend
+from dlscale.collectives.buffers import check_buffers_match
+from dlscale.collectives.registry import read_two
 from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.training import Training
+from dlscale.collectives.training.collective_backend import CollectiveBackend
+from dlscale.collectives.training.communication import Training
 
 if TYPE_CHECKING:
-    from dlscale.collectives.fronts._torch_hook import DdpHook
+    from dlscale.collectives.ring._torch import DdpHook
     from dlscale.collectives.ring.engine import Ring
+
 
 __all__ = [
     "Settings",
@@ -57,7 +58,7 @@ def join(control: Any, settings: Settings | None = None) -> Ring:
     from dlscale.collectives.ring.engine import Ring
 
     if settings and settings.wire == "bfloat16":
-        from dlscale.collectives.ring.wire import Bfloat16Ring
+        from dlscale.collectives.ring.bfloat16 import Bfloat16Ring
 
         return Bfloat16Ring(control, settings)
     return Ring(control, settings)
@@ -86,7 +87,7 @@ def torch_hook(rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> 
     `threads`: whether buckets travel by communication threads, one per ring, while backpropagation goes on; None
     takes them where a core is to spare. Several rings make several teams, among which the buckets go round.
     """
-    from dlscale.collectives.fronts._torch_hook import DdpHook
+    from dlscale.collectives.ring._torch import DdpHook
 
     return DdpHook(rings if isinstance(rings, Sequence) else [rings], threads=threads)
 
@@ -103,9 +104,11 @@ def register_torch_backend(
     """
     from mpi4py import MPI
 
-    from dlscale.collectives.fronts import _torch_register
+    from dlscale.collectives.ring import _torch_process_group
 
-    _torch_register.register(control or MPI.COMM_WORLD, settings, threads=threads)
+    _torch_process_group.register(
+        control or MPI.COMM_WORLD, lambda ranks: join(ranks, settings), threads=threads
+    )
 
 
 def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) -> list[Any]:
@@ -116,7 +119,7 @@ def average_gradients(gradients: Sequence[Any], rings: Ring | Sequence[Ring]) ->
 
     None stays None. Sparse gradients come back dense. All ranks build the same graphs in the same order.
     """
-    from dlscale.collectives.fronts._tensorflow_gradients import average, exchange_over
+    from dlscale.collectives.ring._tensorflow import average, exchange_over
 
     means: list[Any] = average(exchange_over(_several(rings)), gradients)
     return means
@@ -131,7 +134,7 @@ def keras_optimizer(optimizer: Any, rings: Ring | Sequence[Ring], *, threads: bo
     A LossScaleOptimizer is wrapped as a whole. A saved model holds the plain optimizer; after `load_model` give
     `model.optimizer` to this function and compile again. `threads` as for `torch_hook`.
     """
-    from dlscale.collectives.fronts._keras import averaging_optimizer
+    from dlscale.collectives.ring._keras import averaging_optimizer
 
     return averaging_optimizer(optimizer, _several(rings), threads=threads)
 
@@ -143,7 +146,7 @@ def keras_callbacks(ranks: Ring) -> list[Any]:
     would wait for each other or train alone. At the end of each epoch metrics are averaged, and weights compared.
     Checkpoints are one rank's business: `[*ring.keras_callbacks(ranks), *([checkpoint] if ranks.rank == 0 else [])]`.
     """
-    from dlscale.collectives.fronts._keras_callbacks import AverageMetrics, StartEqual
+    from dlscale.collectives.ring._keras import AverageMetrics, StartEqual
 
     return [StartEqual(ranks), AverageMetrics(ranks)]
 

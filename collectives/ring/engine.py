@@ -1,4 +1,4 @@
-"""The ring's Python face: `Ring`, the collective operations of one communicator over the C++ engine."""
+"""The ring in Python: `Ring`, the collective operations of one communicator over the C++ engine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.buffers import (
     DTYPES,
     EXTENDED_DTYPES,
@@ -17,17 +18,16 @@ from dlscale.collectives.buffers import (
     check_overlap,
     check_root,
 )
-from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.ring.vendor import (
+from dlscale.collectives.ring.mpi_match import (
     REINSTALL,
     require_same_library,
     require_same_mpi,
     require_same_world,
 )
-from dlscale.models.errors import UsageError
+from dlscale.collectives.ring.settings import Settings
 
 try:
-    import dlscale.collectives.ring._engine as _engine
+    from dlscale.collectives.ring import _engine
 except ModuleNotFoundError as error:
     raise UsageError(
         "backend ring was not built: the installation found no C++ compiler or no MPI (mpicxx), or was told "
@@ -76,8 +76,8 @@ class Ring:
         network = _engine.default_tuning(control.Get_size())
         if self._settings.plan:
             # On demand: reading JSON with care costs an import of 0.1 s.
+            from dlscale.collectives.ring.engine_tuning import engine_manners, engine_tuning
             from dlscale.collectives.ring.plan import load_plan
-            from dlscale.collectives.ring.switches import engine_manners, engine_tuning
 
             loaded = load_plan(self._settings.plan, control, ranks_per_node=self._settings.ranks_per_node)
             node = loaded.plan.node

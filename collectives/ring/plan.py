@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dlscale.models.errors import UsageError
-from dlscale.models.files import write_atomically
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
 
 # What the numbers of a plan mean: to be raised with every change that makes older ones bad advice.
 ENGINE_VERSION = 1
@@ -28,7 +28,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Key(_Part):
+class PlanKey(_Part):
     """What a plan was made for. It serves no other place: there, its numbers may be the worst."""
 
     operation: str = "allreduce"  # the others follow it
@@ -94,58 +94,58 @@ class Timing(_Part):
     seconds: dict[str, float]
 
 
-class Plan(_Part):
+class TuningPlan(_Part):
     """A plan file."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    key: Key
+    key: PlanKey
     node: NodePlan
     network: NetworkPlan
     timings: list[Timing] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedPlan:
     """A plan, and what a record calls it."""
 
-    plan: Plan
+    plan: TuningPlan
     name: str
     digest: str
 
 
-def write_plan(plan: Plan, path: Path) -> None:
+def write_plan(plan: TuningPlan, path: Path) -> None:
     """`path` holds the plan, whole or not at all. Raises UsageError if it cannot be written."""
     content = plan.model_dump_json(by_alias=True, indent=2) + "\n"
     write_atomically(path, content, mode=0o644, remedy="free space or choose another place for the plan")
 
 
-def read_plan(path: Path, key: Key) -> Loaded:
+def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
     """The plan in `path`. Raises UsageError if it is none, or one for something else than `key`."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"plan {path} cannot be read: {error.strerror}; {WRITE_ONE}") from None
     try:
-        plan = Plan.model_validate_json(content)
+        plan = TuningPlan.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UsageError(
             f"{path} is no plan: {place + ': ' if place else ''}{first['msg']}; {WRITE_ONE}"
         ) from None
-    for name in Key.model_fields:
+    for name in PlanKey.model_fields:
         theirs, ours = getattr(plan.key, name), getattr(key, name)
         if theirs != ours:
             raise UsageError(
                 f"plan {path} was made for {name} {theirs!r}, but here it is {ours!r}; {WRITE_ONE}"
             )
-    return Loaded(plan=plan, name=path.name, digest=hashlib.sha256(content).hexdigest()[:16])
+    return LoadedPlan(plan=plan, name=path.name, digest=hashlib.sha256(content).hexdigest()[:16])
 
 
-def load_plan(path: str, control: Any, *, ranks_per_node: int) -> Loaded:
+def load_plan(path: str, control: Any, *, ranks_per_node: int) -> LoadedPlan:
     """The plan in `path`, as rank 0 reads it; collective. Raises UsageError on all ranks as `read_plan`."""
     key = key_here(control, ranks_per_node=ranks_per_node)
-    found: Loaded | UsageError | None = None
+    found: LoadedPlan | UsageError | None = None
     if control.Get_rank() == 0:
         try:
             found = read_plan(Path(path), key)
@@ -159,12 +159,12 @@ def load_plan(path: str, control: Any, *, ranks_per_node: int) -> Loaded:
     return found
 
 
-def key_here(control: Any, *, ranks_per_node: int) -> Key:
+def key_here(control: Any, *, ranks_per_node: int) -> PlanKey:
     """What a plan for the ranks of `control` must have been made for, the same on all ranks; collective."""
     from mpi4py import MPI
 
     sizes = Counter(control.allgather(node_here(control, ranks_per_node=ranks_per_node)))
-    return Key(
+    return PlanKey(
         num_ranks=control.Get_size(),
         num_nodes=len(sizes),
         node_size=max(sizes.values()),

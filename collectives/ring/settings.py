@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 SHARED_MEMORY = ("auto", "memfd", "shm")
 WIRES = ("float32", "bfloat16")

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
 
 
@@ -84,3 +88,19 @@ WORKLOAD = Workload(
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
     ),
 )
+
+STD = 0.02
+CUT = 2.0  # standard deviations
+
+
+def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """`initial.Initial` of both frameworks' networks."""
+    if name.endswith("bias"):
+        return np.zeros(shape, np.float32)
+    if ".norms." in name:
+        return np.ones(shape, np.float32)
+    values = normal(rng, shape, std=STD)
+    if name.startswith("discriminator.convolutions."):
+        while (outside := np.abs(values) > CUT * STD).any():
+            values[outside] = normal(rng, (int(outside.sum()),), std=STD)
+    return values

@@ -7,10 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models._tensorflow import Forward, TensorFlowProgram, Update, objective
-from dlscale.models._tensorflow_adam import Adam
-from dlscale.models._tensorflow_layers import BatchNorm, Convolution, Dense, TransposedConvolution, Updates
-from dlscale.models._tensorflow_layers import Network as Variables
 from dlscale.models.cosmogan import (
     EPSILON,
     KERNEL_SIZE,
@@ -20,8 +16,18 @@ from dlscale.models.cosmogan import (
     NETWORKS,
     NUM_CONVOLUTIONS,
     Network,
+    initial,
 )
-from dlscale.models.cosmogan.initial import initial
+from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow_layers import (
+    Adam,
+    BatchNorm,
+    Convolution,
+    Dense,
+    TransposedConvolution,
+    Updates,
+)
+from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.workload import Preset
 
 PAD = (2, 1)

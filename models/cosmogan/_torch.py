@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models._torch import TorchProgram, objective
 from dlscale.models.cosmogan import (
     EPSILON,
     KERNEL_SIZE,
@@ -24,8 +23,9 @@ from dlscale.models.cosmogan import (
     NETWORKS,
     NUM_CONVOLUTIONS,
     Network,
+    initial,
 )
-from dlscale.models.cosmogan.initial import initial
+from dlscale.models.frameworks._torch import TorchProgram, objective
 from dlscale.models.workload import Preset
 
 

@@ -1,22 +1,204 @@
 """CosmoGAN's data, as `samples.DataModule` asks for it: `.npy` files of convergence maps, or folders of them.
 
-Pixels are in about [-1, 1], the range of the generator's tanh; map_files.py says how files are laid out, and that
-larger maps are cut into tiles. The sample that ships with dlscale was made by
-`dlscale data cosmogan --maps 32 --dtype float16 --out models/cosmogan/sample_256.npy`; the file beside it,
-`sample_256.npy.json`, says what it shows.
+Files hold (N, H, W) or (N, H, W, 1), float32 as published or float16, and are mapped into memory. Maps larger than
+wanted are cut into tiles where the size divides, each a sample of its own: sample i of a file is tile i % T of map
+i // T. Pixels are in about [-1, 1], the range of the generator's tanh.
+
+The sample that ships with dlscale was made by `dlscale data cosmogan --maps 32 --dtype float16 --out
+models/cosmogan/sample_256.npy`; the file with it says from what.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dlscale.base.errors import UsageError
 from dlscale.models.cosmogan import FLIP_PROBABILITY, LATENT_SIZE
-from dlscale.models.cosmogan.map_files import MapFiles, find_files, open_map_file
-from dlscale.models.errors import UsageError
-from dlscale.models.samples import Arrays
+from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Input, Preset
+
+_DTYPES = (np.float32, np.float16)
+_MAGIC = b"\x93NUMPY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapFile:
+    """One file of maps. `maps` (`num_whole`, H, W) is a view of the file; fewer than `num_maps` if it is cut off."""
+
+    path: Path
+    num_maps: int  # by its header
+    maps: NDArray[Any]
+
+    @property
+    def num_whole(self) -> int:
+        """How many maps the file really holds."""
+        return len(self.maps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a sample is: the map, and the row and column of it at which the tile begins."""
+
+    file: MapFile
+    number: int
+    top: int
+    left: int
+
+
+class MapFiles:
+    """Maps of several files in one row, cut into tiles (H, W) = `tile`: a `samples.Samples`.
+
+    `len()` of it is the number of tiles that the headers promise, `num_whole` that of those that are there.
+    Raises ValueError if a file's maps cannot be cut into such tiles.
+    """
+
+    def __init__(self, files: Sequence[MapFile], tile: tuple[int, int]) -> None:
+        self._files, self._tile = tuple(files), tile
+        for file in files:
+            height, width = file.maps.shape[1:]
+            if height % tile[0] or width % tile[1]:
+                raise ValueError(f"{file.path}: {height}x{width} pixels are not tiles of {tile[0]}x{tile[1]}")
+        self._ends = np.cumsum([file.num_maps * self._num_tiles(file) for file in files])
+        self.num_whole = sum(file.num_whole * self._num_tiles(file) for file in files)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def skip(self, count: int) -> None:
+        """Nothing is drawn at random: maps are read as they are."""
+
+    def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float32]]:
+        """The N tiles `indices`, (N, H, W, 1) float32, in that order; repeats are allowed.
+
+        Raises BadSample for one with a pixel that is not a finite number or, in a file that is cut off, is not
+        there; IndexError for one that does not exist.
+        """
+        tiles = np.empty((len(indices), *self._tile, 1), dtype=np.float32)
+        for place, index in enumerate(indices):
+            tiles[place, :, :, 0] = self._pixels(self._find(int(index)))
+        if not np.isfinite(tiles).all():
+            bad = int(np.isfinite(tiles).all(axis=(1, 2, 3)).argmin())
+            raise self._not_finite(int(indices[bad]))
+        return (tiles,)
+
+    def _num_tiles(self, file: MapFile) -> int:
+        height, width = file.maps.shape[1:]
+        return int(height // self._tile[0]) * int(width // self._tile[1])
+
+    def _find(self, index: int) -> _Place:
+        if not 0 <= index < len(self):
+            raise IndexError(f"no sample {index}; there are {len(self)}")
+        which = int(np.searchsorted(self._ends, index, side="right"))
+        file = self._files[which]
+        begin = int(self._ends[which - 1]) if which else 0
+        number, tile = divmod(index - begin, self._num_tiles(file))
+        if number >= file.num_whole:
+            raise BadSample(
+                f"{file.path}: map {number} of {file.num_maps} is cut off, the file has {file.num_whole} whole ones; "
+                "copy it again, or pass --skip-bad",
+                index=index,
+            )
+        row, column = divmod(tile, file.maps.shape[2] // self._tile[1])
+        return _Place(file=file, number=number, top=row * self._tile[0], left=column * self._tile[1])
+
+    def _pixels(self, place: _Place) -> NDArray[Any]:
+        height, width = self._tile
+        pixels: NDArray[Any] = place.file.maps[
+            place.number, place.top : place.top + height, place.left : place.left + width
+        ]
+        return pixels
+
+    def _not_finite(self, index: int) -> BadSample:
+        place = self._find(index)
+        pixels = self._pixels(place)
+        row, column = np.argwhere(~np.isfinite(pixels))[0].tolist()
+        return BadSample(
+            f"{place.file.path}: map {place.number} has {pixels[row, column]} at row {place.top + row}, column "
+            f"{place.left + column}; mend the file, or pass --skip-bad to leave such maps out",
+            index=index,
+        )
+
+
+def find_files(path: Path) -> list[Path]:
+    """The file `path`, or the .npy files of the folder `path` in the order of their names. Raises UsageError."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UsageError(
+            f"{path}: need a .npy file of maps, or a folder of them, and found none of that name; check --data"
+        )
+    found = sorted(file for file in path.glob("*.npy") if not file.name.startswith("."))
+    if not found:
+        raise UsageError(f"{path}: need .npy files of maps and found none in this folder; check --data")
+    return found
+
+
+def open_map_file(path: Path, *, cut_off: bool = False) -> MapFile:
+    """A file of maps, mapped into memory; nothing but its header is read.
+
+    Raises UsageError if it cannot be opened, is not a .npy file, holds another type or shape, or has another size
+    than its header says. With `cut_off` it may be too short, if one map is whole.
+    """
+    try:
+        shape, dtype, fortran, offset = _read_header(path)
+        size = path.stat().st_size
+        _check_type(path, shape, dtype)
+        num_maps, map_bytes = shape[0], math.prod(shape[1:]) * dtype.itemsize
+        expected = offset + num_maps * map_bytes
+        num_whole = min((size - offset) // map_bytes, num_maps)
+        if size > expected or (size < expected and (fortran or not cut_off or not num_whole)):
+            raise UsageError(
+                f"{path}: its header promises {num_maps} maps, {expected} bytes, and it has {size}"
+                + (f", so map {num_whole} is cut off" if size < expected else "")
+                + "; copy or make it again"
+                + (", or pass --skip-bad" if size < expected and num_whole and not fortran else "")
+            )
+        shape = (num_whole, *shape[1:])
+        held = np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); check --data") from error
+    maps = np.asarray(
+        held
+    )  # a plain view of it: np.memmap's own indexing costs more than copying a small tile
+    return MapFile(path=path, num_maps=num_maps, maps=maps[..., 0] if maps.ndim == 4 else maps)
+
+
+def _read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
+    """Shape, type, Fortran order, and the byte at which the pixels begin."""
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise UsageError(f"{path}: is not a .npy file; check --data")
+        file.seek(0)
+        try:
+            major, _ = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+        except OSError:
+            raise
+        except Exception as error:  # a damaged header makes NumPy's parser raise many kinds
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"{path}: its .npy header cannot be read ({reason}); copy or make it again"
+            ) from error
+        return shape, dtype, fortran, file.tell()
+
+
+def _check_type(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if dtype.newbyteorder("=") not in _DTYPES:
+        raise UsageError(f"{path}: maps must be float32 or float16, found {dtype}; convert them")
+    if len(shape) not in (3, 4) or shape[3:] not in ((), (1,)) or min(shape) < 1:
+        found = ", ".join(map(str, shape))
+        raise UsageError(
+            f"{path}: maps must be (N, H, W) or (N, H, W, 1) with N of 1 or more, found ({found}); reshape them"
+        )
+
 
 _SAMPLE = Path(__file__).with_name("sample_256.npy")
 _SAMPLE_SIZE = 256

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.weights import he_normal
 from dlscale.models.workload import Preset, Workload
 
 
@@ -88,3 +92,17 @@ WORKLOAD = Workload(
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
     ),
 )
+
+
+def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """`initial.Initial` of both frameworks' networks."""
+    return np.zeros(shape, np.float32) if name.endswith("bias") else he_normal(rng, shape)
+
+
+def mask_shapes(network: Network, *, height: int, width: int) -> list[tuple[int, ...]]:
+    """Shapes of one sample's masks, in the order of the layers: (H, W, C) after each pool, (units,) after dense."""
+    num_pools = network.num_convolutions if network.num_hidden else network.num_convolutions - 1
+    shapes: list[tuple[int, ...]] = [
+        (height >> pool, width >> pool, network.num_filters) for pool in range(1, num_pools + 1)
+    ]
+    return [*shapes, (network.num_hidden,)] if network.num_hidden else shapes

@@ -8,12 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models._tensorflow import Forward, TensorFlowProgram, objective
-from dlscale.models._tensorflow_adam import Adam
-from dlscale.models._tensorflow_layers import Convolution, Dense, dropped
-from dlscale.models._tensorflow_layers import Network as Variables
-from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network
-from dlscale.models.hep_cnn.initial import initial
+from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, objective
+from dlscale.models.frameworks._tensorflow_layers import Adam, Convolution, Dense, dropped
+from dlscale.models.frameworks._tensorflow_layers import Network as Variables
+from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
 from dlscale.models.workload import Preset
 
 

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models._torch import TorchProgram, objective
-from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network
-from dlscale.models.hep_cnn.initial import initial
+from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
 from dlscale.models.workload import Preset
 
 

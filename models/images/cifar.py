@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.store import Encoded, OpenFiles, bad_sample, read_classes, reason
 
 TRAINING_FILES = "data_batch_*.bin"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.decode import training_image
 from dlscale.models.images.opening import open_store
 from dlscale.models.images.store import Encoded, ImageStore, bad_sample

@@ -1,8 +1,9 @@
 """From an encoded image to the array that the networks see: float32 (H, W, C), RGB, normalised per channel.
 
-Normalised by mean and standard deviation of ImageNet's pixels, so that every channel has mean 0 and variance 1 on it;
-both workloads alike and both frameworks alike, for the sake of comparison. Source: torchvision's documentation of its
-models (docs.pytorch.org/docs/0.2.0/torchvision/models.html), which ask for it, ResNet-50 and Inception v3 among them.
+Normalised by mean and standard deviation of ImageNet's pixels, so that every channel has mean 0 and variance 1 on
+it; both workloads alike and both frameworks alike, for the sake of comparison. Source: torchvision's documentation
+of its models (docs.pytorch.org/docs/0.2.0/torchvision/models.html), which ask for it, ResNet-50 and Inception v3
+among them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dlscale.models.images.store import Encoded, bad_sample, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
 
 MEAN = (0.485, 0.456, 0.406)  # of R, G, B in 0 .. 1
 STANDARD_DEVIATION = (0.229, 0.224, 0.225)

@@ -1,7 +1,8 @@
 """Images in an LMDB database, a folder with `data.mdb`.
 
-Key `00000000`, `00000001`, ...: the label, 4 bytes, little-endian, signed; then the encoded image. Key `__len__`: the
-number of samples, as text; key `__classes__`: the names of the classes in order, one per line, empty if not known.
+Key `00000000`, `00000001`, ...: the label, 4 bytes, little-endian, signed; then the encoded image. Key `__len__`:
+the number of samples, as text; key `__classes__`: the names of the classes in order, one per line, empty if not
+known.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.store import Encoded, bad_sample, reason
 
 if TYPE_CHECKING:
     import lmdb
+
 
 DATA_FILE = "data.mdb"
 LENGTH_KEY, CLASSES_KEY = b"__len__", b"__classes__"

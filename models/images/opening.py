@@ -6,7 +6,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.cifar import TRAINING_FILES, CifarStore
 from dlscale.models.images.image_files import (
     FLOWERS_LABELS,

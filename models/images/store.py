@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.samples import BadSample
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")  # in any case

@@ -5,13 +5,17 @@ Szegedy et al. 2015, arXiv:1512.00567, as torchvision defines it: its documentat
 thing differs: where an average pool is padded, the padding is not counted, as in TensorFlow-Slim's
 `research/slim/nets/inception_v3.py` with its SAME pools. No parameter depends on that.
 
-Training is that of the published throughput numbers, plain SGD: tensorflow/benchmarks, scripts/tf_cnn_benchmarks, whose
-`models/inception_model.py` has a learning rate of 0.005. The weight 0.4 of the auxiliary loss is
+Training is that of the published throughput numbers, plain SGD: tensorflow/benchmarks, scripts/tf_cnn_benchmarks,
+whose `models/inception_model.py` has a learning rate of 0.005. The weight 0.4 of the auxiliary loss is
 `research/slim/train_image_classifier.py`'s; dropout with p = 0.5 is torchvision's.
 """
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
 
 LEARNING_RATE = 0.005
@@ -66,3 +70,14 @@ WORKLOAD = Workload(
         "A. Sergeev and M. Del Balso, Horovod, 2018, arXiv:1802.05799",
     ),
 )
+
+_STD = {"auxiliary.2.convolution.weight": 0.01, "auxiliary_classifier.weight": 0.001}
+
+
+def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """`initial.Initial` of both frameworks' networks."""
+    if name.endswith("bias"):
+        return np.zeros(shape, np.float32)
+    if name.endswith("norm.weight"):
+        return np.ones(shape, np.float32)
+    return normal(rng, shape, std=_STD.get(name, 0.1))

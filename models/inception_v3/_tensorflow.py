@@ -7,18 +7,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models._tensorflow import Forward, TensorFlowProgram, Update, objective
-from dlscale.models._tensorflow_layers import Dense, Updates, dropped
-from dlscale.models._tensorflow_layers import Network as Variables
-from dlscale.models.image_classifier._tensorflow import ConvolutionNorm, mean_cross_entropy
+from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow_layers import (
+    ConvolutionNorm,
+    Dense,
+    Updates,
+    dropped,
+    mean_cross_entropy,
+)
+from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.inception_v3 import (
     AUXILIARY_WEIGHT,
     DIVISORS,
     EPSILON,
     KEEP_PROBABILITY,
     LEARNING_RATE,
+    initial,
 )
-from dlscale.models.inception_v3.initial import initial
 from dlscale.models.inception_v3.layers import (
     AveragePool,
     Branches,

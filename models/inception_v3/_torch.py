@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models._torch import TorchProgram, objective
-from dlscale.models.image_classifier._torch import ConvolutionNorm
+from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.frameworks._torch_layers import ConvolutionNorm
 from dlscale.models.inception_v3 import (
     AUXILIARY_WEIGHT,
     DIVISORS,
     EPSILON,
     KEEP_PROBABILITY,
     LEARNING_RATE,
+    initial,
 )
-from dlscale.models.inception_v3.initial import initial
 from dlscale.models.inception_v3.layers import (
     AveragePool,
     Branches,

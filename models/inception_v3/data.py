@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlscale.models.dropout import draw_masks
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.data import check_input, default_input, open_samples, synthetic_batch
 from dlscale.models.inception_v3 import DIVISORS, NUM_FEATURES
-from dlscale.models.samples import Arrays
+from dlscale.models.samples import Arrays, draw_masks
 from dlscale.models.workload import Preset
 
 __all__ = ["check_input", "default_input", "open_samples", "step_inputs", "synthetic_batch"]

@@ -1,5 +1,5 @@
 """How good a trained network is, computed from arrays alone: no framework, no files.
 
-`roc` and `selection` judge HEP-CNN, `comparison` (with `histogram`, `spectrum`, `minkowski`) CosmoGAN, and `top1` the
-image classifiers. A wrong array is a ValueError: these functions are called by programs, not by users.
+`roc` and `selection` judge HEP-CNN, `maps` CosmoGAN, and `top1` the image classifiers. A wrong array is a
+ValueError.
 """

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.weights import he_normal, normal
 from dlscale.models.workload import Preset, Workload
 
 MOMENTUM = 0.9
@@ -121,3 +125,21 @@ WORKLOAD = Workload(
         "P. Goyal et al., Accurate, Large Minibatch SGD, 2017, arXiv:1706.02677",
     ),
 )
+
+
+def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """`initial.Initial` of both frameworks' networks."""
+    if name.endswith("expand.norm.weight"):
+        return np.zeros(shape, np.float32)
+    return initial_of_gate(rng, name, shape)
+
+
+def initial_of_gate(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The same with all scales 1: behind a scale of 0 all gradients are 0, and none could be seen to be lost."""
+    if name.endswith("bias"):
+        return np.zeros(shape, np.float32)
+    if name.endswith("norm.weight"):
+        return np.ones(shape, np.float32)
+    if name == "classifier.weight":
+        return normal(rng, shape, std=0.01)
+    return he_normal(rng, shape, fan_out=True)

@@ -6,19 +6,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models._tensorflow import Forward, TensorFlowProgram, Update, objective
-from dlscale.models._tensorflow_layers import Dense, Updates
-from dlscale.models._tensorflow_layers import Network as Variables
-from dlscale.models.image_classifier._tensorflow import ConvolutionNorm, MomentumSgd, mean_cross_entropy
+from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow_layers import (
+    ConvolutionNorm,
+    Dense,
+    MomentumSgd,
+    Updates,
+    mean_cross_entropy,
+)
+from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
     WEIGHT_DECAY,
     Bottleneck,
     Network,
+    initial,
+    initial_of_gate,
     learning_rate,
 )
-from dlscale.models.resnet50.initial import initial, initial_of_gate
 from dlscale.models.workload import Preset
 
 

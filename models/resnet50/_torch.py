@@ -6,17 +6,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models._torch import TorchProgram, objective
-from dlscale.models.image_classifier._torch import ConvolutionNorm, momentum_sgd
+from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.frameworks._torch_layers import ConvolutionNorm, momentum_sgd
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
     WEIGHT_DECAY,
     Bottleneck,
     Network,
+    initial,
+    initial_of_gate,
     learning_rate,
 )
-from dlscale.models.resnet50.initial import initial, initial_of_gate
 from dlscale.models.workload import Preset
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images.data import check_input, default_input, open_samples, synthetic_batch
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Preset

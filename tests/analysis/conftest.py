@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.scaling import ScalingTable
-from dlscale.analysis.table import render
-from dlscale.benchmarks.record import (
+from dlscale.analysis.efficiency import ScalingTable
+from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.benchmarks.records.record import (
     Case,
     Cell,
     Failure,
@@ -143,7 +143,7 @@ def table_text() -> Callable[..., str]:
 
     def text(table: ScalingTable, width: int = 100, **options: Any) -> str:
         console = Console(file=io.StringIO(), width=width)
-        console.print(render(table, **options))
+        console.print(render_scaling(table, **options))
         return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
     return text

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlscale.analysis.backends import compare_backends
-from dlscale.analysis.launches import Launches
+from dlscale.analysis.findings.backends import compare_backends
+from dlscale.analysis.records import CellRows
 from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
@@ -113,7 +113,7 @@ def verdicts(make_record):
         for _ in range(num_studies):
             drift = DRIFT * generator.standard_normal(6)
             measured = [
-                Launches.of(
+                CellRows.of(
                     cell,
                     system="local",
                     cases=pd.DataFrame(

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.commands.compare import compare
-from dlscale.benchmarks.commands.report import figures, report
+from dlscale.benchmarks.cli.compare import compare
+from dlscale.benchmarks.cli.report import figures, report
 
 
 @pytest.fixture

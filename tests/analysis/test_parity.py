@@ -3,13 +3,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.figures import write_figures
-from dlscale.analysis.rows import to_rows
-from dlscale.analysis.scaling import scaling_table
+from dlscale.analysis.efficiency import scaling_rows, scaling_table
+from dlscale.analysis.figures.write import write_figures
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.commands.report import report
-from dlscale.benchmarks.record import Gate, Parity
-from dlscale.benchmarks.record_files import PARITIES
+from dlscale.benchmarks.cli.report import report
+from dlscale.benchmarks.records.files import PARITIES
+from dlscale.benchmarks.records.record import Gate, Parity
 
 FAILED = "not comparable between frameworks: tiny: gradient, tiny: loss"
 
@@ -41,14 +40,14 @@ def both(make_record):
 
 def test_a_pair_that_passed_is_comparable(both, table_text):
     table = scaling_table(both(), parities=[verdict(True)])
-    assert [row["comparable"] for row in to_rows(table)] == [True, True]
+    assert [row["comparable"] for row in scaling_rows(table)] == [True, True]
     assert not any("compar" in note or "parity" in note for row in table.rows for note in row.notes)
     assert table_text(table).count("torch and tensorflow: same network (parity gate passed)") == 2
 
 
 def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tmp_path):
     table = scaling_table(both(), parities=[verdict(False)])
-    rows = to_rows(table)
+    rows = scaling_rows(table)
     assert [row["comparable"] for row in rows] == [False, False]
     assert all(row["notes"][0] == FAILED for row in rows)
     text = table_text(table)
@@ -79,7 +78,7 @@ def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tm
 )
 def test_the_verdict_on_something_else_is_none(both, table_text, others):
     table = scaling_table(both(), parities=[verdict(**other) for other in others])
-    assert [row["comparable"] for row in to_rows(table)] == [None, None]
+    assert [row["comparable"] for row in scaling_rows(table)] == [None, None]
     assert all(row.notes[0] == "parity not checked" for row in table.rows)
     assert "torch and tensorflow: parity not checked, so do not compare them" in table_text(table)
 
@@ -91,7 +90,7 @@ def test_one_framework_alone_needs_no_parity(make_record, table_text):
         for block in range(6)
     ]
     table = scaling_table(records, parities=[verdict(False)])
-    assert [row["comparable"] for row in to_rows(table)] == [None, None]
+    assert [row["comparable"] for row in scaling_rows(table)] == [None, None]
     assert "arity" not in table_text(table)
 
 
@@ -110,7 +109,7 @@ def test_a_framework_that_is_only_planned_makes_a_pair(both):
 def test_every_workload_has_its_own_verdict(both):
     records = [*both(), *both(workload="resnet50"), *both(workload="cosmogan")]
     table = scaling_table(records, parities=[verdict(True), verdict(False, workload="resnet50")])
-    found = {row["workload"]: row["comparable"] for row in to_rows(table)}
+    found = {row["workload"]: row["comparable"] for row in scaling_rows(table)}
     assert found == {"hep_cnn": True, "resnet50": False, "cosmogan": None}
 
 

@@ -32,9 +32,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from dlscale.benchmarks.collectives.sizes import format_size, parse_sizes
-from dlscale.collectives.grpc_ps import wire
-from dlscale.collectives.grpc_ps._stream import Channel
+from dlscale.base.quantities import format_size, parse_sizes
+from dlscale.collectives.grpc_ps import _grpc
+from dlscale.collectives.grpc_ps._grpc import Channel
 from dlscale.collectives.grpc_ps._torch_server import Server
 from dlscale.collectives.grpc_ps._torch_worker import served
 from dlscale.collectives.grpc_ps.options import Options
@@ -177,7 +177,7 @@ class BareHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def serve_bare(pipe: Any, size: int, chunk: int) -> None:
-    server = grpc.server(ThreadPoolExecutor(2), options=wire.server_options(chunk))
+    server = grpc.server(ThreadPoolExecutor(2), options=_grpc.server_options(chunk))
     server.add_generic_rpc_handlers((BareHandler(size // chunk, chunk),))
     pipe.send(server.add_insecure_port(f"{HOST}:0"))
     server.start()
@@ -185,7 +185,7 @@ def serve_bare(pipe: Any, size: int, chunk: int) -> None:
 
 
 def bare(port: int, size: int, chunk: int) -> Way:
-    channel = grpc.insecure_channel(f"{HOST}:{port}", options=wire.client_options(chunk))
+    channel = grpc.insecure_channel(f"{HOST}:{port}", options=_grpc.client_options(chunk))
     begun, data, num_chunks = threading.Semaphore(0), bytes(chunk), size // chunk
 
     def requests() -> Iterator[bytes]:

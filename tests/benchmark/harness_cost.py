@@ -14,10 +14,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from dlscale.benchmarks.control import MpiControl
-from dlscale.benchmarks.measure import time_window
-from dlscale.benchmarks.spool import SpoolWriter
-from dlscale.benchmarks.stampers import HostClock, Stamper
+from dlscale.benchmarks.rank.measure import HostClock, MpiBarrierControl, StepTimer, time_window
+from dlscale.benchmarks.records.spool import SpoolWriter
 
 NUM_WINDOWS = 2000
 ALLOWED_STEP_MICROSECONDS, ALLOWED_WINDOW_MICROSECONDS = 20.0, 100.0
@@ -29,9 +27,9 @@ class Nothing:
     def synchronize(self) -> None: ...
 
 
-def window_microseconds(num_steps: int, *, stamper: Stamper | None) -> float:
+def window_microseconds(num_steps: int, *, stamper: StepTimer | None) -> float:
     """Median time of a whole window, emission included."""
-    control = MpiControl(MPI.COMM_WORLD.Dup())
+    control = MpiBarrierControl(MPI.COMM_WORLD.Dup())
     with tempfile.TemporaryDirectory() as folder:
         spool = SpoolWriter(Path(folder), 0)
         seconds = []

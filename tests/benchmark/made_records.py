@@ -6,14 +6,23 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from dlscale.benchmarks import record_index
-from dlscale.benchmarks.assemble import Circumstances
-from dlscale.benchmarks.launch import Orders
-from dlscale.benchmarks.measure import Rules
-from dlscale.benchmarks.record import Case, Cell, Failure, Fingerprint, Phases, RankFacts, Record, Window
-from dlscale.benchmarks.store import Store
-from dlscale.benchmarks.supervisor import Job
-from dlscale.models.files import write_atomically
+from dlscale.base.files import write_atomically
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch
+from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.records import files
+from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.record import (
+    Case,
+    Cell,
+    Failure,
+    Fingerprint,
+    Phases,
+    RankFacts,
+    Record,
+    Window,
+)
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.study import Rules
 
 BACKENDS = ("none", "ring", "mpi", "gloo", "horovod")
 NUM_RANKS, NUM_WINDOWS, NUM_CELLS = 2, 10, 200
@@ -32,13 +41,13 @@ FINGERPRINT = Fingerprint(
         "kernel": "6.0",
     },
 )
-CIRCUMSTANCES = Circumstances(
+CIRCUMSTANCES = LaunchMetadata(
     study="weak-scaling-00000000",
     system="local",
     fingerprint=FINGERPRINT,
     started_at="2026-11-22T03:47:20+00:00",
     order_seed=1,
-    command="mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 python -m dlscale.benchmarks.worker "
+    command="mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 python -m dlscale.benchmarks.rank.worker "
     + "x" * 300,
     oversubscribed=False,
     environment_variables=dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
@@ -89,7 +98,7 @@ def record(case: Case, numbers: random.Random, *, attempt: int = 1, failed: bool
         for rank in range(NUM_RANKS)
     ]
     return Record(
-        **{name: getattr(CIRCUMSTANCES, name) for name in Circumstances.model_fields},
+        **{name: getattr(CIRCUMSTANCES, name) for name in LaunchMetadata.model_fields},
         evidence="measured",
         case=case,
         attempt=attempt,
@@ -123,10 +132,10 @@ def write_study(folder: Path, num_records: int) -> None:
         made = record(case, numbers, failed=index % 50 == 49)
         path = store.records_folder / f"{case.id}.1.json"
         path.write_text(made.model_dump_json() + "\n")
-        record_index.add(folder, path, made)
+        files.add_to_index(folder, path, made)
 
 
-def made_jobs(store: Store, number: int) -> list[tuple[Job, list[str]]]:
+def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]]]:
     """Launches of further attempts whose ranks tell all at once, each beside a command that does no less by itself."""
     numbers = random.Random(2)  # noqa: S311 - numbers, not secrets
     jobs = []
@@ -140,10 +149,10 @@ def made_jobs(store: Store, number: int) -> list[tuple[Job, list[str]]]:
         )
     for case in cases(number):
         spool = store.spool_folder / case.id
-        orders = Orders(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        orders = LaunchSpec(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
         copy, wait = f"cp {shlex.quote(str(said))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
         command = ["sh", "-c", f"{copy} {shlex.quote(str(spool))}; {wait}"]
-        job = Job(orders=orders, command=command, spool=spool, circumstances=CIRCUMSTANCES)
+        job = PreparedLaunch(orders=orders, command=command, spool=spool, circumstances=CIRCUMSTANCES)
         jobs.append((job, ["sh", "-c", f"{copy} {shlex.quote(str(elsewhere))}; {wait}"]))
     return jobs
 

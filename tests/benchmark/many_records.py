@@ -22,16 +22,15 @@ from typing import Any
 
 from made_records import made_jobs, write_study
 
-from dlscale.benchmarks import packing
-from dlscale.benchmarks.expand import expand
-from dlscale.benchmarks.packed import PACK_FILE
-from dlscale.benchmarks.record_files import load_records
-from dlscale.benchmarks.record_index import INDEX_FILE
-from dlscale.benchmarks.sizes import shape
-from dlscale.benchmarks.store import Store
-from dlscale.benchmarks.study import load_study
-from dlscale.benchmarks.supervisor import run_job
-from dlscale.benchmarks.system import load_system
+from dlscale.benchmarks.launch.supervisor import supervise
+from dlscale.benchmarks.records import packing
+from dlscale.benchmarks.records.archive import PACK_FILE
+from dlscale.benchmarks.records.files import INDEX_FILE, load_records
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import load_system
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 ALLOWED_PLAN_SECONDS, ALLOWED_CASE_SECONDS, ALLOWED_STATUS_SECONDS = 2.0, 0.05, 5.0
@@ -74,7 +73,7 @@ def recording(folder: Path) -> bool:
         begin = time.perf_counter()
         subprocess.run(bare, check=True)
         middle = time.perf_counter()
-        run_job(job, store)
+        supervise(job, store)
         beside.append(time.perf_counter() - middle - (middle - begin))
     mean, worst = sum(beside) / len(beside), max(beside)
     print(
@@ -125,7 +124,9 @@ def measure(results: Path, num_records: int) -> bool:
         (folder / INDEX_FILE).unlink()
     listing(results, "without an index", allowed)
     good &= recording(folder)
-    from dlscale.analysis.scaling import scaling_table  # not before: what starts launches is smaller without
+    from dlscale.analysis.efficiency import (
+        scaling_table,  # not before: what starts launches is smaller without
+    )
 
     records, _ = timed("reading all records, files", lambda: load_records(folder))
     timed(

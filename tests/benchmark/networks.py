@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dlscale.benchmarks import affinity
+from dlscale.benchmarks.rank import affinity
 from dlscale.models import load_workload
-from dlscale.models.workload import MEMORY_FORMATS, Execution, Input, Shard
+from dlscale.models.frameworks import MEMORY_FORMATS
+from dlscale.models.workload import Execution, Input, Shard
 
 Step = Callable[[], None]
 CASES = tuple(
@@ -58,7 +59,7 @@ def main() -> None:
     workload, framework = arguments.case.split("-")
     affinity.bind(arguments.threads)
     limit_threads(framework, arguments.threads)
-    front = importlib.import_module(f"dlscale.collectives.fronts._{framework}")
+    front = importlib.import_module(f"dlscale.collectives.training._{framework}")
 
     def replica(precision: str = arguments.precision, **execution: Any) -> Any:
         factory = load_workload(workload).factory(
@@ -158,7 +159,7 @@ def torch_peer(workload: str, ours: Any, arguments: argparse.Namespace) -> Peer:
     import torch
     import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
-    from dlscale.models._torch import TorchObjective, autocast
+    from dlscale.models.frameworks._torch import TorchObjective, autocast
 
     network, name = torch_network(workload)
     network = network.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -207,7 +208,7 @@ def keras_peer(workload: str, ours: Any, arguments: argparse.Namespace) -> Peer:
     import keras
     import tensorflow as tf
 
-    from dlscale.models._tensorflow import TensorFlowObjective, _flops
+    from dlscale.models.frameworks._tensorflow import TensorFlowObjective, _flops
 
     if arguments.precision == "bf16":
         keras.config.set_dtype_policy("mixed_bfloat16")

@@ -21,8 +21,8 @@ from typing import TypeVar
 
 import made_records
 
-from dlscale.benchmarks.record import Case, Cell
-from dlscale.benchmarks.store import Store
+from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.records.store import Store
 
 T = TypeVar("T")
 ALLOWED_SECONDS, ALLOWED_GIGABYTES, ALLOWED_PAGE_MEGABYTES = 30.0, 2.0, 8.0
@@ -78,13 +78,13 @@ def write_study(folder: Path, num_records: int) -> None:
 def make_page(folder: Path, path: Path) -> None:
     """What `dlscale report` does for the page, stage by stage."""
     begin = time.perf_counter()
-    from dlscale.analysis.page.causes import causes_of
-    from dlscale.analysis.page.content import page_of
-    from dlscale.analysis.page.contrasted import contrasts_of
-    from dlscale.analysis.page.sound import StudyFacts, of_one_fingerprint
-    from dlscale.analysis.page.write import write_page
-    from dlscale.analysis.scaling import scaling_table
-    from dlscale.benchmarks.record_files import load_records, uncollected
+    from dlscale.analysis.efficiency import scaling_table
+    from dlscale.analysis.render.html.comparisons import contrasts_of
+    from dlscale.analysis.render.html.document import write_page
+    from dlscale.analysis.render.html.losses import causes_of
+    from dlscale.analysis.render.html.page import page_of
+    from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
+    from dlscale.benchmarks.records.files import load_records, uncollected
 
     print(f"imports: {time.perf_counter() - begin:.2f} s")
     with uncollected():

@@ -16,7 +16,7 @@ import statistics
 import numpy as np
 from mpi4py import MPI
 
-from dlscale.benchmarks.collectives.sizes import format_size, parse_sizes
+from dlscale.base.quantities import format_size, parse_sizes
 from dlscale.collectives import ring
 
 WAYS = {

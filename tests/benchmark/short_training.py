@@ -22,11 +22,12 @@ import matplotlib.pyplot as plt
 from rich.progress import track
 from scipy import stats
 
-from dlscale.benchmarks import affinity
-from dlscale.collectives import connect
+from dlscale.benchmarks.rank import affinity
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.cosmogan import LATENT_SIZE
-from dlscale.models.workload import FRAMEWORKS, Replica, Shard, Workload, framework_module
+from dlscale.models.frameworks import FRAMEWORKS, framework_module
+from dlscale.models.workload import Replica, Shard, Workload
 
 SEED = 1
 EVERY = 16  # steps, of which the mean is drawn

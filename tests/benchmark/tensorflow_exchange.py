@@ -17,14 +17,15 @@ import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
 
-from dlscale.benchmarks import affinity
+from dlscale.benchmarks.rank import affinity
 from dlscale.collectives import ring
-from dlscale.collectives.fronts import _tensorflow_native as native
-from dlscale.collectives.fronts._tensorflow import NoExchange, TensorFlowTrainer
-from dlscale.collectives.fronts._tensorflow_buckets import NumpyExchange
-from dlscale.collectives.mpi_collective import MpiCollective
+from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.training import _tensorflow_native as native
+from dlscale.collectives.training._tensorflow import NoExchange, TensorFlowTrainer
+from dlscale.collectives.training._tensorflow_buckets import NumpyExchange
 from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard, framework_module
+from dlscale.models.frameworks import framework_module
+from dlscale.models.workload import Input, Shard
 
 
 def exchanges(replica, collectives):

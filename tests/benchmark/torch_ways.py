@@ -23,13 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlscale.collectives import ring
 from dlscale.collectives.buffers import aligned_zeros
-from dlscale.collectives.fronts import _torch_buckets
-from dlscale.collectives.fronts._torch import TorchTrainer, alone
-from dlscale.collectives.fronts._torch_ddp import DdpExchange
-from dlscale.collectives.mpi_collective import MpiCollective
-from dlscale.collectives.training import Training
+from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.torch_distributed._torch import DdpExchange
+from dlscale.collectives.training import _torch_buckets
+from dlscale.collectives.training._torch import TorchTrainer, alone
+from dlscale.collectives.training.communication import Training
 from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard, framework_module
+from dlscale.models.frameworks import framework_module
+from dlscale.models.workload import Input, Shard
 
 WORLD = MPI.COMM_WORLD
 

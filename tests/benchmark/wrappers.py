@@ -36,8 +36,8 @@ from typing import Any
 from plain.launch import LaunchError, launch
 
 from dlscale.analysis.statistics import Interval, block_ratio
-from dlscale.benchmarks import environment
-from dlscale.benchmarks.campaign import ALLOCATOR, THREAD_VARIABLES
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.campaign import ALLOCATOR, THREAD_VARIABLES
 
 LIMIT = 0.03  # of the logarithm of the ratio
 WORKLOADS = ("hep_cnn", "resnet50")

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dlscale.benchmarks.assemble import Circumstances, assemble
-from dlscale.benchmarks.record import Case, Cell, Failure, Fingerprint, Record
-from dlscale.benchmarks.spool import RankSpool
+from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
+from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint, Record
+from dlscale.benchmarks.records.spool import RankSpool
 
 MakeRecord = Callable[..., Record]
 
@@ -49,7 +49,7 @@ def _make_record(
             {"event": "result", "case": 0, "loss": 0.5, "skipped": 0, "steady": True, "settings": {}}
         )
         spool.events += [] if failure else [{"event": "case_end", "case": 0, "peak_rss_bytes": 1 << 20}]
-    circumstances = Circumstances(
+    circumstances = LaunchMetadata(
         study="weak-scaling-00000000",
         system="local",
         fingerprint=Fingerprint(digest="f", code_digest="c", commit="0", versions={}, node={}),

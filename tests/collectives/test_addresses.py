@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import (
     LOOPBACK,
     check_free,
@@ -14,7 +15,6 @@ from dlscale.collectives.addresses import (
     port_of,
     refuse_machines,
 )
-from dlscale.models.errors import UsageError
 
 
 def test_inside_one_machine_it_is_loopback():

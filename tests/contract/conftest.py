@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from dlscale.benchmarks.affinity import local_rank
-from dlscale.collectives import NAMES, capabilities, connect, with_capability
-from dlscale.models.gpus import gpu_module
+from dlscale.benchmarks.rank.affinity import local_rank
+from dlscale.collectives import NAMES, capabilities, with_capability
+from dlscale.collectives.registry import connect
+from dlscale.models.frameworks import gpu_module
 
 UNDER_MPIEXEC = "DLSCALE_UNDER_MPIEXEC" in os.environ
 

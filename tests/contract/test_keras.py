@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
-from dlscale.collectives.matching import BuffersDifferError, check_buffers_match
-from dlscale.models.errors import UsageError
+from dlscale.collectives.buffers import BuffersDifferError, check_buffers_match
 
 LOCAL_BATCH = 4
 NUM_STEPS = 6

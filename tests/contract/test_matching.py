@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dlscale.collectives
-from dlscale.collectives.matching import BuffersDifferError, check_buffers_match
+from dlscale.collectives.buffers import BuffersDifferError, check_buffers_match
 
 
 @pytest.fixture(scope="module")

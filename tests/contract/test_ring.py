@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 
 @pytest.fixture

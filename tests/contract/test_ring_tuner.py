@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 KIB = 1024
 
@@ -141,8 +141,9 @@ def test_messages_of_no_length_are_refused(world, folder):
 
 def test_numbers_of_a_plan_reach_the_engine(world, folder):
     """A plan with odd numbers: sums stay right, and one-shot really ends where it says."""
-    from dlscale.collectives.ring.plan import Manner, NodePlan, Plan, key_here, write_plan
-    from dlscale.collectives.ring.switches import default_network
+    from dlscale.collectives.ring.engine_tuning import default_network
+    from dlscale.collectives.ring.plan import Manner, NodePlan, key_here, write_plan
+    from dlscale.collectives.ring.plan import TuningPlan as Plan
 
     node = NodePlan(
         one_shot_bytes=192,
@@ -172,7 +173,7 @@ def test_numbers_of_a_plan_reach_the_engine(world, folder):
 def test_the_command_prints_the_plan_in_plain_words(world, folder):
     from click.testing import CliRunner
 
-    from dlscale.benchmarks.commands.collectives_tune import tune
+    from dlscale.benchmarks.cli.collectives_tune import tune
 
     path = folder / "command.json"
     asked = [str(path), "--max-bytes", "4KiB", "--budget", "0s", "--ranks-per-node", "1"]

@@ -1,11 +1,11 @@
-"""Float32 that travels as bfloat16, bit by bit against the same arithmetic in NumPy; see collectives/ring/wire.py."""
+"""Float32 that travels as bfloat16, bit by bit against the same arithmetic in NumPy (ring/bfloat16.py)."""
 
 import hashlib
 
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 UNIT = 2.0**-8  # of rounding to bfloat16
 LAYOUTS = (0, 1, 2)  # ranks per node; 0 leaves the node whole

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.benchmarks.gates_asynchronous import turns_gate
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate, turns_gate
 from dlscale.models import load_workload
-from dlscale.models.errors import UsageError
 from dlscale.models.workload import Input, Shard
 
 

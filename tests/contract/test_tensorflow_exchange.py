@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
-from dlscale.collectives.fronts._tensorflow_native import BUCKET_BYTES, NODE_STAGING_BYTES, NativeExchange
-from dlscale.collectives.mpi_collective import MpiCollective
-from dlscale.models.errors import UsageError
+from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.training._tensorflow_native import BUCKET_BYTES, NODE_STAGING_BYTES, NativeExchange
 
 # Nothing, a scalar, odd lengths, a piece that is cut at the staging's end, one longer than the staging.
 SHAPES = [(0,), (), (3, 5), (7,), (NODE_STAGING_BYTES // 4 - 5,), (11,), (NODE_STAGING_BYTES // 4 + 3,), (2,)]
@@ -62,7 +62,7 @@ def means_of_whole_numbers(world, dtype="float32"):
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_means_over_ranks(make, collectives, world, threads, in_graph, monkeypatch):
-    monkeypatch.setattr("dlscale.collectives.fronts._tensorflow_native.FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 60)
     exchange = make(collectives, threads=threads)
     average = tf.function(exchange.average) if in_graph else exchange.average
     found = [
@@ -165,7 +165,7 @@ def test_calls_in_one_graph_keep_their_order(make, ranks, world):
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_what_was_sent_is_collected_in_a_later_graph(make, ranks, world, threads, monkeypatch):
-    monkeypatch.setattr("dlscale.collectives.fronts._tensorflow_native.FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 60)
     exchange = make([ranks], threads=threads)
     shapes = [tf.TensorSpec(shape, tf.float32) for shape in SHAPES]
     send = tf.function(lambda *gradients: exchange.send([gradient * 1.0 for gradient in gradients]))

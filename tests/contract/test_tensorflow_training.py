@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.collectives import connect, ring
-from dlscale.collectives.fronts import _tensorflow_buckets
-from dlscale.collectives.mpi_collective import MpiCollective
-from dlscale.collectives.training import Training
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.collectives import ring
+from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.registry import connect
+from dlscale.collectives.training import _tensorflow_buckets
+from dlscale.collectives.training.communication import Training
 from dlscale.models import load_workload
-from dlscale.models.errors import UsageError
 from dlscale.models.workload import Input, Shard
 
 NUM_STEPS = 6
@@ -84,7 +85,7 @@ def make_collective(world):
 )
 def test_every_step_applies_what_it_ought_to(make_collective, world, name, teams, until, monkeypatch):
     """`until` is where the cool-down begins; None: never late."""
-    monkeypatch.setattr("dlscale.collectives.fronts._tensorflow_native.FIRST_BUCKET_BYTES", 20)
+    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 20)
     pipelined = until is not None
     training = Training(teams=teams, pipelined=pipelined, pipelined_until_step=until or 0)
     replica = Replica(world.Get_rank())
@@ -184,14 +185,14 @@ def test_an_error_of_the_ring_keeps_its_words(world):
 def test_threads_only_where_every_rank_has_a_core_to_spare(world, num_threads, expected, monkeypatch):
     import os
 
-    from dlscale.collectives.fronts import _tensorflow_threads
+    from dlscale.collectives.training import _tensorflow_native
 
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: num_threads)
     two_cores = {2 * world.Get_rank(), 2 * world.Get_rank() + 1}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: two_cores)
     collective = MpiCollective(world)
-    assert _tensorflow_threads.with_threads(collective, -1) == expected
+    assert _tensorflow_native.with_threads(collective, -1) == expected
     alone = {0} if world.Get_rank() == 0 else two_cores
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: alone)
-    assert not _tensorflow_threads.with_threads(collective, -1)
+    assert not _tensorflow_native.with_threads(collective, -1)
     collective.close()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dlscale.collectives import addresses, connect, torch_distributed
+from dlscale.base.errors import UsageError
+from dlscale.collectives import addresses, torch_distributed
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
-from dlscale.models.errors import UsageError
 from dlscale.models.workload import Input, Shard
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
-from dlscale.models.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +20,11 @@ def registered(world):
 @pytest.fixture(params=[False, True], ids=["in line", "thread"])
 def group(request, world, registered):
     """The group of all, exchanging in line or by a thread."""
-    from dlscale.collectives.fronts import _torch_group
+    from dlscale.collectives.ring import _torch_process_group
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own before it, every time
-        patch.setattr(_torch_group, "want_threads", lambda *_, **__: request.param)
+        patch.setattr(_torch_process_group, "want_threads", lambda *_, **__: request.param)
         dist.init_process_group("dlscale", init_method="mpi://")
         group = dist.distributed_c10d._get_default_group()
         assert group.settings()["overlap"] == request.param

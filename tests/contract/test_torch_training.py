@@ -18,10 +18,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlscale.collectives import ring
-from dlscale.collectives.fronts import _torch_buckets
-from dlscale.collectives.fronts._torch_update import Update
-from dlscale.collectives.mpi_collective import MpiCollective
-from dlscale.collectives.training import Training
+from dlscale.collectives.mpi.collective import MpiCollective
+from dlscale.collectives.training import _torch_buckets
+from dlscale.collectives.training._torch import Update
+from dlscale.collectives.training.communication import Training
 
 LOCAL_BATCH = 3
 NUM_STEPS = 5

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.case_run import STEPS_UNTIL_BUCKETS
-from dlscale.benchmarks.checkpoints import shared
-from dlscale.benchmarks.exchange_only import ExchangeOnly, bucket_sizes
-from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.collectives import capabilities, connect
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.case import STEPS_UNTIL_BUCKETS
+from dlscale.benchmarks.rank.checkpoints import share_checkpoint
+from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.collectives import capabilities
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
-from dlscale.models.errors import UsageError
 from dlscale.models.workload import Execution, Input, Shard
 
 
@@ -208,7 +209,7 @@ def discriminator_gradients(replica):
     if replica.framework == "torch":
         import torch
 
-        from dlscale.models._torch import canonical
+        from dlscale.models.frameworks._torch import canonical
 
         found = torch.autograd.grad(objective.loss(*batch), objective.parameters)
         return [canonical(gradient) for gradient in found]
@@ -257,7 +258,7 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
     for _ in range(3):
         trainer.step()
     trainer.synchronize()
-    state = shared(world, trainer.state() if shard.index == 0 else None)
+    state = share_checkpoint(world, trainer.state() if shard.index == 0 else None)
     for _ in range(3):
         trainer.step()
     trainer.synchronize()

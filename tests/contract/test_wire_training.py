@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.gates import gradient_gate, identity_gate
-from dlscale.collectives import connect
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks import definition
+from dlscale.base import definitions
 from dlscale.benchmarks.cli import VERBS
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.table import written_into
@@ -26,7 +26,7 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("title", "names"),
-    [("Backends", BACKENDS), ("Workloads", WORKLOADS), ("Systems", definition.names("systems"))],
+    [("Backends", BACKENDS), ("Workloads", WORKLOADS), ("Systems", definitions.names("systems"))],
 )
 def test_every_name_has_a_row_and_every_row_a_name(title, names):
     rows = re.findall(r"^\| `([a-z0-9_-]+)` \|", section(title), re.MULTILINE)
@@ -34,7 +34,7 @@ def test_every_name_has_a_row_and_every_row_a_name(title, names):
 
 
 def test_the_readme_names_everything():
-    for name in (*BACKENDS, *WORKLOADS, *definition.names("systems"), *definition.names("studies")):
+    for name in (*BACKENDS, *WORKLOADS, *definitions.names("systems"), *definitions.names("study/studies")):
         assert f"`{name}`" in README
     for verb in set(VERBS) - {"predict"}:
         assert f"dlscale {verb}" in README

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.collectives.ring.vendor import require_same_world
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.collectives.ring.mpi_match import require_same_world
 
 
 @pytest.mark.parametrize(

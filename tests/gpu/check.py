@@ -13,12 +13,11 @@ from pathlib import Path
 
 import click
 
-from dlscale.benchmarks import environment, launchers
-from dlscale.benchmarks.gpus import ask
-from dlscale.benchmarks.system import default_environment, find_installation, load_system
-from dlscale.models.errors import UsageError
-from dlscale.models.gpus import HELP
-from dlscale.models.workload import FRAMEWORKS
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.launch import environment, launchers
+from dlscale.benchmarks.launch.gpus import ask
+from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+from dlscale.models.frameworks import FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
 BACKENDS = ("none", "nccl", "horovod")
@@ -35,7 +34,7 @@ def main() -> int:
     usable = {one.framework: len(one.names) for one in found if one.names}
     if not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
-        return say(f"no NVIDIA GPU: {what} see{'s' * (len(found) == 1)} none; {HELP}")
+        return say(f"no NVIDIA GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
     flavour = environment.check_mpi(installation, environment.probe(installation))
     for framework, num_gpus in usable.items():
         left = [name for name in BACKENDS if name != "horovod" or has_horovod(framework)]

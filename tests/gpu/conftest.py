@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from dlscale.models.gpus import gpu_module
-from dlscale.models.workload import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
 
 @functools.cache

@@ -5,11 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.measure import time_window
-from dlscale.benchmarks.stampers import DeviceEvents
-from dlscale.collectives import connect
+from dlscale.benchmarks.rank.measure import DeviceEvents, time_window
+from dlscale.collectives.registry import connect
 from dlscale.models import NAMES, load_workload
-from dlscale.models.gpus import gpu_module
+from dlscale.models.frameworks import gpu_module
 from dlscale.models.workload import Execution, Input, Shard
 
 TOLERANCE = 1e-3  # of the largest output: sums of thousands of float32 products in another order

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.samples import BadSample, LocalBatches
 from dlscale.models.workload import Input, Preset, Shard
 

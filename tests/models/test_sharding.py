@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.models.sharding import shard_indices
+from dlscale.models.samples import shard_indices
 from dlscale.models.workload import Shard
 
 

@@ -18,8 +18,8 @@ def serve(num_servers):
     """Serve one backend after the other, as the tests of the workers say."""
     from mpi4py import MPI
 
-    from dlscale.collectives import serve
     from dlscale.collectives.job import split
+    from dlscale.collectives.registry import serve
 
     job = split(MPI.COMM_WORLD, num_servers=num_servers)
     while (order := job.next_order())["do"] == "serve":

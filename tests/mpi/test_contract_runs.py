@@ -13,13 +13,13 @@ TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
 
-# What the fronts do for a framework depends on whether there are other ranks and whether their mean rounds: not on
-# a fourth rank, and not on the MPI below.
-FRONTS = [
+# What an integration does for its framework depends on whether there are other ranks and whether their mean rounds:
+# not on a fourth rank, and not on the MPI below.
+INTEGRATIONS = [
     *("test_delayed", "test_keras", "test_tensorflow_exchange", "test_tensorflow_training"),
     *("test_torch_group", "test_torch_training", "test_wire_training"),
 ]
-RANKS_OF_FRONTS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
+RANKS_OF_INTEGRATIONS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
 RANKS_OF_TRAINERS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
 
 
@@ -62,8 +62,8 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
     else:
         command += ["tests/contract", "--ignore=tests/contract/test_servers.py"]
     command += ["-p", "no:cacheprovider"]
-    if num_ranks not in RANKS_OF_FRONTS[mpi]:
-        command += [f"--ignore=tests/contract/{name}.py" for name in FRONTS]
+    if num_ranks not in RANKS_OF_INTEGRATIONS[mpi]:
+        command += [f"--ignore=tests/contract/{name}.py" for name in INTEGRATIONS]
     if num_ranks not in RANKS_OF_TRAINERS[mpi]:
         command += ["--ignore=tests/contract/test_trainer.py"]
     # By a thread, because a signal is not heard inside MPI.

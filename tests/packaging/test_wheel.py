@@ -38,16 +38,16 @@ def test_contents(wheel):
     assert {name.split("/")[0].split("-")[0] for name in names} == {"dlscale"}
     for name in (
         "benchmarks/systems/local.toml",
-        "benchmarks/studies/weak-scaling.toml",
+        "benchmarks/study/studies/weak-scaling.toml",
         "models/hep_cnn/sample_64.h5",
         "models/hep_cnn/events/rpv_gluino.slha",
         "models/hep_cnn/events/components.toml",
-        "analysis/comparison/fields.toml",
-        "analysis/page/page.css",
-        "analysis/page/page.html.j2",
-        "analysis/page/start.js",
-        "analysis/productivity.csv",
-        "benchmarks/export/templates/reframe.py.template",
+        "analysis/findings/record_fields.toml",
+        "analysis/render/html/page.css",
+        "analysis/render/html/page.html.j2",
+        "analysis/render/html/start.js",
+        "analysis/findings/productivity.csv",
+        "benchmarks/exports/templates/reframe.py.template",
         "collectives/ring/build.json",
         "analysis/py.typed",
         "results/published/figures.toml",
@@ -57,7 +57,7 @@ def test_contents(wheel):
     assert any(
         name.startswith("dlscale/collectives/ring/_engine.") and name.endswith(".so") for name in names
     )
-    assert "dlscale/collectives/fronts/_tensorflow_ops.so" in names
+    assert "dlscale/collectives/training/_tensorflow_ops.so" in names
     assert not [name for name in names if "/src/" in name or "/bench/" in name or "CMakeLists" in name]
 
 

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dlscale.benchmarks import parity
+from dlscale.benchmarks.rank import parity
 from dlscale.models import NAMES, load_workload
-from dlscale.models.workload import FRAMEWORKS, Workload
+from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.workload import Workload
 
 pytestmark = pytest.mark.requires("tensorflow")
 
@@ -27,7 +28,7 @@ def test_the_structure_agrees(name, preset):
 
 
 def test_a_whole_check():
-    found = parity.check(load_workload("hep_cnn"), preset="tiny", precision="fp32")
+    found = parity.check_parity(load_workload("hep_cnn"), preset="tiny", precision="fp32")
     assert found.passed
     assert found.num_parameters == {"torch": 9634, "tensorflow": 9634}
 
@@ -50,7 +51,7 @@ def harmed(harm) -> Workload:
 
 
 def failed(workload):
-    found = parity.check(workload, preset="tiny", precision="fp32")
+    found = parity.check_parity(workload, preset="tiny", precision="fp32")
     assert not found.passed
     return {gate.name for gate in found.checks if not gate.passed}
 
@@ -95,6 +96,8 @@ def test_nothing_that_is_not_a_number_passes():
         replica.load = lambda weights: load([np.full_like(weight, np.nan) for weight in weights])
         return replica
 
-    gates = {gate.name: gate for gate in parity.check(harmed(harm), preset="tiny", precision="fp32").checks}
+    gates = {
+        gate.name: gate for gate in parity.check_parity(harmed(harm), preset="tiny", precision="fp32").checks
+    }
     assert not gates["tiny: outputs"].passed
     assert gates["tiny: outputs"].value is None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.records.record import Record
 
 pytestmark = [
     pytest.mark.requires("slurm", "root", "ring", "hydra"),
@@ -91,7 +91,7 @@ def began(results, job):
 
 def process_of(results, job):
     """The process id of a job's program."""
-    words = f"dlscale.benchmarks.allocation\0{folder_of(results)}\0{job}".encode()
+    words = f"dlscale.benchmarks.jobs.allocation\0{folder_of(results)}\0{job}".encode()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if words in path.read_bytes():
@@ -257,7 +257,7 @@ def rank_on(cluster, node):
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             words = (path.parent / "cmdline").read_bytes()
-            if b"dlscale.benchmarks.worker" in words and mine <= set(path.read_bytes().split(b"\0")):
+            if b"dlscale.benchmarks.rank.worker" in words and mine <= set(path.read_bytes().split(b"\0")):
                 return int(path.parent.name)
         except OSError:
             continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.records.record import Record
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 # Few and short windows: these studies are about what happens, not how fast.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.collectives import setup
-from dlscale.benchmarks.collectives.peers import Peer, Place, choose_peers, place_of
-from dlscale.benchmarks.environment import redact
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.message_sizes import setup
+from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, place_of
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 KIB = 2**10

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from dlscale.benchmarks.record import Record
+from dlscale.benchmarks.records.record import Record
 from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
@@ -81,7 +81,7 @@ def test_dry_run_shows_the_exact_commands_and_starts_nothing(bench):
     assert done.returncode == 0
     commands = [line for line in done.stdout.splitlines() if "mpiexec" in line]
     assert len(commands) == 2
-    assert all("-m dlscale.benchmarks.worker" in line for line in commands)
+    assert all("-m dlscale.benchmarks.rank.worker" in line for line in commands)
     assert sorted(line.split(" -n ")[1].split()[0] for line in commands) == ["1", "2"]
     assert not bench.record_files()
     started = bench.run("--backends", "ring")

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.record_files import load_parity
+from dlscale.benchmarks.records.files import load_parity
 from dlscale.models import NAMES
-from dlscale.models.workload import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
 

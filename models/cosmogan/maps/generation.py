@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.cosmogan.maps import lognormal, pixels, spectrum
-from dlscale.models.cosmogan.maps.settings import Settings, load_settings
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.models.cosmogan.maps import lognormal
+from dlscale.models.cosmogan.maps.settings import Settings, load_settings, to_pixels
 
 DEFAULT_SEED = 2019
 DTYPES = ("float32", "float16")
@@ -52,7 +52,7 @@ def generate(
         if path.is_dir() or (path.exists() and not overwrite):
             raise UsageError(f"{path} exists; choose another --out, or pass --overwrite to replace the file")
     settings = load_settings()
-    spectrum.load()
+    lognormal.load_camb()
     try:
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
             field = prepare(settings, size)
@@ -84,8 +84,8 @@ def sidecar_of(path: Path) -> Path:
 def prepare(settings: Settings, size: int) -> lognormal.LognormalField:
     """The field that maps of `size` x `size` pixels are drawn from; takes seconds. Raises UsageError without CAMB."""
     pixel = settings.map.pixel_arcmin
-    return lognormal.prepare(
-        spectrum.convergence_spectrum(settings, lognormal.multipole_range(size, pixel)),
+    return lognormal.prepare_field(
+        lognormal.convergence_spectrum(settings, lognormal.multipole_range(size, pixel)),
         size=size,
         pixel_arcmin=pixel,
         smoothing_arcmin=settings.map.smoothing_arcmin,
@@ -96,7 +96,7 @@ def prepare(settings: Settings, size: int) -> lognormal.LognormalField:
 def draw_map(field: lognormal.LognormalField, settings: Settings, *, seed: int, index: int) -> NDArray[Any]:
     """Map `index` of `seed`, pixels in [-1, 1), (H, W) float64."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
-    return pixels.to_pixels(field.draw(rng), shift=field.shift, middle=settings.pixels.middle)
+    return to_pixels(field.draw(rng), shift=field.shift, middle=settings.pixels.middle)
 
 
 def _check(num_maps: int, out: Path, *, size: int, dtype: str, seed: int, num_threads: int) -> None:

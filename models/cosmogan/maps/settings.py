@@ -1,10 +1,17 @@
-"""What the maps show, read from `settings.toml`: cosmology, source plane, pixels. Sources are in that file."""
+"""The facts of the maps, read from `settings.toml`: cosmology, source plane, and pixels. Sources are in that file.
+
+Pixels lie in [-1, 1], the range of the generator's tanh: s = 2 x / (x + middle) - 1 with x = 1 + convergence /
+shift, and back.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 
@@ -65,3 +72,17 @@ def load_settings() -> Settings:
     """The settings that all files are made with."""
     text = Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")
     return Settings.model_validate(tomllib.loads(text))
+
+
+def to_pixels(convergence: NDArray[Any], *, shift: float, middle: float) -> NDArray[Any]:
+    """Pixels in [-1, 1) of convergence of -`shift` or more; -1 is a line of sight without matter."""
+    x = 1 + convergence / shift
+    pixels: NDArray[Any] = 2 * x / (x + middle) - 1
+    return pixels
+
+
+def to_convergence(pixels: NDArray[Any], *, shift: float, middle: float) -> NDArray[Any]:
+    """The convergence that `to_pixels` has made into `pixels`, in float64, for all below 1."""
+    values = pixels.astype(np.float64)
+    convergence: NDArray[Any] = shift * (middle * (1 + values) / (1 - values) - 1)
+    return convergence

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dlscale.models.hep_cnn.events import calorimeter, pythia
 from dlscale.models.hep_cnn.events.components import Component
-from dlscale.models.hep_cnn.events.selection import in_signal_region, passes_preselection
+from dlscale.models.hep_cnn.events.pythia import in_signal_region, passes_preselection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,9 @@
-"""Collisions from PYTHIA 8. Its module is the optional extra `science`, imported only here and on demand.
+"""Collisions from PYTHIA 8, and the published physics selection on their jets that a network is compared with.
 
-PYTHIA: C. Bierlich et al., SciPost Phys. Codebases 8 (2022), arXiv:2203.11601. Its jets are found by the part
-of FastJet that it contains: M. Cacciari, G. P. Salam, G. Soyez, Eur. Phys. J. C 72, 1896 (2012).
+PYTHIA's module is the optional extra `science`, imported only here and on demand. PYTHIA: C. Bierlich et al.,
+SciPost Phys. Codebases 8 (2022), arXiv:2203.11601. Its jets are found by the part of FastJet that it contains: M.
+Cacciari, G. P. Salam, G. Soyez, arXiv:1111.6097. The cuts on fat jets follow ATLAS' searches for R-parity violation
+in multi-jet events, with the values of github.com/eracah/atlas_dl, scripts/physics_selections.py.
 """
 
 from __future__ import annotations
@@ -15,10 +17,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn.events.calorimeter import Particles
 from dlscale.models.hep_cnn.events.components import Component
-from dlscale.models.hep_cnn.events.selection import JET_MIN_PT_GEV, JET_RADIUS
+
+JET_RADIUS = 1.0
+JET_MIN_PT_GEV = 200.0
+JET_MAX_ETA = 2.0
+
+
+def passes_preselection(pt: NDArray[np.float64], eta: NDArray[np.float64]) -> bool:
+    """Whether an event has three or more fat jets, the leading one with 440 GeV or more.
+
+    `pt` [GeV] and `eta` have shape (jets,), in descending order of `pt`. The published selection calls this its
+    baseline; efficiencies are given for the events that pass it.
+    """
+    pt = pt[_fat(pt, eta)]
+    return bool(len(pt) >= 3 and pt[0] >= 440.0)
+
+
+def in_signal_region(pt: NDArray[np.float64], eta: NDArray[np.float64], mass: NDArray[np.float64]) -> bool:
+    """Whether an event passes the preselection and lies in the signal region.
+
+    `pt` [GeV], `eta`, `mass` [GeV] have shape (jets,), in descending order of `pt`.
+    """
+    if not passes_preselection(pt, eta):
+        return False
+    fat = _fat(pt, eta)
+    pt, eta, mass = pt[fat], eta[fat], mass[fat]
+    if len(pt) < 4 or abs(eta[0] - eta[1]) >= 1.4:
+        return False
+    min_mass_sum_gev = 800.0 if len(pt) == 4 else 600.0
+    return bool(mass[:4].sum() > min_mass_sum_gev)
+
+
+def _fat(pt: NDArray[np.float64], eta: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (pt > JET_MIN_PT_GEV) & (np.abs(eta) < JET_MAX_ETA)
+
 
 NUM_SEEDS = 900_000_000  # PYTHIA takes seeds from 1 to this
 _MAX_FAILURES = 20  # in a row; PYTHIA gives up a collision now and then, which is no fault

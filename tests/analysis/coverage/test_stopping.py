@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks import measure
+from dlscale.benchmarks.rank import measure
+from dlscale.benchmarks.study import study
 
 WARM_UP = 10
 
@@ -39,7 +40,7 @@ def measured(monkeypatch):
         clock = Clock(step_seconds)
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         found = []
-        measure.measure(clock, clock, measure.Rules(), deadline=clock.now + budget_seconds, emit=found.append)
+        measure.measure(clock, clock, study.Rules(), deadline=clock.now + budget_seconds, emit=found.append)
         phases = [one.phase for one in found]
         return phases.count("warmup"), phases.count("steady")
 

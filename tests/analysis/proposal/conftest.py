@@ -2,9 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.proposal.doubling import rates_of
-from dlscale.analysis.proposal.sizes import curves
-from dlscale.analysis.scaling import scaling_table
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.proposal.sizes import curves, rates_of
 
 BATCH = 32  # over all ranks, of strong scaling
 RATE = 100  # samples/s of 1 rank without a communication layer

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from dlscale.analysis.proposal.sizes import Verdict
-from dlscale.benchmarks.commands.proposal import proposal
+from dlscale.benchmarks.cli.proposal import proposal
 
 PAGE = (Path(__file__).parents[3] / "docs" / "proposal.md").read_text()
 

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.launches import BASE
-from dlscale.analysis.proposal.doubling import power, rates_of
-from dlscale.analysis.proposal.request import request
-from dlscale.analysis.proposal.sizes import curves, verdict
-from dlscale.analysis.scaling import scaling_table
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, rates_of, verdict
+from dlscale.analysis.records import BASE_NAMES
 from dlscale.analysis.statistics import Interval, median_interval
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.9, 8: 0.6}}
@@ -58,7 +56,7 @@ def test_node_hours_count_whole_nodes(kept, curve_of):
         (interval(0.6, 0.74), "not"),
         (None, "unknown"),
         (Interval(center=0.9, low=None, high=None, level=0.95, method="insufficient data", n=2), "unknown"),
-        (Interval(center=1.0, low=None, high=None, level=0.95, method=BASE, n=1), "surely"),
+        (Interval(center=1.0, low=None, high=None, level=0.95, method=BASE_NAMES, n=1), "surely"),
     ],
 )
 def test_a_verdict_follows_from_the_whole_interval(efficiency, wanted):
@@ -136,7 +134,7 @@ def test_weak_and_strong_are_curves_of_their_own(kept):
 
 
 def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshold(kept, curve_of):
-    found = request(curve_of(kept(SHARES, nodes=NODES)), samples=3_600_000, runs=4)
+    found = node_hours_request(curve_of(kept(SHARES, nodes=NODES)), samples=3_600_000, runs=4)
     assert found.size.num_ranks == 4  # 90 %; 8 ranks keep 60 %
     rate = found.size.row.throughput.center
     assert found.hours.center == pytest.approx(1000 / rate)
@@ -148,4 +146,4 @@ def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshol
 def test_nothing_is_asked_on_the_ground_of_too_few_launches(kept, curve_of):
     found = curve_of(kept(SHARES, num_blocks=2))
     assert {one.verdict for one in found.sizes} == {"unknown"}
-    assert request(found, samples=1000, runs=1) is None
+    assert node_hours_request(found, samples=1000, runs=1) is None

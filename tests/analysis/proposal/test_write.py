@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.proposal.write import write_proposal
-from dlscale.analysis.scaling import scaling_table
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.6}}
 STEM = "hep_cnn-tiny-torch-weak-fp32-ring"

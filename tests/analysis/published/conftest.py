@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.published.load import Published, load
-from dlscale.analysis.scaling import ScalingTable, scaling_table
+from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.published.catalogue import Published, load_published
 
 COLUMNS = (
     *(
@@ -82,7 +82,7 @@ VALUE = {
 @pytest.fixture(scope="session")
 def published() -> Published:
     """What is in the checkout."""
-    return load()
+    return load_published()
 
 
 @pytest.fixture

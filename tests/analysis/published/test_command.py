@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from dlscale.benchmarks.commands import published as command
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import published as command
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 

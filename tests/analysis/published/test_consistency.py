@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.published.catalogue import Figure, Panel, Place, Same
-from dlscale.analysis.published.consistency import findings
-from dlscale.analysis.published.load import Published, load
+from dlscale.analysis.published.catalogue import Figure, Panel, Place, Published, Same, load_published
 from dlscale.analysis.published.values import Value
+from dlscale.analysis.published.verify import findings
 
 BASE = 4.0
 FIGURE = Figure(
@@ -135,6 +134,6 @@ def test_a_typing_error_in_the_stored_values_is_found(tmp_path):
             (tmp_path / path.name).write_text(path.read_text())
     file = tmp_path / "powerai-ddl-3.csv"
     file.write_text(file.read_text().replace(",13.7,", ",17.3,"))
-    changed = load(tmp_path)
+    changed = load_published(tmp_path)
     wrong = [one for one in findings(changed, changed.figure("powerai-ddl-3")) if not one.consistent]
     assert [(one.series, one.x) for one in wrong] == [("Torch", 64)]

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from dlscale.analysis.figures.style import drawing
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.figures import draw, provenance, write_figures
-from dlscale.analysis.published.load import load
-from dlscale.analysis.published.marks import plots_of
-from dlscale.analysis.published.panel import NOT_PUBLISHED
-from dlscale.models.errors import UsageError
+from dlscale.analysis.published.panel_drawing import NOT_PUBLISHED
+from dlscale.analysis.published.panels import plots_of
+from dlscale.base.errors import UsageError
 
 FULL = [
     *("powerai-ddl-2", "powerai-ddl-3", "tf-cnn-p100", "tf-cnn-k80", "tf-cnn-ec2", "cosmogan-edison"),
@@ -195,7 +195,7 @@ def test_a_published_backend_and_ours_can_be_told_apart(published, cori):
 def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
     names = ["cug18-weak-hep-cnn-cori", "horovod-7"]
     first = write_figures(published, tmp_path / "first", names=names, tables=ours)
-    again = write_figures(load(), tmp_path / "again", names=names, tables=ours)
+    again = write_figures(load_published(), tmp_path / "again", names=names, tables=ours)
     assert {path.name for path in first} >= {
         f"{name}.{end}" for name in names for end in ("png", "pdf", "svg", "csv")
     }
@@ -222,7 +222,7 @@ def test_figures_carry_the_hash_of_their_data(published, ours, folder, tmp_path)
     assert len({where.data_hash, without.data_hash, changed.data_hash}) == 3
     hashes = set()
     for y in ("10", "11"):
-        other = load(folder({"x": "1", "y": y}))
+        other = load_published(folder({"x": "1", "y": y}))
         hashes.add(provenance(other, other.figure("small"), [], []).data_hash)
     assert len(hashes) == 2
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.published.load import load
-from dlscale.analysis.published.units import HALF_WIDTH, UNITS, X_UNITS, factor
-from dlscale.analysis.published.values import KINDS, STATEMENTS, Value
-from dlscale.models.errors import UsageError
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.values import HALF_WIDTH, KINDS, STATEMENTS, UNITS, X_UNITS, Value, factor
+from dlscale.base.errors import UsageError
 
 
 def at(published, figure, series, quantity, x):
@@ -176,7 +175,7 @@ def test_the_first_unit_of_a_quantity_is_its_base_unit(quantity):
 def test_a_bad_value_is_told_with_file_and_line(folder, row, words):
     path = folder({"x": "1", "y": "10"}, {"x": "2", "y": "20", **row})
     with pytest.raises(UsageError) as error:
-        load(path)
+        load_published(path)
     assert f"{path / 'small.csv'}, line 3: " in str(error.value)
     assert words in str(error.value)
 
@@ -198,7 +197,7 @@ def test_a_bad_statement_is_told_with_file_and_line(folder, statement, words):
         {"x": "1", "y": "10"}, statements=({"statement": "Good"}, {"statement": "It is so", **statement})
     )
     with pytest.raises(UsageError) as error:
-        load(path)
+        load_published(path)
     assert f"{path / STATEMENTS}, line 3: " in str(error.value)
     assert words in str(error.value)
 
@@ -208,7 +207,7 @@ def test_a_file_of_other_columns_or_a_torn_line_is_told(folder):
     text = (path / "small.csv").read_text()
     (path / "small.csv").write_text(text + "small,theirs,2\n")
     with pytest.raises(UsageError, match=r"small.csv, line 3: not 15 cells"):
-        load(path)
+        load_published(path)
     (path / "small.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match=r"small.csv, line 1: columns \['a', 'b'\]"):
-        load(path)
+        load_published(path)

@@ -8,24 +8,24 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dlscale.analysis.published.load import load
-from dlscale.analysis.published.ours import Point
-from dlscale.analysis.published.verdicts import render, to_json, verdict
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.panels import Point
+from dlscale.analysis.published.verdicts import render_verdicts, to_json, verdict
 from dlscale.analysis.published.verify import Target, compare, verify
 from dlscale.analysis.statistics import Interval
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
 
 def one(folder, tables, **options):
-    (check,) = verify(load(folder), tables=tables, **options)
+    (check,) = verify(load_published(folder), tables=tables, **options)
     return check
 
 
 def said(checks):
     console = Console(file=io.StringIO(), width=120)
-    console.print(render(checks))
+    console.print(render_verdicts(checks))
     return " ".join(console.file.getvalue().split())
 
 
@@ -151,7 +151,7 @@ def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
 
 def test_an_unknown_figure_is_told(folder):
     with pytest.raises(UsageError, match="no published figure 'large'; choose one of: small"):
-        verify(load(folder(*RATES)), names=["large"])
+        verify(load_published(folder(*RATES)), names=["large"])
 
 
 def test_without_records_nothing_in_the_checkout_passes(published):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.benchmarks.control import MpiControl
+from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.collectives import Backend
 from dlscale.collectives.job import Job
 from dlscale.models import load_workload
@@ -24,7 +24,7 @@ class Bench:
     preset: str
     backend: Backend
     world: Any  # mpi4py's communicator of the ranks that train
-    control: MpiControl
+    control: MpiBarrierControl
     job: Job | None
 
     @property

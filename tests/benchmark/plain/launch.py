@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlscale.benchmarks.campaign import ALLOCATOR, QUIET, THREAD_VARIABLES
-from dlscale.benchmarks.environment import redact
-from dlscale.benchmarks.launchers import flavour_of, mpiexec
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.campaign import ALLOCATOR, QUIET, THREAD_VARIABLES
+from dlscale.benchmarks.launch.launchers import mpiexec
+from dlscale.benchmarks.systems.system import flavour_of
 from dlscale.collectives import capabilities
 
 NUM_RANKS = 2

@@ -19,12 +19,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dlscale.benchmarks import affinity
-from dlscale.benchmarks.control import MpiControl
-from dlscale.benchmarks.measure import time_window
-from dlscale.collectives import connect, preload, serve
+from dlscale.benchmarks.rank import affinity
+from dlscale.benchmarks.rank.measure import MpiBarrierControl, time_window
 from dlscale.collectives.job import split
-from dlscale.models.workload import framework_module
+from dlscale.collectives.registry import connect, preload, serve
+from dlscale.models.frameworks import framework_module
 from plain.bench import SEED, Bench
 
 NUM_RANKS = 2  # that train; one core and one thread each
@@ -69,7 +68,7 @@ def run(orders: dict[str, Any], everyone: Any) -> None:
         preset=orders["preset"],
         backend=backend,
         world=world,
-        control=MpiControl(world, patient=orders["oversubscribed"]),
+        control=MpiBarrierControl(world, patient=orders["oversubscribed"]),
         job=job,
     )
     ours = backend.distribute(bench.factory(), shard=bench.shard, seed=SEED)
@@ -102,7 +101,7 @@ def difference(first: list[Any], ours: list[Any], theirs: list[Any]) -> float:
     return norm(ours, theirs) / norm(ours, first)
 
 
-def measure(sides: dict[str, Any], control: MpiControl, orders: dict[str, Any]) -> dict[str, Any]:
+def measure(sides: dict[str, Any], control: MpiBarrierControl, orders: dict[str, Any]) -> dict[str, Any]:
     """Rounds of one window of every side, each round in the opposite order of the one before: ABBA."""
     least = math.inf
     for side in sides.values():

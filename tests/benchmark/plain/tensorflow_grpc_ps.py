@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.grpc_ps._tensorflow_placement import local_statistics
+from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics
 from plain.bench import Bench, Loop
 
 

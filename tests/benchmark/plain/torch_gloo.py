@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from dlscale.collectives.fronts._torch_update import Update
+from dlscale.collectives.training._torch import Update
 from plain.bench import Bench, Loop
 
 # What torch recommends to save a copy, and what every backend has here: batch norm's statistics stay local.

@@ -11,7 +11,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-from dlscale.collectives.fronts._torch_update import Update
+from dlscale.collectives.training._torch import Update
 from plain.bench import Bench, Loop
 
 

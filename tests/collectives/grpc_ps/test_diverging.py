@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlscale.collectives.grpc_ps.mean import OrderedMean
+from dlscale.collectives.grpc_ps._torch_session import OrderedMean
 
 
 def test_infinities_and_what_is_no_number_go_into_the_mean_without_a_warning():

@@ -2,8 +2,8 @@
 
 import threading
 
-from dlscale.collectives.grpc_ps.addresses import join_host, meet
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.collectives.grpc_ps.meeting import join_host, meet
 
 WORKERS, SERVERS = 2, 2
 

@@ -8,16 +8,17 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.models.cosmogan import FLIP_PROBABILITY, LATENT_SIZE, WORKLOAD
 from dlscale.models.cosmogan.data import (
+    MapFiles,
     check_input,
     default_input,
+    open_map_file,
     open_samples,
     step_inputs,
     synthetic_batch,
 )
-from dlscale.models.cosmogan.map_files import MapFiles, open_map_file
-from dlscale.models.errors import UsageError
 from dlscale.models.samples import BadSample, LocalBatches
 from dlscale.models.workload import Input, Shard
 

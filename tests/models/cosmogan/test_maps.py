@@ -15,12 +15,12 @@ from click.testing import CliRunner
 from scipy import fft
 from scipy.stats import skew
 
-from dlscale.benchmarks.commands.data_cosmogan import cosmogan
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.data import cosmogan
 from dlscale.models.cosmogan import WORKLOAD
 from dlscale.models.cosmogan.data import check_input
-from dlscale.models.cosmogan.maps import generate, generation, lognormal, pixels, spectrum
+from dlscale.models.cosmogan.maps import generate, generation, lognormal, settings
 from dlscale.models.cosmogan.maps.settings import load_settings
-from dlscale.models.errors import UsageError
 from dlscale.models.workload import Input
 
 SETTINGS = load_settings()
@@ -34,7 +34,7 @@ def power_law(multipoles):
 
 
 def prepare(size=SIZE, smoothing_arcmin=1.0, spectrum=power_law):
-    return lognormal.prepare(
+    return lognormal.prepare_field(
         spectrum, size=size, pixel_arcmin=0.5, smoothing_arcmin=smoothing_arcmin, shift=SHIFT
     )
 
@@ -105,7 +105,7 @@ def test_a_spectrum_that_no_lognormal_field_has_is_refused(amplitude, message):
 
 def test_between_its_nodes_a_spectrum_is_a_power_law():
     nodes = np.geomspace(10, 1000, 5)
-    found = spectrum.interpolated(nodes, power_law(nodes))
+    found = lognormal.interpolated(nodes, power_law(nodes))
     multipoles = np.array([10.0, 33.0, 400.0, 1000.0])
     np.testing.assert_allclose(found(multipoles), power_law(multipoles), rtol=1e-12)
     for outside in (9.9, 1001.0):
@@ -115,16 +115,18 @@ def test_between_its_nodes_a_spectrum_is_a_power_law():
 
 def test_pixels_are_in_the_range_of_tanh_and_become_convergence_again():
     convergence = SHIFT * np.array([-1.0, -0.5, 0.0, 3.0, 20.0])
-    found = pixels.to_pixels(convergence, shift=SHIFT, middle=4.0)
+    found = settings.to_pixels(convergence, shift=SHIFT, middle=4.0)
     np.testing.assert_allclose(found, [-1, -7 / 9, -0.6, 0, 17 / 25], atol=1e-12)
-    np.testing.assert_allclose(pixels.to_convergence(found, shift=SHIFT, middle=4.0), convergence, atol=1e-12)
+    np.testing.assert_allclose(
+        settings.to_convergence(found, shift=SHIFT, middle=4.0), convergence, atol=1e-12
+    )
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """A spectrum at once and without CAMB, where it does not matter which."""
-    monkeypatch.setattr(spectrum, "load", lambda: None)
-    monkeypatch.setattr(spectrum, "convergence_spectrum", lambda *_: power_law)
+    monkeypatch.setattr(lognormal, "load", lambda: None)
+    monkeypatch.setattr(lognormal, "convergence_spectrum", lambda *_: power_law)
     monkeypatch.setattr(generation, "version", lambda name: f"{name}'s version")
 
 

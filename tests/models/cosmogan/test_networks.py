@@ -10,7 +10,8 @@ import tensorflow as tf
 import torch
 
 from dlscale.models.cosmogan import LATENT_SIZE, WORKLOAD
-from dlscale.models.workload import FRAMEWORKS, Execution, Input, Shard
+from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.workload import Execution, Input, Shard
 
 
 def replicas(preset="tiny", *, local_batch=4, seed=3, gate=False, **execution):

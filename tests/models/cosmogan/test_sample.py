@@ -10,7 +10,7 @@ from scipy.stats import skew
 
 from dlscale.models.cosmogan import WORKLOAD
 from dlscale.models.cosmogan.data import check_input, default_input
-from dlscale.models.cosmogan.maps import DEFAULT_SEED, generation, lognormal, pixels, spectrum
+from dlscale.models.cosmogan.maps import DEFAULT_SEED, generation, lognormal, settings
 from dlscale.models.cosmogan.maps.settings import load_settings
 
 SETTINGS = load_settings()
@@ -46,7 +46,7 @@ def test_it_says_how_it_was_made():
 
 def test_it_is_skewed_convergence_of_mean_0(maps):
     """The limits are wide: between fields of two degrees, convergence varies."""
-    convergence = pixels.to_convergence(maps, shift=SHIFT, middle=MIDDLE)
+    convergence = settings.to_convergence(maps, shift=SHIFT, middle=MIDDLE)
     means = convergence.mean(axis=(1, 2))
     assert abs(means.mean()) < 4 * means.std() / np.sqrt(len(means))
     assert convergence.min() > -SHIFT
@@ -57,19 +57,19 @@ def test_it_is_skewed_convergence_of_mean_0(maps):
 @pytest.fixture(scope="module")
 def found():
     """The spectrum of the shipped maps; it takes seconds."""
-    return spectrum.convergence_spectrum(SETTINGS, lognormal.multipole_range(256, 0.5))
+    return lognormal.convergence_spectrum(SETTINGS, lognormal.multipole_range(256, 0.5))
 
 
 @pytest.mark.requires("camb")
 def test_the_spectrum_is_the_one_that_camb_has_for_a_thin_shell_of_sources(found):
     from camb.sources import GaussianSourceWindow
 
-    params = spectrum.parameters(SETTINGS.cosmology)
+    params = lognormal.camb_parameters(SETTINGS.cosmology)
     params.SourceWindows = [GaussianSourceWindow(redshift=1.0, source_type="lensing", sigma=0.01)]
     params.Want_CMB = False
     params.SourceTerms.limber_windows = True
     params.set_for_lmax(700)
-    shell = spectrum.load().get_results(params).get_source_cls_dict(raw_cl=True)["W1xW1"]
+    shell = lognormal.load_camb().get_results(params).get_source_cls_dict(raw_cl=True)["W1xW1"]
     multipoles = np.array([100, 200, 300, 400, 500])
     np.testing.assert_allclose(found(multipoles.astype(float)), shell[multipoles], rtol=0.005)
 
@@ -77,10 +77,10 @@ def test_the_spectrum_is_the_one_that_camb_has_for_a_thin_shell_of_sources(found
 @pytest.mark.requires("camb")
 def test_the_shipped_sample_is_what_this_code_makes(maps, found, monkeypatch):
     made_with = json.loads(generation.sidecar_of(PATH).read_text())["versions"]["camb"]
-    installed = spectrum.load().__version__
+    installed = lognormal.load_camb().__version__
     if made_with != installed:
         pytest.skip(f"the sample is of CAMB {made_with}, installed is {installed}")
-    monkeypatch.setattr(spectrum, "convergence_spectrum", lambda *_: found)
+    monkeypatch.setattr(lognormal, "convergence_spectrum", lambda *_: found)
     field = generation.prepare(SETTINGS, 256)
     for index in (0, len(maps) - 1):
         drawn = generation.draw_map(field, SETTINGS, seed=DEFAULT_SEED, index=index)

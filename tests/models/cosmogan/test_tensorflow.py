@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from dlscale.models.cosmogan import LATENT_SIZE, NETWORKS, WORKLOAD
 from dlscale.models.cosmogan._tensorflow import Discriminator, Generator, program
-from dlscale.models.initial import draw
+from dlscale.models.weights import draw_initial
 from dlscale.models.workload import Execution, Input, Shard
 
 TINY = WORKLOAD.preset("tiny")
@@ -54,7 +54,7 @@ def program_and_networks():
     networks = Discriminator(network, size=32), Generator(network, size=32)
     trainable = [variable for network in networks for variable in network.ordered if variable.trainable]
     shapes = [(name, tuple(v.shape)) for name, v in zip(names_of(made), trainable, strict=True)]
-    values = draw(made.initial, shapes, seed=1)
+    values = draw_initial(made.initial, shapes, seed=1)
     for parameter, variable, value in zip(parameters_of(made), trainable, values, strict=True):
         parameter.assign(value)
         variable.assign(value)

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models.cosmogan import LATENT_SIZE, NETWORKS, WORKLOAD
 from dlscale.models.cosmogan._torch import DiscriminatorLoss, GeneratorLoss, Networks
-from dlscale.models.workload import MEMORY_FORMATS, Execution, Input, Shard
+from dlscale.models.frameworks import MEMORY_FORMATS
+from dlscale.models.workload import Execution, Input, Shard
 
 # MustafaMustafa/cosmoGAN, networks/models/dcgan.py: 64 filters, 256x256x1, z of 64; batch norm counts scale and shift.
 PUBLISHED = {

@@ -8,17 +8,16 @@ import h5py
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
-from dlscale.models.hep_cnn import NETWORKS, WORKLOAD
+from dlscale.base.errors import UsageError
+from dlscale.models.hep_cnn import NETWORKS, WORKLOAD, mask_shapes
 from dlscale.models.hep_cnn.data import (
+    EventFile,
     check_input,
     default_input,
     open_samples,
     step_inputs,
     synthetic_batch,
 )
-from dlscale.models.hep_cnn.dropout import mask_shapes
-from dlscale.models.hep_cnn.event_files import EventFile
 from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input
 

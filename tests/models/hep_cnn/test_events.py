@@ -7,15 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn.events import calorimeter, generate
 from dlscale.models.hep_cnn.events.calorimeter import LEAST_COUNT_GEV, Particles, image_counts
-from dlscale.models.hep_cnn.events.components import (
-    load_components,
-    share_events,
-    share_preselected_events,
-)
-from dlscale.models.hep_cnn.events.selection import in_signal_region, passes_preselection
+from dlscale.models.hep_cnn.events.components import load_components, share_events, share_preselected_events
+from dlscale.models.hep_cnn.events.pythia import in_signal_region, passes_preselection
 
 
 def test_components_are_the_published_ones():

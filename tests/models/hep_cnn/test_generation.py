@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn import WORKLOAD
 from dlscale.models.hep_cnn.data import check_input, default_input
 from dlscale.models.hep_cnn.events import DEFAULT_SEED, block, generate, pythia

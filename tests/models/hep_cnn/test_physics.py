@@ -9,20 +9,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dlscale.benchmarks.cli import INSUFFICIENT_DATA
-from dlscale.benchmarks.commands import check_physics
-from dlscale.benchmarks.commands.data_hep_cnn import hep_cnn
-from dlscale.collectives import connect
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import INSUFFICIENT_DATA, check_physics
+from dlscale.benchmarks.cli.data import hep_cnn
+from dlscale.collectives.registry import connect
 from dlscale.models.hep_cnn import WORKLOAD
-from dlscale.models.hep_cnn.data import check_input
-from dlscale.models.hep_cnn.event_files import EventFile
-from dlscale.models.hep_cnn.events import block, pythia, writer
+from dlscale.models.hep_cnn.data import EventFile, check_input
+from dlscale.models.hep_cnn.events import block, generation, pythia
 from dlscale.models.hep_cnn.events.calorimeter import Particles
 from dlscale.models.hep_cnn.events.components import load_components
 from dlscale.models.hep_cnn.events.generation import _check_kept
-from dlscale.models.hep_cnn.physics import judge
-from dlscale.models.hep_cnn.preselected import default_path, load_events, split, write_balanced
+from dlscale.models.hep_cnn.physics import default_path, judge, load_events, split, write_balanced
 from dlscale.models.quality.selection import BETTER, UNDECIDABLE
 from dlscale.models.workload import Input, Shard
 
@@ -91,7 +88,7 @@ def blocks(tmp_path, monkeypatch):
 @pytest.fixture
 def path(tmp_path, blocks):
     path = tmp_path / "events.h5"
-    writer.write(path, blocks, row_seed=np.random.SeedSequence(0), command="dlscale data hep-cnn")
+    generation.write_events(path, blocks, row_seed=np.random.SeedSequence(0), command="dlscale data hep-cnn")
     return path
 
 

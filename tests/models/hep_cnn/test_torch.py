@@ -6,10 +6,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models import load_workload
-from dlscale.models.dropout import draw_masks
-from dlscale.models.hep_cnn import NETWORKS
+from dlscale.models.hep_cnn import NETWORKS, mask_shapes
 from dlscale.models.hep_cnn._torch import HepCnn
-from dlscale.models.hep_cnn.dropout import mask_shapes
+from dlscale.models.samples import draw_masks
 from dlscale.models.workload import Input, Shard
 
 WORKLOAD = load_workload("hep_cnn")

@@ -11,8 +11,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
-from dlscale.models.images.example import write_example
-from dlscale.models.images.tfrecord import frame
+from dlscale.models.images.tfrecord import frame_record, write_example
 
 NAMES = ("ant", "bee", "cat")
 NUM_IMAGES = 9
@@ -81,7 +80,7 @@ def write_folders(path, samples):
 
 def record(sample, first_label=1, **extra):
     features = {"image/encoded": [sample.data], "image/class/label": [sample.label + first_label]}
-    return frame(write_example({**features, "image/filename": [sample.name.encode()], **extra}))
+    return frame_record(write_example({**features, "image/filename": [sample.name.encode()], **extra}))
 
 
 def write_records(path, samples, lengths=(5, 1, 3), name="train"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
 from dlscale.models.images.convert import FORMATS, convert
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dlscale.benchmarks.commands import data_convert
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import data
 from dlscale.models.images import open_store
 from dlscale.models.images.convert import FORMATS, convert
 from dlscale.models.samples import BadSample
@@ -197,7 +197,7 @@ def test_a_missing_package_is_named_with_its_extra(folders, tmp_path, monkeypatc
 
 
 def run(*arguments):
-    return CliRunner().invoke(data_convert.convert, [str(argument) for argument in arguments])
+    return CliRunner().invoke(data.convert, [str(argument) for argument in arguments])
 
 
 def test_the_command_counts_what_it_left_out(folders, tmp_path):
@@ -225,7 +225,7 @@ def test_the_command_passes_its_options_on(tmp_path, samples, make_record):
 
 
 def test_the_formats_of_the_command_are_those_of_the_conversion():
-    (option,) = [parameter for parameter in data_convert.convert.params if parameter.name == "to"]
+    (option,) = [parameter for parameter in data.convert.params if parameter.name == "to"]
     assert tuple(option.type.choices) == FORMATS
 
 

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images import data
 from dlscale.models.images.decode import training_image
 from dlscale.models.images.store import Encoded

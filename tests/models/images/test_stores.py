@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
 from dlscale.models.samples import BadSample
 

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
 from dlscale.models.images.convert import convert
-from dlscale.models.images.example import read_example, write_example
 from dlscale.models.images.store import OpenFiles
-from dlscale.models.images.tfrecord import frame, masked_crc
+from dlscale.models.images.tfrecord import frame_record, masked_crc, read_example, write_example
 from dlscale.models.samples import BadSample
 
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
@@ -82,7 +81,7 @@ def test_every_cut_of_a_message_is_refused(place):
 
 def test_framing_is_that_of_tensorflow():
     # As TensorFlow 2.21's TFRecordWriter writes it.
-    assert frame(b"dlscale").hex() == "0700000000000000bbd79f11646c7363616c6532cd257b"
+    assert frame_record(b"dlscale").hex() == "0700000000000000bbd79f11646c7363616c6532cd257b"
 
 
 @pytest.mark.requires("tensorflow")
@@ -231,12 +230,12 @@ def test_damaged_data_are_found_on_reading(records):
     ],
 )
 def test_records_without_an_image_or_a_label(tmp_path, features, told):
-    (tmp_path / "train.tfrecord").write_bytes(frame(write_example(features)))
+    (tmp_path / "train.tfrecord").write_bytes(frame_record(write_example(features)))
     assert told in bad(open_store(tmp_path), 0)
 
 
 def test_a_record_that_is_no_message(tmp_path):
-    (tmp_path / "train.tfrecord").write_bytes(frame(b"just text"))
+    (tmp_path / "train.tfrecord").write_bytes(frame_record(b"just text"))
     assert "record 0 at byte 0: no tensorflow.train.Example" in bad(open_store(tmp_path), 0)
 
 

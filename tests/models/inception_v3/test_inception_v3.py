@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 import torch
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
+from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.inception_v3 import NUM_FEATURES, WORKLOAD
 from dlscale.models.inception_v3._tensorflow import _module as tensorflow_module
 from dlscale.models.inception_v3._torch import InceptionV3, _module
 from dlscale.models.inception_v3.data import step_inputs
 from dlscale.models.inception_v3.layers import AveragePool, layers, num_outputs
-from dlscale.models.workload import FRAMEWORKS, Input, Shard
+from dlscale.models.workload import Input, Shard
 
 TINY = WORKLOAD.preset("tiny")
 

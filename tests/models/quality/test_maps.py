@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dlscale.models.quality.comparison import DIFFERENT, NO_DIFFERENCE, THRESHOLDS, compare_maps
-from dlscale.models.quality.histogram import count_vector_p_value, one_pixel_per_map, pixel_counts
-from dlscale.models.quality.ks import ks_tests
-from dlscale.models.quality.spectrum import power_spectra
+from dlscale.models.quality.maps import (
+    DIFFERENT,
+    NO_DIFFERENCE,
+    THRESHOLDS,
+    compare_maps,
+    count_vector_p_value,
+    ks_tests,
+    one_pixel_per_map,
+    pixel_counts,
+    power_spectra,
+)
 
 
 def test_white_noise_has_its_variance_at_every_wavenumber():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage, stats
 
-from dlscale.models.quality.minkowski import minkowski_functionals
+from dlscale.models.quality.maps import minkowski_functionals
 
 FOUR = ndimage.generate_binary_structure(2, 1)
 EIGHT = ndimage.generate_binary_structure(2, 2)

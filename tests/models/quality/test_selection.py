@@ -17,8 +17,8 @@ from dlscale.models.quality.selection import (
     UNDECIDABLE,
     WORSE,
     compare_with_selection,
+    stratify,
 )
-from dlscale.models.quality.stratified import stratify
 
 # Signal, then slice 0 with 9 of 10 parts of the cross section, then slice 1.
 BY_HAND = {

@@ -9,12 +9,13 @@ import pytest
 import tensorflow as tf
 import torch
 
-from dlscale.models.image_classifier import decays
-from dlscale.models.image_classifier._tensorflow import MomentumSgd
-from dlscale.models.image_classifier._torch import momentum_sgd
+from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks._tensorflow_layers import MomentumSgd
+from dlscale.models.frameworks._torch_layers import momentum_sgd
 from dlscale.models.resnet50 import NETWORKS, WORKLOAD, learning_rate
 from dlscale.models.resnet50._torch import ResNet50
-from dlscale.models.workload import FRAMEWORKS, Execution, Input, Shard
+from dlscale.models.weights import decays
+from dlscale.models.workload import Execution, Input, Shard
 
 
 def replica(framework="torch", *, gate=False, **execution):

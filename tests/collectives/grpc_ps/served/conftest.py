@@ -80,7 +80,7 @@ class Cluster:
 
     def channels(self, token=TOKEN):
         """A worker's, to all servers."""
-        from dlscale.collectives.grpc_ps._stream import Channel
+        from dlscale.collectives.grpc_ps._grpc import Channel
 
         found = [
             Channel(index, f"{LOOPBACK}:{port}", token=token, chunk_bytes=self._chunk_bytes)
@@ -190,9 +190,9 @@ def one_line(error):
 @pytest.fixture
 def make_cluster(monkeypatch):
     """Starts clusters, which are closed after the test; what still streams then is cancelled at once."""
-    from dlscale.collectives.grpc_ps import _listener
+    from dlscale.collectives.grpc_ps import _grpc
 
-    monkeypatch.setattr(_listener, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(_grpc, "GRACE_SECONDS", 0.2)
     made = []
 
     def make(*, num_workers=2, num_servers=2, **options):

@@ -5,7 +5,7 @@ import socket
 import pytest
 import torch
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 

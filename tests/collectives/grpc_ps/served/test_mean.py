@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from dlscale.collectives.grpc_ps.mean import OrderedMean
+from dlscale.collectives.grpc_ps._torch_session import OrderedMean
 from dlscale.collectives.grpc_ps.messages import RefusedError
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")

@@ -10,12 +10,12 @@ from dlscale.collectives.grpc_ps.messages import (
     GRADIENT,
     HEADER,
     WEIGHTS,
+    Chunk,
     RefusedError,
     pack,
     pack_bye,
     unpack,
 )
-from dlscale.collectives.grpc_ps.shards import Chunk
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.grpc_ps._torch_optimizers import build, describe, sections
-from dlscale.collectives.grpc_ps._torch_shard import served_chunks
+from dlscale.collectives.grpc_ps._torch_session import served_chunks
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE, OptimizerSpec, RefusedError, Session, unpack
-from dlscale.models.errors import UsageError
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlscale.models.errors import UsageError
+from dlscale.base.errors import UsageError
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 

@@ -52,8 +52,7 @@ def hello(worker, session):
 
 def test_a_call_is_cancelled_while_weights_are_on_their_way(make_cluster, tools):
     """gRPC then drops the answers at once, and tells later that no more requests come."""
-    from dlscale.collectives.grpc_ps.messages import WEIGHTS, pack
-    from dlscale.collectives.grpc_ps.shards import Chunk
+    from dlscale.collectives.grpc_ps.messages import WEIGHTS, Chunk, pack
 
     cluster, dropped = make_cluster(num_workers=1, num_servers=1), Event()
     first = pack(WEIGHTS, 0, 0, Chunk(offset=0, count=5, optimizer=0), [torch.ones(5).numpy()])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlscale.collectives.grpc_ps.shards import Chunk, Piece, Region, Shard, chunks, pieces, shards
+from dlscale.collectives.grpc_ps.messages import Chunk, Piece, Region, ServerShard, chunks, pieces, shards
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 
@@ -19,12 +19,12 @@ def elements(shard):
 
 def test_borders_may_lie_inside_objectives():
     assert shards([5, 3], num_servers=3) == [
-        Shard(start=0, regions=(Region(count=2, optimizer=0),)),
-        Shard(start=2, regions=(Region(count=3, optimizer=0),)),
-        Shard(start=5, regions=(Region(count=3, optimizer=1),)),
+        ServerShard(start=0, regions=(Region(count=2, optimizer=0),)),
+        ServerShard(start=2, regions=(Region(count=3, optimizer=0),)),
+        ServerShard(start=5, regions=(Region(count=3, optimizer=1),)),
     ]
     assert shards([5, 3], num_servers=1) == [
-        Shard(start=0, regions=(Region(count=5, optimizer=0), Region(count=3, optimizer=1)))
+        ServerShard(start=0, regions=(Region(count=5, optimizer=0), Region(count=3, optimizer=1)))
     ]
 
 

@@ -6,8 +6,8 @@ from threading import Barrier, Thread
 import pytest
 import torch
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives import grpc_ps
-from dlscale.models.errors import UsageError
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 

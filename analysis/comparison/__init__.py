@@ -1,1 +1,0 @@
-"""Whether two sets of records may be compared, and what differs between them."""

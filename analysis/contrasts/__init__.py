@@ -1,1 +1,0 @@
-"""Declared comparisons, and which of them may be claimed."""

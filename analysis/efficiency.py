@@ -1,0 +1,454 @@
+"""Throughput and scaling efficiency of every cell, with its interval, its launches, its flaws and its findings.
+
+E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
+given against two base cases, both on 1 rank with control `train` and the same cores per rank: (a) backend `none`, no
+communication layer, and (b) the same backend. docs/metrics.md has the whole story. What input costs a training step
+comes from the controls that ran in the same launches as the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dlscale.analysis.families import Family, FrameworkPair, family_of, pairs_of
+from dlscale.analysis.findings import communication as exchange_rows
+from dlscale.analysis.findings import productivity
+from dlscale.analysis.findings import stragglers as late_rows
+from dlscale.analysis.findings import waterfall as waterfall_rows
+from dlscale.analysis.findings.backends import BackendComparison, compare_backends, to_backend_rows
+from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
+from dlscale.analysis.findings.checkpoints import Saving, savings, to_saving_row
+from dlscale.analysis.findings.communication import Communication, communications
+from dlscale.analysis.findings.drift import Drift, drifts
+from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
+from dlscale.analysis.findings.outliers import (
+    Outliers,
+    Trimmed,
+    efficiency_notes,
+    outlier_columns,
+    outlier_notes,
+    outliers,
+    trim,
+    trimmed,
+)
+from dlscale.analysis.findings.productivity import to_productivity_row
+from dlscale.analysis.findings.rank_times import RankTimes, rank_times
+from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_row
+from dlscale.analysis.findings.stragglers import Stragglers, stragglers
+from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
+from dlscale.analysis.provenance import Provenance, provenance
+from dlscale.analysis.records import (
+    APART,
+    CellRows,
+    GoodRecords,
+    StepDistribution,
+    efficiency,
+    flaws,
+    latest_good,
+    setting_columns,
+    step_distributions,
+    throughput,
+    tidy,
+    why_unusable,
+)
+from dlscale.analysis.render.text import backend_name, interval_columns, number, percent, rate
+from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.benchmarks.records.record import Case, Cell, Control, Parity, Record
+
+
+def input_cost(row: ScalingRow) -> str:
+    """What fetching batches costs the training of a row, in a sentence; empty where no control says it."""
+    said = []
+    if row.input_stall:
+        said.append(f"fetching a batch takes {_share_text(row.input_stall)} of a step")
+    if row.input_loss:
+        said.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
+    if not said:
+        return ""
+    ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
+    kind = "" if row.evidence == "measured" else f" ({row.evidence})"
+    return f"input on {ranks}{kind}: {'; '.join(said)}."
+
+
+def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
+    """What a backend's largest measured number of ranks keeps of one rank's speed; empty for controls."""
+    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
+    if not scaled:
+        return ""
+    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
+    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
+    if row.evidence not in (None, "measured"):
+        name += f" ({row.evidence})"
+    if row.throughput is None:
+        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
+    against_none, against_backend = row.efficiency_none, row.efficiency_backend
+    if against_none is None and against_backend is None:
+        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
+    if against_none is None:
+        return f"{name} keeps {_kept_text(against_backend)} at {ranks} of its own 1 rank; none on 1 rank missing."
+    if row.cell.backend == "none":
+        return (
+            f"{name}: {ranks} that do not communicate keep {_kept_text(against_none)} of what one alone does; "
+            "sharing the machine costs the rest."
+        )
+    own = f" ({_kept_text(against_backend)} of its own 1 rank)" if against_backend else ""
+    return (
+        f"{name} keeps {_kept_text(against_none)} at {ranks} of what one rank does without a communication layer"
+        f"{own}."
+    )
+
+
+def _kept_text(efficiency: Interval | None) -> str:
+    if efficiency is None:
+        return "-"
+    return percent(efficiency) + _flaws_text(efficiency)
+
+
+def _share_text(share: Interval) -> str:
+    """`3.21 % [3.10, 3.32]`: a share near 0, which `percent` would round away."""
+    center, *ends = (
+        number(100 * value) for value in (share.center, share.low, share.high) if value is not None
+    )
+    return f"{center} %" + (f" [{', '.join(ends)}]" if ends else "") + _flaws_text(share)
+
+
+def _flaws_text(interval: Interval) -> str:
+    flaws = [] if interval.low is not None else ["no interval"]
+    flaws += ["unpaired"] if "unpaired" in interval.method else []
+    return f" ({', '.join(flaws)})" if flaws else ""
+
+
+def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
+    """One flat row per cell, see `to_row`."""
+    return [scaling_row(row) for row in table.rows]
+
+
+def scaling_row(row: ScalingRow) -> dict[str, Any]:
+    """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal.
+
+    `speed_up` is against base case (a), as `efficiency_none`, times the number of ranks.
+    `bound_wire`, `bound_memory` and `bound_loader` are what `efficiency_none` cannot exceed. `num_launches_out` and
+    the like say what stands out; it counts in all numbers but those that are called `without`.
+    `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
+    passed between the frameworks; None if it did not run or there is only one framework.
+    """
+    cell = row.cell
+    return {
+        **setting_columns(row.family, cell),
+        "control": cell.control,
+        "evidence": row.evidence,
+        "fingerprint": row.fingerprint,
+        **interval_columns("samples_per_second", row.throughput),
+        **interval_columns("speed_up", row.speed_up),
+        **interval_columns("efficiency_none", row.efficiency_none),
+        **interval_columns("efficiency_backend", row.efficiency_backend),
+        **bound_columns(row.limits),
+        **interval_columns("input_stall", row.input_stall),
+        **interval_columns("input_loss", row.input_loss),
+        "peak_rss_bytes": row.peak_rss_bytes,
+        "comparable": row.pair and row.pair.comparable,
+        "num_launches": row.num_launches,
+        "num_planned": row.num_planned,
+        **outlier_columns(row.outliers),
+        "notes": list(row.notes),
+    }
+
+
+def scaling_json(table: ScalingTable) -> dict[str, Any]:
+    """`{"schema": 1, "rows": ..., ...}`, a list of flat rows per table, ready for `json.dumps`."""
+    backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
+    return {
+        "schema": SCALING_SCHEMA,
+        "rows": scaling_rows(table),
+        "backends": backends,
+        "waterfalls": waterfall_rows.waterfall_rows(table.waterfalls),
+        "exchanges": exchange_rows.communication_rows(table.exchanges),
+        "late": late_rows.straggler_rows(table.lateness),
+        "start_up": [to_start_up_row(one) for one in table.start_ups],
+        "checkpoints": [to_saving_row(one) for one in table.savings],
+        "energy": [to_energy_row(one) for one in table.energies],
+        "productivity": [to_productivity_row(one) for one in productivity.stored_changes(table.pairs)],
+    }
+
+
+SCALING_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
+
+CONTROLS = ("train", "synthetic", "loader", "alone", "whole_machine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    """One cell. An efficiency is None where the control has none, or for the reason given in `notes`."""
+
+    cell: Cell
+    family: Family
+    evidence: str | None  # None if no launch left a record
+    fingerprint: str | None
+    throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
+    efficiency_none: Interval | None  # against base case (a)
+    efficiency_backend: Interval | None  # against base case (b)
+    input_stall: Interval | None  # share of a training step, from the loader-only control
+    input_loss: Interval | None  # share of a training step, from the synthetic control
+    peak_rss_bytes: int | None  # the largest rank's, over launches
+    num_launches: int  # that gave a number
+    num_planned: int  # the failed and missing ones included
+    notes: tuple[str, ...]
+    pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
+    limits: tuple[
+        Limit, ...
+    ] = ()  # what its efficiency against (a) cannot exceed; of trainings on several ranks
+    outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
+
+    @property
+    def speed_up(self) -> Interval | None:
+        """T(p) / T(1) against base case (a), scaled where the work grows with the ranks: efficiency times ranks."""
+        return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTable:
+    """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
+
+    `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
+    cost before they train, `savings` what it cost to save trainings and to go on with them, `energies` what a sample
+    takes, `steps` how long every window was. `waterfalls` say where the speed goes, `exchanges` what of it the exchange
+    takes by itself, `lateness` which ranks and hosts are late, `heats` have each rank beside the others.
+    """
+
+    rows: tuple[ScalingRow, ...]
+    comparisons: tuple[BackendComparison, ...]
+    start_ups: tuple[StartUp, ...]
+    savings: tuple[Saving, ...]
+    energies: tuple[Energy, ...]
+    steps: tuple[StepDistribution, ...]
+    drifts: tuple[Drift, ...]
+    waterfalls: tuple[Waterfall, ...]
+    exchanges: tuple[Communication, ...]
+    lateness: tuple[Stragglers, ...]
+    heats: tuple[RankTimes, ...]
+    failures: tuple[Record, ...]
+    provenance: Provenance
+    # Of every cell that left a record: what comparisons are declared of. Tables of numbers know no equality.
+    launches: tuple[CellRows, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Of the cells that scale; a whole-machine reference belongs to one of these, or stands by itself.
+
+        A control of the batch belongs to the waterfalls.
+        """
+        rows = [row for row in self.rows if row.cell.control != "alone"]
+        scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
+        others = {row.family for row in rows if not any(one.covers(row.family) for one in scaling)}
+        return tuple(sorted(scaling | others))
+
+    @property
+    def pairs(self) -> set[tuple[str, str]]:
+        """(framework, backend) of all cells."""
+        return {(row.cell.framework, row.cell.backend) for row in self.rows}
+
+    def of(self, family: Family) -> tuple[ScalingRow, ...]:
+        """The rows of a family, and last the whole-machine references that belong beside it."""
+        rows = [
+            row
+            for row in self.rows
+            if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
+        ]
+        return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
+
+    def comparisons_of(self, family: Family) -> tuple[BackendComparison, ...]:
+        """The family's backends beside each other, one comparison per number of ranks."""
+        return tuple(one for one in self.comparisons if one.family == family)
+
+    def waterfalls_of(self, family: Family) -> tuple[Waterfall, ...]:
+        """The family's, by backend and ranks."""
+        return tuple(one for one in self.waterfalls if one.family == family)
+
+    def exchanges_of(self, family: Family) -> tuple[Communication, ...]:
+        """The family's, by backend and ranks."""
+        return tuple(one for one in self.exchanges if one.family == family)
+
+    def lateness_of(self, family: Family) -> tuple[Stragglers, ...]:
+        """The family's, by ranks."""
+        return tuple(one for one in self.lateness if one.family == family)
+
+
+def scaling_table(
+    records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
+) -> ScalingTable:
+    """What the records say about scaling.
+
+    `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
+    `parities` are the parity gate's verdicts: rows that it failed or did not check carry a note.
+    Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
+    """
+    everything = list(records)
+    records = [record for record in everything if record.case.cell.control not in APART]
+    cells = {record.case.cell.id: record.case.cell for record in records}
+    measured = [
+        CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
+        for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
+    ]
+    apart = latest_good(everything)
+    good = GoodRecords(record for record in apart if record.case.cell.control not in APART)
+    falls = waterfalls(good)
+    beside = trimmed(measured, outliers(good))
+    rows = _with_limits(
+        [row for launches in measured for row in _scaling_rows(launches, measured, beside)], apart
+    )
+    where = provenance(record for record in everything if record.case.cell.control != "canary")
+    system = where.systems[0] if where.systems else "unknown"
+    return ScalingTable(
+        rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
+        comparisons=compare_backends(measured),
+        start_ups=tuple(start_ups(records)),
+        savings=tuple(savings(records)),
+        energies=tuple(energies(good)),
+        steps=tuple(step_distributions(good)),
+        drifts=tuple(drifts(everything)),
+        waterfalls=falls,
+        exchanges=communications(apart, falls),
+        lateness=stragglers(good),
+        heats=rank_times(good),
+        failures=tuple(
+            sorted(
+                (record for record in everything if why_unusable(record) is not None),
+                key=lambda record: (record.system, record.study, record.case.id, record.attempt),
+            )
+        ),
+        provenance=where,
+        launches=tuple(measured),
+    )
+
+
+def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], beside: Trimmed) -> Iterator[ScalingRow]:
+    """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
+
+    `beside` are the measured ones without launches that stand out: numbers have these in, and notes say what they would
+    be without.
+    """
+    cell = launches.cell
+    num_failed = len(launches.cases) - len(launches.good)
+    common_notes = list(flaws(launches))
+    for index, kind in enumerate(launches.kinds):
+        good = launches.only(kind)
+        notes = list(common_notes)
+        rate = throughput(good, notes)
+        against_none = efficiency(good, measured, same_backend=False, notes=notes)
+        against_backend = against_none
+        if cell.backend != "none":
+            against_backend = efficiency(good, measured, same_backend=True, notes=notes)
+        mine = beside.out.get((launches.family, cell.id, str(kind)))
+        notes += outlier_notes(mine) if mine else ()
+        if launches.family in beside.families:
+            without = efficiency(trim(good, beside.out), beside.launches, same_backend=False, notes=[])
+            notes += efficiency_notes(against_none, without)
+        num_launches = len(good.cases)
+        yield ScalingRow(
+            cell=cell,
+            family=launches.family,
+            evidence=kind,
+            fingerprint=str((good if num_launches else launches).cases["fingerprint"].iloc[0]),
+            throughput=rate,
+            efficiency_none=against_none,
+            efficiency_backend=against_backend,
+            input_stall=input_stall(good, measured),
+            input_loss=input_loss(good, measured),
+            peak_rss_bytes=good.peak_rss_bytes,
+            num_launches=num_launches,
+            num_planned=num_launches + (num_failed if index == 0 else 0),
+            notes=tuple(notes),
+            outliers=mine,
+        )
+
+
+def _with_limits(rows: Iterable[ScalingRow], good: GoodRecords) -> Iterator[ScalingRow]:
+    """The rows with what they cannot exceed."""
+    found = {(one.family, one.cell.id, one.evidence): one.found for one in efficiency_limits(good)}
+    for row in rows:
+        yield replace(row, limits=found.get((row.family, row.cell.id, row.evidence or ""), ()))
+
+
+def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: str) -> Iterator[ScalingRow]:
+    """The rows with the plan's number of launches, and one for each planned cell without a record."""
+    num_planned: dict[str, int] = {}
+    cells: dict[str, Cell] = {}
+    for case in planned:
+        if case.cell.control in APART:
+            continue
+        num_planned[case.cell.id] = num_planned.get(case.cell.id, 0) + 1
+        cells[case.cell.id] = case.cell
+    for row in rows:
+        yield replace(row, num_planned=max(row.num_planned, num_planned.get(row.cell.id, 0)))
+        cells.pop(row.cell.id, None)
+    for cell in cells.values():
+        yield ScalingRow(
+            cell=cell,
+            family=family_of(cell, system=system),
+            evidence=None,
+            fingerprint=None,
+            throughput=None,
+            efficiency_none=None,
+            efficiency_backend=None,
+            input_stall=None,
+            input_loss=None,
+            peak_rss_bytes=None,
+            num_launches=0,
+            num_planned=num_planned[cell.id],
+            notes=("not run",),
+        )
+
+
+def _with_parity(rows: Iterable[ScalingRow], parities: Iterable[Parity]) -> Iterator[ScalingRow]:
+    """The rows with their pair, and its note first."""
+    rows = list(rows)
+    pairs = pairs_of({row.family for row in rows}, parities)
+    for row in rows:
+        pair = pairs.get(row.family)
+        notes = (pair.note, *row.notes) if pair and pair.note else row.notes
+        yield replace(row, pair=pair, notes=notes)
+
+
+def _row_order(row: ScalingRow) -> tuple[object, ...]:
+    """Backend `none` first, as the others' base case; then by name."""
+    cell = row.cell
+    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    control = CONTROLS.index(cell.control)
+    return (
+        *(row.family, cell.backend != "none", cell.backend, options),
+        *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
+    )
+
+
+def input_stall(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
+    """Seconds to fetch a batch over seconds of a training step: the share of a step that waits for input.
+
+    That is the loader-only control over `launches`, good ones of one kind of evidence; paired by block like
+    an efficiency. Batches are fetched when a step needs them and not before, so all of it is waiting. None
+    for controls, and where that control has no number.
+    """
+    return _control_share(launches, relatives, control="loader")
+
+
+def input_loss(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
+    """The share of a training step that is saved on resident tensors: 1 - synthetic / training, in seconds.
+
+    Negative where the real data were faster, as noise can make them. None as for `input_stall`.
+    """
+    share = _control_share(launches, relatives, control="synthetic")
+    return share and share.complement()
+
+
+def _control_share(launches: CellRows, relatives: Iterable[CellRows], *, control: Control) -> Interval | None:
+    """Seconds per step of a control over those of the training beside it, in the same framework and backend."""
+    cell = launches.cell
+    if cell.control != "train" or launches.cases.empty:
+        return None
+    wanted = cell.model_copy(update={"control": control})
+    found = [one for one in relatives if one.family == launches.family and one.cell == wanted]
+    beside = [one.only(launches.kinds[0]) for one in found]
+    if not beside or beside[0].cases.empty:
+        return None
+    return block_ratio(beside[0].by_block("seconds_per_step"), launches.by_block("seconds_per_step"))

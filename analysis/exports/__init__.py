@@ -1,1 +1,0 @@
-"""A study's records and numbers in forms that other tools read."""

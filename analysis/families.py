@@ -1,0 +1,172 @@
+"""Families of comparable points: what they share, whose base case is whose, and pairs across the frameworks.
+
+A family is everything that a point has in common with its base case. A pair is a workload, preset and precision that
+was trained in both frameworks, and says whether the parity gate allows to compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from dlscale.benchmarks.records.record import Cell, Parity
+
+# Only others are named in titles and file names.
+DEFAULT_MEMORY_FORMAT = "channels_last"
+DEFAULT_DEVICE = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Family:
+    """Everything that a point shares with its base case: all of the cell but backend, ranks and control.
+
+    Cores and threads per rank belong to it, so a base case never has more cores per rank than the point.
+    """
+
+    system: str
+    workload: str
+    preset: str
+    framework: str
+    environment: str
+    scaling_mode: str
+    precision: str
+    compiled: bool
+    memory_format: str
+    device: str
+    data: str
+    cores_per_rank: int
+    threads_per_rank: int
+    batch: int  # samples: per rank for weak scaling, over all ranks for strong; constant along a curve
+
+    @property
+    def constants(self) -> str:
+        """In words for people: what does not change along a curve."""
+        whose = "per rank and step" if self.scaling_mode == "weak" else "per step over all ranks"
+        compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
+        return ", ".join(
+            [
+                f"{self.batch} sample{'s' * (self.batch > 1)} {whose}",
+                self.precision,
+                *(compiler if variant == "compiled" else variant for variant in self._variants),
+                f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank",
+            ]
+        )
+
+    @property
+    def title(self) -> str:
+        """What was trained, in words for people."""
+        how = " ".join([self.framework, *self._variants])
+        return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
+
+    @property
+    def file_stem(self) -> str:
+        """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
+        what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
+        return "-".join([*what, *self._variants])
+
+    @property
+    def _variants(self) -> list[str]:
+        """What differs from the way in which a network is usually run."""
+        return [
+            *(["compiled"] if self.compiled else []),
+            *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
+            *([self.device] if self.device != DEFAULT_DEVICE else []),
+        ]
+
+    def covers(self, reference: Family) -> bool:
+        """Whether a whole-machine reference belongs beside this family: equal but for resources and batch."""
+        mine, theirs = (
+            replace(one, cores_per_rank=0, threads_per_rank=0, batch=0) for one in (self, reference)
+        )
+        return mine == theirs
+
+
+def family_of(cell: Cell, *, system: str) -> Family:
+    """The family that a cell belongs to."""
+    return Family(
+        system=system,
+        workload=cell.workload,
+        preset=cell.preset,
+        framework=cell.framework,
+        environment=cell.environment,
+        scaling_mode=cell.scaling_mode,
+        precision=cell.precision,
+        compiled=cell.compiled,
+        memory_format=cell.memory_format,
+        device=cell.device,
+        data=cell.data,
+        cores_per_rank=cell.cores_per_rank,
+        threads_per_rank=cell.threads_per_rank,
+        batch=cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch,
+    )
+
+
+def base_cell(cell: Cell, candidates: Iterable[Cell], *, same_backend: bool) -> Cell | None:
+    """Of the cells of the same family, the one that `cell`'s efficiency is relative to; None if missing.
+
+    It trains on 1 rank: (a) with backend `none`, no communication layer; (b) with the same backend and
+    options. Of several that differ in servers it is the one with as many servers, else with the fewest.
+    """
+    found = [
+        base
+        for base in candidates
+        if base.control == "train"
+        and base.num_ranks == 1
+        and (
+            (base.backend, base.backend_options) == (cell.backend, cell.backend_options)
+            if same_backend
+            else base.backend == "none"
+        )
+    ]
+    return min(found, key=lambda base: (base.num_servers != cell.num_servers, base.num_servers), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkPair:
+    """A workload, preset and precision that are there in both frameworks, and what the parity gate found."""
+
+    frameworks: tuple[str, ...]
+    comparable: bool | None  # None: the gate did not run
+    failed: tuple[str, ...]  # names of the checks
+
+    @property
+    def note(self) -> str | None:
+        """What must stand beside every number of the pair; None if they may be compared."""
+        if self.comparable is None:
+            return "parity not checked"
+        return None if self.comparable else f"not comparable between frameworks: {', '.join(self.failed)}"
+
+    @property
+    def verdict(self) -> str:
+        """The same as a line of its own."""
+        both = " and ".join(self.frameworks)
+        if self.comparable is None:
+            return f"{both}: parity not checked, so do not compare them"
+        if self.comparable:
+            return f"{both}: same network (parity gate passed)"
+        return f"{both}: NOT COMPARABLE, the parity gate failed: {', '.join(self.failed)}"
+
+
+def pairs_of(families: Iterable[Family], parities: Iterable[Parity]) -> Mapping[Family, FrameworkPair]:
+    """The pair of every family whose workload, preset and precision are there in several frameworks."""
+    members: dict[tuple[str, str, str], list[Family]] = {}
+    for family in families:
+        members.setdefault((family.workload, family.preset, family.precision), []).append(family)
+    verdicts: dict[tuple[str, str, str], list[Parity]] = {}
+    for parity in parities:
+        verdicts.setdefault((parity.workload, parity.preset, parity.precision), []).append(parity)
+    return {
+        family: _framework_pair(group, verdicts.get(key, []))
+        for key, group in members.items()
+        if len({family.framework for family in group}) > 1
+        for family in group
+    }
+
+
+def _framework_pair(group: Iterable[Family], verdicts: list[Parity]) -> FrameworkPair:
+    failed = [check.name for verdict in verdicts for check in verdict.checks if not check.passed]
+    return FrameworkPair(
+        frameworks=tuple(sorted({family.framework for family in group}, reverse=True)),
+        comparable=not failed if verdicts else None,
+        failed=tuple(dict.fromkeys(failed)),
+    )

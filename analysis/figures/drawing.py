@@ -1,0 +1,263 @@
+"""What all figures share: curves of a family's rows, how they look, and points with intervals over the axis of ranks.
+
+Figures are readable at column width, in grey, and to colour-blind eyes. Colours are those of Okabe & Ito,
+"Color Universal Design" (2008), but for their yellow, which is too pale for a line on paper: an olive of Tol's
+"muted" scheme (2021) takes its place. A backend keeps its colour, marker and line style in every figure, so
+that figures of different studies can be laid side by side. Evidence shows in the marker's filling. A line joins
+points of one kind of evidence only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from math import nan
+from typing import Any, Literal
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.statistics import Interval
+
+Value = Callable[[ScalingRow], Interval | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One backend with one set of options and one kind of evidence, over the number of ranks."""
+
+    name: str
+    backend: str
+    evidence: str
+    rows: tuple[ScalingRow, ...]
+
+    @property
+    def joined(self) -> bool:
+        """Whether a line may join the points: two or more, each on more ranks than the one before."""
+        ranks = [row.cell.num_ranks for row in self.rows]
+        return len(ranks) > 1 and all(fewer < more for fewer, more in pairwise(ranks))
+
+
+def curves_of(rows: Iterable[ScalingRow], value: Value) -> list[Curve]:
+    """The curves of those rows that really train and have `value`, in the table's order."""
+    drawn = [row for row in rows if row.cell.control == "train" and value(row) is not None]
+
+    def key(row: ScalingRow) -> tuple[str, str, str]:
+        return backend_name(row.cell), row.cell.backend, str(row.evidence)
+
+    # The table's order groups backends already; kinds of evidence alternate within one.
+    order = list(dict.fromkeys(key(row) for row in drawn))
+    grouped = groupby(sorted(drawn, key=lambda row: (order.index(key(row)), row.cell.num_ranks)), key=key)
+    return [
+        Curve(name=name, backend=backend, evidence=evidence, rows=tuple(group))
+        for (name, backend, evidence), group in grouped
+    ]
+
+
+def missing_from(rows: Iterable[ScalingRow], curves: Sequence[Curve]) -> list[str]:
+    """The trained cells that have no point in these curves, and why, in words."""
+    shown = {id(row) for curve in curves for row in curve.rows}
+    words = []
+    for row in rows:
+        if row.cell.control == "train" and id(row) not in shown:
+            ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
+            launches = f"{row.num_launches} of {row.num_planned} launches"
+            words.append(
+                f"{backend_name(row.cell)} on {ranks} ({'no base case' if row.num_launches else launches})"
+            )
+    return words
+
+
+def dodge(index: int, count: int) -> float:
+    """Factor on the number of ranks that moves curve `index` of `count` aside, so that points do not overlap.
+
+    Spread evenly over at most a third of an octave around the true place, which the axis labels.
+    """
+    step = min(0.07, 0.34 / max(1, count - 1))
+    return float(2.0 ** (step * (index - (count - 1) / 2)))
+
+
+SINGLE_COLUMN_INCHES = 3.5
+DOUBLE_COLUMN_INCHES = 7.0
+DOTS_PER_INCH = 300  # of the PNG
+
+GREY = "#777777"
+RIM = "#333333"
+IDEAL: dict[str, Any] = {"color": "#aaaaaa", "linewidth": 0.9, "zorder": 1, "label": "ideal"}
+IDEAL_MARK: dict[str, Any] = {"color": GREY, "linewidth": 1.6, "zorder": 1.5, "solid_capstyle": "butt"}
+REFERENCE: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
+
+_RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs everywhere
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # TrueType: text stays text, and publishers accept it
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Of one curve."""
+
+    color: str
+    marker: str
+    dashes: tuple[float, tuple[float, ...]]  # matplotlib's: offset, (on, off, ...) in line widths
+
+
+_SOLID: tuple[float, tuple[float, ...]] = (0, ())
+_LOOKS = {
+    "none": Look("#000000", "o", _SOLID),
+    "ring": Look("#0072B2", "s", _SOLID),
+    "mpi": Look("#D55E00", "^", (0, (5, 1.5))),
+    "gloo": Look("#009E73", "D", (0, (3, 1.2, 1, 1.2))),
+    "nccl": Look("#E69F00", "v", (0, (1, 1))),
+    "horovod": Look("#CC79A7", "P", (0, (7, 2))),
+    "tf_collective": Look("#56B4E9", "X", (0, (4, 1, 1, 1, 1, 1))),
+    "grpc_ps": Look("#999933", "h", (0, (2, 1))),
+}
+# How a marker of each kind of evidence is filled, in the order of the legend.
+EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
+    "measured": "full",
+    "emulated": "full",  # with white
+    "simulated": "left",
+    "published": "bottom",
+}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Within it figures look the same whatever the user's own matplotlib settings are."""
+    with matplotlib.style.context(["default", _RC]):
+        yield
+
+
+def looks_of(curves: Sequence[Curve]) -> dict[str, Look]:
+    """A look for each name: the backend's own; for a second set of options, one that no backend here has."""
+    backends = {curve.name: curve.backend for curve in curves}
+    spare = [look for backend, look in _LOOKS.items() if backend not in backends.values()]
+    looks: dict[str, Look] = {}
+    for name, backend in backends.items():
+        own = _LOOKS.get(backend)
+        if own is None or own in looks.values():
+            own = spare.pop(0) if spare else list(_LOOKS.values())[len(looks) % len(_LOOKS)]
+        looks[name] = own
+    return looks
+
+
+def line_style(look: Look, *, joined: bool) -> dict[str, Any]:
+    """Keywords for a curve's line, which is there only if it joins points."""
+    return {"color": look.color, "linewidth": 1.1, "linestyle": look.dashes if joined else ""}
+
+
+def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
+    """Keywords for a curve's markers, grey for none's; a dark rim keeps light colours visible on paper."""
+    color = look.color if look else "#888888"
+    return {
+        "marker": look.marker if look else "o",
+        "markersize": 4.2,
+        "fillstyle": EVIDENCE[evidence],
+        "markerfacecolor": "white" if evidence == "emulated" else color,
+        "markerfacecoloralt": "white",
+        "markeredgecolor": RIM if evidence == "measured" else color,
+        "markeredgewidth": 0.8,
+    }
+
+
+def draw_curves(
+    axes: Axes, curves: Sequence[Curve], value: Value, *, among: Sequence[Curve] | None = None
+) -> None:
+    """Each curve's points with their intervals, a line only where it is `joined`.
+
+    The place and look of a curve follow from its name's position in `among`, by default in `curves`.
+    """
+    looks = looks_of(curves if among is None else among)
+    names = list(looks)
+    for curve in curves:
+        look, factor = looks[curve.name], dodge(names.index(curve.name), len(names))
+        points = [(row.cell.num_ranks, interval) for row in curve.rows if (interval := value(row))]
+        axes.errorbar(
+            [num_ranks * factor for num_ranks, _ in points],
+            [one.center for _, one in points],
+            # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
+            yerr=[
+                [nan if one.low is None else one.center - one.low for _, one in points],
+                [nan if one.high is None else one.high - one.center for _, one in points],
+            ],
+            # Dark and in front: an interval smaller than its marker is seen inside it.
+            barsabove=True,
+            ecolor=RIM,
+            elinewidth=0.7,
+            capsize=1.8,
+            zorder=3,
+            label=curve.name,
+            **line_style(look, joined=curve.joined),
+            **marker_style(look, curve.evidence),
+        )
+
+
+def curve_handles(curves: Sequence[Curve]) -> list[Line2D]:
+    """One legend entry per name, whatever kinds of evidence share it."""
+    handles = []
+    for name, look in looks_of(curves).items():
+        own = [curve for curve in curves if curve.name == name]
+        joined = any(curve.joined for curve in own)
+        style = line_style(look, joined=joined) | marker_style(look, own[0].evidence)
+        handles.append(Line2D([], [], label=name, **style))
+    return handles
+
+
+def evidence_handles(curves: Sequence[Curve]) -> list[Line2D]:
+    """Legend entries that explain the markers' filling, one per kind of evidence in the figure."""
+    kinds = {curve.evidence for curve in curves}
+    return [
+        Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
+        for kind in EVIDENCE
+        if kind in kinds
+    ]
+
+
+def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
+    """The lowest and highest value that has to be visible."""
+    return (
+        min(one.center if one.low is None else one.low for one in intervals),
+        max(one.center if one.high is None else one.high for one in intervals),
+    )
+
+
+def rank_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
+    """Octaves of ranks with plain numbers; where nodes differ, the nodes of each number of ranks below it."""
+    nodes: dict[int, set[int]] = {}
+    for row in rows:
+        nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)
+    ranks = sorted(nodes)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(ranks[0] * 2**-0.45, ranks[-1] * 2**0.45)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(FixedLocator(ranks))
+    kinds = set().union(*nodes.values())
+    if len(kinds) == 1:
+        (num_nodes,) = kinds
+        axes.set_xlabel(f"ranks, on {num_nodes} node{'s' * (num_nodes > 1)}")
+        labels = {count: f"{count}" for count in ranks}
+    else:
+        axes.set_xlabel("ranks, below them nodes")
+        labels = {count: f"{count}\n{'/'.join(map(str, sorted(nodes[count])))}" for count in ranks}
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: labels.get(round(value), "")))

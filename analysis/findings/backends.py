@@ -1,0 +1,341 @@
+"""Backends compared on the same ranks: what each adds to the computation, and which adds less.
+
+The computation is a step over backend `none` on as many ranks: the same machine, shared by the same trainings, that
+do not communicate. What a step takes longer over another backend is its exposed communication, and a difference
+between two backends is told as a share of the computation, for that is what a user waits for. docs/metrics.md has
+the whole story. Below the arithmetic stand the table, the sentences and the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from dlscale.analysis.families import Family
+from dlscale.analysis.records import CellRows, options_text, setting_columns
+from dlscale.analysis.render.text import Grid, backend_name, interval_columns, rate
+from dlscale.analysis.statistics import (
+    LEVEL,
+    MIN_BLOCKS,
+    Interval,
+    block_difference,
+    block_ratio,
+    median_interval,
+)
+from dlscale.benchmarks.records.record import Cell
+
+
+def to_backend_rows(comparison: BackendComparison) -> list[dict[str, Any]]:
+    """One flat row per backend, set beside the fastest other one on as many ranks.
+
+    `exposed_communication`, `difference` and `communication` are shares of the computation, whose seconds per
+    step are those of backend `none`; a negative difference is faster than `peer`. `communication` is that of
+    the slower of the two, which decides whether a difference is resolvable.
+    """
+    return [_backend_row(comparison, one) for one in comparison.contenders]
+
+
+def _backend_row(comparison: BackendComparison, one: Contender) -> dict[str, Any]:
+    return {
+        **setting_columns(comparison.family, one.cell),
+        "evidence": comparison.evidence,
+        "exchange": one.exchange or None,
+        **interval_columns("seconds_per_step", one.seconds_per_step),
+        **interval_columns("computation_seconds_per_step", comparison.computation),
+        **interval_columns("exposed_communication", one.exposed),
+        "peer": one.peer and one.peer.backend,
+        "peer_options": one.peer and options_text(one.peer),
+        **interval_columns("difference", one.difference),
+        "communication": one.communication,
+        "verdict": one.verdict,
+        "reason": one.reason or None,
+    }
+
+
+RESOLVABLE = 0.3  # exposed communication over computation; below, what differs is mostly not the exchange
+BAND = 0.02  # of the computation: a difference within is none that anybody would change backends for
+
+Verdict = Literal["alike", "faster", "slower", "not slower", "open", "not resolvable", "insufficient data"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A backend on some ranks, and beside it the fastest other one there."""
+
+    cell: Cell
+    exchange: str  # "in line", "overlapped" or "mixed"; empty where no launch said it
+    seconds_per_step: Interval | None  # None if no launch gave a number
+    exposed: Interval | None  # communication as a share of the computation; None without a block in common
+    peer: Cell | None  # the other backend with the least exposed communication
+    difference: Interval | None  # (this - peer) / computation; negative where this is faster
+    communication: float | None  # exposed communication of the slower of the two
+    verdict: Verdict
+    reason: str  # of "insufficient data"; else empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendComparison:
+    """All backends that exchange gradients in one family on one number of ranks; two or more."""
+
+    family: Family
+    num_ranks: int
+    num_nodes: int
+    evidence: str
+    computation: Interval | None  # seconds per step over `none` on as many ranks; None if not measured
+    contenders: tuple[Contender, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    launches: CellRows  # good ones of one kind of evidence; may be none
+    seconds: dict[Hashable, float]  # block -> per step
+    exposed: Interval | None
+
+
+def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, ...]:
+    """Every family's backends on every number of ranks above 1 where two or more were tried.
+
+    Kinds of evidence are compared among themselves only. A backend whose launches all failed is a contender
+    without numbers.
+    """
+    groups: dict[tuple[Family, int, int, str], list[CellRows]] = {}
+    for launches in measured:
+        cell = launches.cell
+        if cell.control == "train" and cell.num_ranks > 1:
+            for kind in launches.kinds:
+                key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
+                groups.setdefault(key, []).append(launches.only(kind))
+    found = []
+    for (family, num_ranks, num_nodes, kind), members in sorted(groups.items(), key=lambda item: item[0]):
+        exchanging = [one for one in members if one.cell.backend != "none"]
+        if len(exchanging) < 2:
+            continue
+        alone = _computation(members)
+        found.append(
+            BackendComparison(
+                family=family,
+                num_ranks=num_ranks,
+                num_nodes=num_nodes,
+                evidence=kind,
+                computation=median_interval(list(alone.values())) if alone else None,
+                contenders=_contenders(sorted(exchanging, key=_comparison_order), alone),
+            )
+        )
+    return tuple(found)
+
+
+def judge(difference: Interval, communication: float, *, apart: bool) -> Verdict:
+    """What a difference, as a share of the computation, says; negative is faster.
+
+    "alike" lies within BAND on both sides for certain, "not slower" on the slower side only. "faster" and
+    "slower" need `apart` besides: that it is no chance find among many pairs.
+    """
+    low, high = difference.low, difference.high
+    if low is None or high is None:
+        return "insufficient data"
+    if communication < RESOLVABLE:
+        return "not resolvable"
+    if low > -BAND and high < BAND:
+        return "alike"
+    if apart and high < 0:
+        return "faster"
+    if apart and low > 0:
+        return "slower"
+    return "not slower" if high < BAND else "open"
+
+
+def _computation(members: Iterable[CellRows]) -> dict[Hashable, float]:
+    """Seconds per step of the ranks that do not communicate, by block; empty if not measured."""
+    alone = [one for one in members if one.cell.backend == "none" and not one.cases.empty]
+    return min(alone, key=_comparison_order).by_block("seconds_per_step") if alone else {}
+
+
+def _contenders(members: Sequence[CellRows], alone: dict[Hashable, float]) -> tuple[Contender, ...]:
+    entries = []
+    for launches in members:
+        seconds = launches.by_block("seconds_per_step")
+        paired = seconds.keys() & alone.keys()
+        exposed = block_ratio(seconds, alone).excess() if paired else None
+        entries.append(_Entry(launches=launches, seconds=seconds, exposed=exposed))
+    return tuple(_contender(entry, entries, alone) for entry in entries)
+
+
+def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> Contender:
+    others = [other for other in entries if other is not entry and other.exposed]
+    peer = min(others, key=_cost, default=None)
+    difference = communication = None
+    verdict: Verdict = "insufficient data"
+    reason = _why_nothing(entry, peer, alone)
+    if peer and not reason:
+        difference = block_difference(entry.seconds, peer.seconds, alone)
+        communication = max(_cost(entry), _cost(peer))
+        verdict = judge(difference, communication, apart=_apart(entry, peer, entries, alone))
+        if verdict == "insufficient data":
+            reason = f"{difference.n} of the {MIN_BLOCKS} blocks that an interval needs"
+    launches = entry.launches
+    return Contender(
+        cell=launches.cell,
+        exchange=launches.exchange,
+        seconds_per_step=median_interval(list(entry.seconds.values())) if entry.seconds else None,
+        exposed=entry.exposed,
+        peer=peer.launches.cell if peer else None,
+        difference=difference,
+        communication=communication,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _apart(entry: _Entry, peer: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> bool:
+    """Whether 0 is outside an interval that holds for all pairs of backends together (Bonferroni).
+
+    The peer was chosen by looking at all: of four equal backends some pair's own 95 % interval leaves 0 out in
+    one study of five.
+    """
+    num_pairs = math.comb(sum(one.exposed is not None for one in entries), 2)
+    level = 1 - (1 - LEVEL) / num_pairs
+    strict = block_difference(entry.seconds, peer.seconds, alone, level=level)
+    return strict.low is not None and strict.high is not None and (strict.low > 0 or strict.high < 0)
+
+
+def _cost(entry: _Entry) -> float:
+    return entry.exposed.center if entry.exposed else math.inf
+
+
+def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float]) -> str:
+    """Why there is no difference at all; empty if there is one."""
+    if not alone:
+        return "none on as many ranks was not measured"
+    if not entry.seconds:
+        return "every launch failed"
+    if entry.exposed is None:
+        return "no block in common with none on as many ranks"
+    if peer is None:
+        return "no other backend gave a number"
+    if not entry.seconds.keys() & peer.seconds.keys() & alone.keys():
+        return f"no block in common with {peer.launches.cell.backend}"
+    return ""
+
+
+def _comparison_order(launches: CellRows) -> tuple[object, ...]:
+    cell = launches.cell
+    return cell.backend, options_text(cell), cell.num_servers
+
+
+BACKEND_COLUMNS = (
+    *("backend", "exchange", "step [ms]", "communication\n[%]"),
+    *("difference\n[%]", "compared with", "n"),
+)
+BACKEND_LEGEND = (
+    "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
+    "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
+    "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
+    f"{100 * LEVEL:.0f} % t intervals over n blocks of launches."
+)
+
+
+def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]:
+    """A title, the table, and a sentence per pair of backends that was compared."""
+    ranks = f"{comparison.num_ranks} ranks"
+    kind = "" if comparison.evidence == "measured" else f" ({comparison.evidence})"
+    if comparison.computation is None:
+        yield escape(
+            f"Backends on {ranks}{kind}: none on {ranks} was not measured, so communication cannot be told from "
+            "computation."
+        )
+        return
+    yield escape(
+        f"Backends on {ranks}{kind}: without communication a step takes "
+        f"{rate(_milliseconds(comparison.computation))} ms"
+    )
+    yield Grid(BACKEND_COLUMNS, [[tuple(_contender_cells(one)) for one in comparison.contenders]])
+    for sentence in backend_sentences(comparison.contenders):
+        yield escape(sentence)
+
+
+def backend_sentences(contenders: Iterable[Contender]) -> list[str]:
+    """One for each pair that was compared, the fastest backend first, and one for each without numbers."""
+
+    def cost(one: Contender) -> float:
+        return one.exposed.center if one.exposed else math.inf
+
+    told: list[set[str]] = []
+    found = []
+    for one in sorted(contenders, key=cost):
+        pair = {one.cell.id, one.peer.id} if one.peer and one.difference else {one.cell.id}
+        if pair not in told:
+            told.append(pair)
+            found.append(backend_sentence(one))
+    return found
+
+
+def backend_sentence(one: Contender) -> str:
+    """The verdict in plain words."""
+    name, peer = backend_name(one.cell), _name(one.peer)
+    if one.difference is None:
+        return f"{name}: insufficient data, {one.reason}."
+    low, high = one.difference.low, one.difference.high
+    if low is None or high is None:
+        return f"{name} and {peer}: insufficient data, {one.reason}."
+    if one.verdict == "not resolvable":
+        return (
+            f"{name} and {peer} are not resolvable: communication is only {_points(one.communication or 0.0)} % "
+            f"of the computation ({100 * RESOLVABLE:.0f} % or more are needed)."
+        )
+    if one.verdict in ("faster", "slower"):
+        ends = sorted((abs(low), abs(high)))
+        return (
+            f"{name} is {one.verdict} than {peer} by {_points(abs(one.difference.center))} % of the computation "
+            f"[{_points(ends[0])}, {_points(ends[1])}]."
+        )
+    which = f"{name} is between {_side(low)} and {_side(high)}"
+    if one.verdict == "alike":
+        return f"{name} and {peer} are within {100 * BAND:.0f} % of the computation: {which}."
+    if one.verdict == "not slower":
+        return f"{name} is not {100 * BAND:.0f} % of the computation slower than {peer}: {which}."
+    return f"{name} and {peer} are not told apart by so few launches: {which}."
+
+
+def _contender_cells(one: Contender) -> Iterator[str]:
+    yield backend_name(one.cell)
+    yield one.exchange or "-"
+    yield rate(one.seconds_per_step and _milliseconds(one.seconds_per_step))
+    yield _share_cell(one.exposed)
+    yield _share_cell(one.difference, sign="+")
+    yield _name(one.peer)
+    counted = one.difference or one.exposed or one.seconds_per_step
+    yield f"{counted.n}" if counted else "0"
+
+
+def _name(cell: Cell | None) -> str:
+    return "-" if cell is None else backend_name(cell)
+
+
+def _milliseconds(seconds: Interval) -> Interval:
+    return seconds.times(1000)
+
+
+def _share_cell(share: Interval | None, *, sign: str = "") -> str:
+    if share is None:
+        return "-"
+    center = _points(share.center, sign=sign)
+    if share.low is None or share.high is None:
+        return center
+    return f"{center} [{_points(share.low, sign=sign)}, {_points(share.high, sign=sign)}]"
+
+
+def _points(share: float, *, sign: str = "") -> str:
+    """In percent with one decimal, and never -0.0."""
+    return f"{round(100 * share, 1) + 0.0:{sign}.1f}"
+
+
+def _side(share: float) -> str:
+    size = _points(abs(share))
+    if size == "0.0":
+        return "equally fast"
+    return f"{size} % {'slower' if share > 0 else 'faster'}"

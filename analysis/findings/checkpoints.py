@@ -1,0 +1,152 @@
+"""What it cost to save trainings, to resume them, and what was trained twice: a table of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.markup import escape
+
+from dlscale.analysis.render.text import Grid, interval_columns
+from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.benchmarks.records.record import Record
+
+
+def to_saving_row(one: Saving) -> dict[str, Any]:
+    """What it cost to save trainings and to go on with them; `share` is of the time in steps and in saving."""
+    return {
+        "workload": one.workload,
+        "framework": one.framework,
+        "backend": one.backend,
+        "num_ranks": one.num_ranks,
+        "num_launches": one.num_launches,
+        "num_checkpoints": one.num_checkpoints,
+        "num_bytes": one.num_bytes,
+        **interval_columns("seconds", one.seconds),
+        "share": one.share,
+        "num_restarts": one.num_restarts,
+        "read_seconds": one.read_seconds,
+        "num_lost_steps": one.num_lost_steps,
+    }
+
+
+CHECKPOINT_COLUMNS = (
+    *("workload", "backend", "ranks", "saved", "size\n[MB]", "time each\n[s]", "rate\n[MB/s]", "share\n[%]"),
+    *("restarts", "read\n[s]", "lost\nsteps", "n"),
+)
+CHECKPOINT_LEGEND = (
+    "Saved: states, over n launches. Time each: while all ranks stand still, copied, written, on the disk; the median "
+    "over launches of each one's median, and its interval from 6 launches on. Share: of the time in steps and in "
+    "saving. Read: of the state, median over restarts; what a restart costs before it is in the table of starts. Lost "
+    "steps were taken after the last saved state of a launch that was ended, and taken again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Of all launches of a workload in a framework over a backend, on so many ranks; times in seconds."""
+
+    workload: str
+    framework: str
+    backend: str
+    num_ranks: int
+    num_launches: int  # that saved a state or went on from one
+    num_checkpoints: int
+    num_bytes: int | None  # of one state, the largest; None without any
+    seconds: Interval | None  # of one
+    share: float | None  # of the time in steps and in saving
+    num_restarts: int
+    read_seconds: float | None
+    num_lost_steps: int
+
+
+def savings(records: Iterable[Record]) -> list[Saving]:
+    """One per workload, framework, backend and ranks that saved a state or went on from one."""
+    groups: dict[tuple[str, str, str, int], list[Record]] = {}
+    for record in records:
+        cell = record.case.cell
+        if cell.control == "train":
+            key = (cell.workload, cell.framework, cell.backend, cell.num_ranks)
+            groups.setdefault(key, []).append(record)
+    return [
+        _saving(key, members)
+        for key, members in sorted(groups.items())
+        if any(record.checkpoints or record.resumed for record in members)
+    ]
+
+
+def _saving(key: tuple[str, str, str, int], records: Sequence[Record]) -> Saving:
+    workload, framework, backend, num_ranks = key
+    saved = [record for record in records if record.checkpoints]
+    each = [float(np.median([one.seconds for one in record.checkpoints])) for record in saved]
+    saving = sum(one.seconds for record in saved for one in record.checkpoints)
+    stepping = sum(max(window.seconds) for record in saved for window in record.windows)
+    restarts = [record.resumed for record in records if record.resumed]
+    return Saving(
+        workload=workload,
+        framework=framework,
+        backend=backend,
+        num_ranks=num_ranks,
+        num_launches=sum(bool(record.checkpoints or record.resumed) for record in records),
+        num_checkpoints=sum(len(record.checkpoints) for record in saved),
+        num_bytes=max((one.num_bytes for record in saved for one in record.checkpoints), default=None),
+        seconds=median_interval(each) if each else None,
+        share=saving / (saving + stepping) if saved else None,
+        num_restarts=len(restarts),
+        read_seconds=float(np.median([one.seconds for one in restarts])) if restarts else None,
+        num_lost_steps=_num_lost(records),
+    )
+
+
+def _num_lost(records: Sequence[Record]) -> int:
+    """Steps that a case's next attempt took again. Of each launch those count that all ranks told of."""
+    cases: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        cases.setdefault((record.study, record.case.id), []).append(record)
+    lost = 0
+    for attempts in cases.values():
+        for one, following in pairwise(sorted(attempts, key=lambda record: record.attempt)):
+            end = _begin(one) + sum(window.num_steps for window in one.windows)
+            lost += max(0, end - _begin(following))
+    return lost
+
+
+def _begin(record: Record) -> int:
+    return record.resumed.step if record.resumed else 0
+
+
+def render_checkpoints(found: Iterable[Saving]) -> Iterator[RenderableType]:
+    """A table; nothing where nothing was saved."""
+    rows = [tuple(_cells(one)) for one in found]
+    if not rows:
+        return
+    yield "[bold]What saving the trainings cost[/bold]"
+    yield Grid(CHECKPOINT_COLUMNS, [rows])
+    yield f"[dim]{escape(CHECKPOINT_LEGEND)}[/dim]"
+    yield ""
+
+
+def _cells(one: Saving) -> Iterator[str]:
+    yield f"{one.workload} {one.framework}"
+    yield one.backend
+    yield str(one.num_ranks)
+    yield str(one.num_checkpoints)
+    yield "-" if one.num_bytes is None else f"{one.num_bytes / 1e6:.3g}"
+    yield "-" if one.seconds is None else _seconds(one.seconds)
+    yield (
+        "-" if one.seconds is None or not one.num_bytes else f"{one.num_bytes / 1e6 / one.seconds.center:.3g}"
+    )
+    yield "-" if one.share is None else f"{100 * one.share:.2f}"
+    yield str(one.num_restarts)
+    yield "-" if one.read_seconds is None else f"{one.read_seconds:.3g}"
+    yield str(one.num_lost_steps)
+    yield str(one.num_launches)
+
+
+def _seconds(interval: Interval) -> str:
+    bounds = "" if interval.low is None else f" [{interval.low:.3g}, {interval.high:.3g}]"
+    return f"{interval.center:.3g}{bounds}"

@@ -1,0 +1,176 @@
+"""Communication only: what a backend's exchange takes by itself, of a whole step and of each size of bucket.
+
+Control `exchange` averages one bucket of the training's after the other while nobody computes. Ranks write each anew
+and meet before it, off its clock; so a step of the exchange is the sum of its buckets, and not that of the windows.
+Of a launch that is the median over its windows of the slowest rank's. The same launches say what a node's memory
+moves while all of its ranks copy at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.records import Block, latest_good, steady_windows
+from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.benchmarks.records.record import Cell, Record
+
+EXCHANGE_CONTROL = "exchange"
+
+
+def bus_factor(num_ranks: int) -> float:
+    """Of busbw over algbw: what each rank must send and receive at least, per byte (nccl-tests, PERFORMANCE.md)."""
+    return 2 * (num_ranks - 1) / num_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSize:
+    """The buckets of one size."""
+
+    num_bytes: int  # of one
+    count: int  # in a step
+    num_ranks: int
+    seconds: Interval  # of one
+
+    @property
+    def step_bytes(self) -> int:
+        """Of all of them."""
+        return self.num_bytes * self.count
+
+    @property
+    def algbw(self) -> Interval:
+        """Bytes of a bucket per second."""
+        return self.seconds.rate(self.num_bytes)
+
+    @property
+    def busbw(self) -> Interval:
+        """Bytes per second that a link must carry."""
+        return self.algbw.times(bus_factor(self.num_ranks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationOnly:
+    """Of a cell's launches that gave a number, of one kind of evidence."""
+
+    cell: Cell  # with control `exchange`
+    family: Family
+    evidence: str
+    num_bytes: int  # of a step
+    by_block: Mapping[Block, float]  # seconds of a step
+    sizes: tuple[BucketSize, ...]  # ascending
+    notes: tuple[str, ...]
+
+    @property
+    def seconds(self) -> Interval:
+        """Of a step: the median over launches."""
+        return median_interval(list(self.by_block.values()))
+
+    @property
+    def busbw(self) -> Interval:
+        """Of all buckets of a step together, bytes per second."""
+        return self.seconds.rate(self.num_bytes * bus_factor(self.cell.num_ranks))
+
+
+def communication_only(records: Iterable[Record]) -> list[CommunicationOnly]:
+    """One for each exchange on more than 1 rank and kind of evidence."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for record in latest_good(records):
+        cell = record.case.cell
+        if cell.control == EXCHANGE_CONTROL and cell.num_ranks > 1 and record.bucket_bytes:
+            found.setdefault((record.system, cell.id, record.evidence), []).append(record)
+    measured = (_communication_only(found[key]) for key in sorted(found))
+    return [one for one in measured if one]
+
+
+def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
+    """Launches whose trainer cut other buckets than most measured something else: a note has them."""
+    ordered = sorted(launches, key=lambda one: (one.study, one.case.block))
+    cuts = Counter(tuple(one.bucket_bytes) for one in ordered)
+    buckets = cuts.most_common(1)[0][0]
+    own = [one for one in ordered if tuple(one.bucket_bytes) == buckets]
+    known = [(one, times) for one in own if (times := bucket_seconds(one)) is not None]
+    if not known:
+        return None
+    cell = own[0].case.cell
+    notes = []
+    if len(own) < len(ordered):
+        others = len(ordered) - len(own)
+        notes.append(f"left out: {others} of {len(ordered)} launches, whose training cut other buckets")
+    if len(known) < len(own):
+        notes.append(
+            f"left out: {len(own) - len(known)} of {len(own)} launches without sound times of buckets"
+        )
+    return CommunicationOnly(
+        cell=cell,
+        family=family_of(cell, system=own[0].system),
+        evidence=own[0].evidence,
+        num_bytes=sum(buckets),
+        by_block={
+            (one.study, one.case.block): float(np.median(times.sum(axis=2).max(axis=1)))
+            for one, times in known
+        },
+        sizes=tuple(
+            BucketSize(
+                num_bytes=size,
+                count=count,
+                num_ranks=cell.num_ranks,
+                seconds=median_interval([_bucket_size(times, buckets, size) for _, times in known]),
+            )
+            for size, count in sorted(Counter(buckets).items())
+        ),
+        notes=tuple(notes),
+    )
+
+
+def bucket_seconds(record: Record) -> NDArray[np.float64] | None:
+    """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have sound times of all of them."""
+    windows = steady_windows(record)
+    shape = (record.case.cell.num_ranks, len(record.bucket_bytes))
+    for window in windows:
+        rows = window.bucket_seconds or []
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            return None
+    each = np.array([window.bucket_seconds for window in windows], np.float64)
+    if not np.all((each > 0) & np.isfinite(each)):
+        return None
+    per_step: NDArray[np.float64] = each / np.array([window.num_steps for window in windows])[:, None, None]
+    return per_step
+
+
+def _bucket_size(times: NDArray[np.float64], buckets: Sequence[int], size: int) -> float:
+    """The slowest rank's mean of one bucket of that size, median over windows."""
+    return float(np.median(times[:, :, np.array(buckets) == size].mean(axis=2).max(axis=1)))
+
+
+NodesOf = tuple[Family, int, int, str]  # family, ranks, nodes, kind of evidence
+
+
+def copy_rates(records: Iterable[Record]) -> dict[NodesOf, float]:
+    """Bytes per second, read and written, of the slowest node: the sum over its ranks, the median over launches.
+
+    Launches of all backends count, for none of them takes part in the copies.
+    """
+    found: dict[NodesOf, dict[str, list[float]]] = {}
+    for record in latest_good(records):
+        cell = record.case.cell
+        if cell.control != EXCHANGE_CONTROL or len(record.copy_rates) != cell.num_ranks:
+            continue
+        nodes: dict[str, float] = {}
+        for rank in record.ranks:
+            if rank.rank < cell.num_ranks:
+                nodes[rank.node] = nodes.get(rank.node, 0.0) + record.copy_rates[rank.rank]
+        where = (family_of(cell, system=record.system), cell.num_ranks, cell.num_nodes, record.evidence)
+        for node, rate in nodes.items():
+            found.setdefault(where, {}).setdefault(node, []).append(rate)
+    return {where: min(float(np.median(rates)) for rates in nodes.values()) for where, nodes in found.items()}
+
+
+def cache_bytes(record: Record) -> int:
+    """What a node's caches hold, the smallest node's; 0 where it is not known of all nodes."""
+    found = [node.cache_bytes for node in record.nodes]
+    return min((one for one in found if one), default=0) if all(found) else 0

@@ -1,0 +1,263 @@
+"""Which comparisons are made: declared by rule before any number is looked at.
+
+A factor of the study is what is compared, and its levels are held against one reference wherever all else is equal;
+or the same cells of two studies are held against each other. Two studies have no blocks in common, so nothing is
+claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings.record_fields import field_table
+from dlscale.analysis.records import CellRows, tidy
+from dlscale.analysis.render.text import backend_name
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Cell, Record
+
+# Of a cell. Two values of any other field do another work, or are another size.
+FACTORS = (
+    *("backend", "framework", "environment", "precision", "compiled", "memory_format", "device", "data"),
+    *("batch", "num_servers", "cores_per_rank", "threads_per_rank"),
+)
+
+
+def check_factor(name: str) -> str:
+    """`name` as it is; `servers` is `num_servers`. Raises UsageError for one that cannot be compared inside a study."""
+    name = {"servers": "num_servers", "local_batch": "batch", "global_batch": "batch"}.get(name, name)
+    if name not in FACTORS:
+        raise UsageError(f"no factor {name!r} to compare inside a study; choose one of: {', '.join(FACTORS)}")
+    return name
+
+
+def fields_of(factor: str) -> frozenset[str]:
+    """The fields of a cell that differ with the factor: its own, and those that follow from it."""
+    known = field_table()
+    own = known.factors([factor])
+    return own.union(*(known.follows.get(name, ()) for name in own)) & Cell.model_fields.keys()
+
+
+def level_of(cell: Cell, factor: str) -> str:
+    """The factor's value, in words: `ring`, `grpc_ps, 2 servers`, `tensorflow`, `bf16`."""
+    if factor == "backend":
+        servers = f", {cell.num_servers} server{'s' * (cell.num_servers > 1)}" if cell.num_servers else ""
+        return backend_name(cell) + servers
+    if factor == "batch":
+        weak = cell.scaling_mode == "weak"
+        return f"{cell.local_batch} per rank" if weak else f"{cell.global_batch} in all"
+    if factor == "compiled":
+        return "compiled" if cell.compiled else "not compiled"
+    return str(getattr(cell, factor))
+
+
+def find_level(word: str, levels: Sequence[str], *, factor: str) -> str:
+    """The level that a user means: its name, or the beginning of just one. Raises UsageError with all of them."""
+    if word in levels:
+        return word
+    matching = [level for level in levels if level.startswith(word)]
+    if len(matching) == 1:
+        return matching[0]
+    what = "no" if not matching else "several values begin with"
+    raise UsageError(f"{what} {word!r} of {factor} in these records; choose one of: {', '.join(levels)}")
+
+
+T = TypeVar("T", int, str)
+Rates = Mapping[Hashable, float]  # block -> samples per second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two that are compared: its launches that gave a number, by block."""
+
+    name: str
+    cell: Cell
+    family: Family
+    evidence: str
+    rates: Rates
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where among its training's sides it belongs: by ranks, then by name."""
+        return self.cell.num_ranks, self.cell.num_nodes, self.cell.backend, self.name, self.cell.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A side and the reference that it is held against, equal in all but the factor and what follows from it."""
+
+    contender: Side
+    reference: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """All comparisons that are made together, and so are corrected for each other."""
+
+    factor: str
+    pairs: tuple[Declared, ...]
+    left_out: tuple[str, ...] = ()  # what has no reference to be held against, in words
+
+
+def launches_of(records: Iterable[Record]) -> list[CellRows]:
+    """Every cell's launches. Raises UsageError if the records do not belong on one curve (see `frame.tidy`)."""
+    records = list(records)
+    cells = {record.case.cell.id: record.case.cell for record in records}
+    return [
+        CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
+        for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
+    ]
+
+
+def declare(
+    measured: Iterable[CellRows],
+    *,
+    factor: str | None = None,
+    reference: str | None = None,
+    order: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    backends: Sequence[str] = (),
+) -> Declaration:
+    """Each value of `factor` against one reference, wherever all else is equal.
+
+    The reference is the value that `reference` names; without it, in each training the first of `order` that was
+    measured there, or by name. The factor is the backend, or the framework where there is only one backend. Backends
+    are compared where they exchange anything: on several ranks, and `none` is no contender. `ranks` and `backends`
+    restrict what is compared; declared before the numbers are looked at, that keeps the correction small.
+
+    Raises UsageError if there is nothing to compare, or no such factor, reference or restriction.
+    """
+    sides = [side for launches in measured for side in sides_of(launches)]
+    factor = check_factor(factor) if factor else _default_factor(sides)
+    _check_there("ranks", ranks, {side.cell.num_ranks for side in sides})
+    _check_there("backend", backends, {side.cell.backend for side in sides})
+    if factor == "backend":
+        sides = [side for side in sides if side.cell.num_ranks > 1 and side.cell.backend != "none"]
+    sides = [replace(side, name=level_of(side.cell, factor)) for side in sides]
+    levels = sorted({side.name for side in sides}, key=lambda name: (_rank_in(order, name), name))
+    if len(levels) < 2:
+        several = " on several ranks" if factor == "backend" else ""
+        found = f"only {levels[0]}{several}" if levels else f"no training{several}"
+        raise UsageError(
+            f"nothing to compare: of {factor} there is {found} in these records; choose another --factor, or "
+            "measure another value of it in the same study"
+        )
+    first = find_level(reference, levels, factor=factor) if reference else None
+    pairs, left_out = [], []
+    for training in _grouped(sides, without=fields_of(factor) | {"num_ranks", "num_nodes", *_BATCHES}):
+        here = {side.name for side in training}
+        base = first or next(level for level in levels if level in here)
+        if base not in here:
+            left_out.append(f"{_training_name(training[0].cell, factor)} has no {base}")
+            continue
+        for group in _grouped(training, without=fields_of(factor)):
+            references = {side.name: side for side in group}
+            pairs += [
+                Declared(contender=side, reference=references[base])
+                for side in group
+                if base in references and side.name != base
+            ]
+    pairs = [
+        pair
+        for pair in pairs
+        if (not ranks or pair.contender.cell.num_ranks in ranks)
+        and (not backends or pair.contender.cell.backend in backends)
+    ]
+    if not pairs:
+        why = "; ".join(left_out) or f"no two values of {factor} where all else, ranks among it, is equal"
+        raise UsageError(f"nothing to compare: {why}")
+    return Declaration(factor=factor, pairs=tuple(pairs), left_out=tuple(dict.fromkeys(left_out)))
+
+
+_BATCHES = ("local_batch", "global_batch")  # of a curve, one of the two follows from the ranks
+
+
+def sides_of(launches: CellRows) -> Iterator[Side]:
+    """Those of a training, one per kind of evidence; without rates if all launches failed."""
+    if launches.cell.control != "train":
+        return
+    for kind in launches.kinds:
+        yield Side(
+            name="",
+            cell=launches.cell,
+            family=launches.family,
+            evidence=str(kind),
+            rates=launches.only(kind).by_block("samples_per_second"),
+        )
+
+
+def _default_factor(sides: Sequence[Side]) -> str:
+    exchanging = {level_of(side.cell, "backend") for side in sides if side.cell.backend != "none"}
+    several = len({side.cell.framework for side in sides}) > 1
+    return "framework" if several and len(exchanging) < 2 else "backend"
+
+
+def _check_there(what: str, asked: Iterable[T], there: Set[T]) -> None:
+    if missing := [one for one in asked if one not in there]:
+        known = ", ".join(map(str, sorted(there)))
+        raise UsageError(f"no {what} {missing[0]} in these records; choose of: {known}")
+
+
+def _grouped(sides: Iterable[Side], *, without: Iterable[str]) -> list[list[Side]]:
+    """Those that are equal in system, kind of evidence and all fields but those; ordered by ranks, then by name."""
+    ignored = set(without)
+    groups: dict[str, list[Side]] = {}
+    for side in sides:
+        fields = side.cell.model_dump(exclude=ignored)
+        key = repr((side.family.system, side.evidence, *sorted(fields.items())))
+        groups.setdefault(key, []).append(side)
+    ordered = [sorted(group, key=lambda side: side.place) for group in groups.values()]
+    return sorted(ordered, key=lambda group: (group[0].family, group[0].evidence, group[0].place))
+
+
+def _rank_in(order: Sequence[str], name: str) -> int:
+    """Where in a study's own order; what it does not name comes last."""
+    first = name.split(" ")[0].rstrip(",")
+    return order.index(first) if first in order else len(order)
+
+
+def _training_name(cell: Cell, factor: str) -> str:
+    return " ".join(
+        [cell.workload, *(getattr(cell, name) for name in ("framework", "backend") if name != factor)]
+    )
+
+
+STUDY_FACTOR = "study"  # the factor
+
+
+def declare_between(
+    a: Iterable[CellRows], b: Iterable[CellRows], *, keys: Sequence[str], names: tuple[str, str] = ("A", "B")
+) -> Declaration:
+    """B's trainings against A's, at each point: a combination of the fields `keys` that just one of each side has.
+
+    Blocks of two studies are never paired, not even where both call themselves the same: they ran at different times,
+    and what changed between them is in the ratio. Kinds of evidence are not mixed.
+    """
+    groups = [_sides_by_point(side, [key for key in keys if key in Cell.model_fields]) for side in (a, b)]
+    pairs, left_out = [], []
+    for point in groups[0]:
+        if point not in groups[1]:
+            continue
+        mine, theirs = (group[point] for group in groups)
+        if len(mine) > 1 or len(theirs) > 1:
+            left_out.append(f"{' '.join(map(str, point[1:]))}: several of them in one study")
+            continue
+        reference, contender = (
+            replace(side, name=name, rates={(name, block): rate for block, rate in side.rates.items()})
+            for side, name in ((mine[0], names[0]), (theirs[0], names[1]))
+        )
+        pairs.append(Declared(contender=contender, reference=reference))
+    return Declaration(factor=STUDY_FACTOR, pairs=tuple(pairs), left_out=tuple(left_out))
+
+
+def _sides_by_point(
+    measured: Iterable[CellRows], keys: Sequence[str]
+) -> dict[tuple[object, ...], list[Side]]:
+    """In order of family, ranks and name."""
+    sides = [side for launches in measured for side in sides_of(launches)]
+    found: dict[tuple[object, ...], list[Side]] = {}
+    for side in sorted(sides, key=lambda side: (side.family, side.evidence, side.place)):
+        found.setdefault((side.evidence, *(getattr(side.cell, key) for key in keys)), []).append(side)
+    return found

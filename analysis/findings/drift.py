@@ -1,0 +1,54 @@
+"""Whether a job's nodes were as fast at its end as at its beginning, by the canaries at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlscale.analysis.records import why_unusable, world_step_seconds
+from dlscale.benchmarks.records.record import Record
+
+TOLERANCE = 0.05  # of the throughput; one pair of launches shows no less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A job's canary at its end over that at its beginning, as throughputs; None if one of them has no result."""
+
+    study: str
+    job: int
+    ratio: float | None
+
+    @property
+    def steady(self) -> bool | None:
+        """True within 5 %; None if it is not known."""
+        return None if self.ratio is None else abs(self.ratio - 1) <= TOLERANCE
+
+    @property
+    def text(self) -> str:
+        """In plain words."""
+        if self.ratio is None:
+            return f"job {self.job}: no canary at both ends, so nobody knows whether its nodes changed while it ran"
+        percent = f"{100 * abs(self.ratio - 1):.1f} % {'faster' if self.ratio >= 1 else 'slower'}"
+        verdict = (
+            "steady"
+            if self.steady
+            else "drift: what ran at its beginning and at its end differs by more than 5 %"
+        )
+        return f"job {self.job}: the canary at its end was {percent} than at its beginning: {verdict}"
+
+
+def drifts(records: Iterable[Record]) -> Iterator[Drift]:
+    """One for each job that had a canary: the latest good one of block 2 j and that of block 2 j + 1 are job j's."""
+    speeds: dict[tuple[str, int], dict[int, float | None]] = {}
+    canaries = [record for record in records if record.case.cell.control == "canary"]
+    for record in sorted(canaries, key=lambda record: record.attempt):
+        job, end = divmod(record.case.block, 2)
+        found = speeds.setdefault((record.study, job), {})
+        good = why_unusable(record) is None
+        found[end] = 1 / float(np.median(world_step_seconds(record))) if good else found.get(end)
+    for (study, job), ends in sorted(speeds.items()):
+        first, last = ends.get(0), ends.get(1)
+        yield Drift(study=study, job=job, ratio=last / first if first and last else None)

@@ -1,0 +1,221 @@
+"""Productivity: what it takes to make a single-process training script distributed, in lines counted in
+`docs/examples`.
+
+Each folder there is a framework's. It holds `single.py` and one script per backend, named after it; an underscore at
+the end keeps a script's name apart from a package that it imports (`horovod_.py`). The counts are stored beside this
+file, because an installation has no `docs`. After a change of an example:
+
+    python -m dlscale.analysis.findings.productivity docs/examples
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import io
+import sys
+import tokenize
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from difflib import SequenceMatcher
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from dlscale.analysis.render.text import Grid
+from dlscale.base.errors import UsageError
+
+
+def to_productivity_row(change: Change) -> dict[str, Any]:
+    """Lines of code from `single.py` to `script`, both under docs/examples."""
+    return {
+        "framework": change.framework,
+        "backend": change.backend,
+        "added": change.added,
+        "changed": change.changed,
+        "removed": change.removed,
+        "script": change.script,
+    }
+
+
+PRODUCTIVITY_COLUMNS = ("framework", "backend", "added", "changed", "removed", "script")
+PRODUCTIVITY_LEGEND = (
+    "Lines of code between single.py and that script, both under docs/examples; blank lines, comments and docstrings "
+    "do not count. docs/productivity.md has all of them."
+)
+
+
+def render_productivity(changes: Sequence[Change]) -> Iterator[RenderableType]:
+    """A table with a section per framework; nothing without changes."""
+    if not changes:
+        return
+    yield "[bold]Lines to make a single-process script distributed[/bold]"
+    groups = [list(group) for _, group in groupby(changes, key=lambda change: change.framework)]
+    yield Grid(
+        PRODUCTIVITY_COLUMNS,
+        [[_change_cells(one, first=one is group[0]) for one in group] for group in groups],
+    )
+    yield f"[dim]{escape(PRODUCTIVITY_LEGEND)}[/dim]"
+    yield ""
+
+
+def _change_cells(one: Change, *, first: bool) -> tuple[str, ...]:
+    counts = (one.added, one.changed, one.removed)
+    return one.framework if first else "", one.backend, *(str(number) for number in counts), one.script
+
+
+STORED = Path(__file__).with_suffix(".csv")
+SINGLE = "single.py"
+DIGEST_DIGITS = 12
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+BEGIN, END = "<!-- counted -->", "<!-- end of what was counted -->"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """From a framework's `single.py` to the script of one backend, in lines of code."""
+
+    framework: str
+    backend: str
+    added: int
+    changed: int
+    removed: int
+    script: str  # FRAMEWORK/FILE under docs/examples
+    digest: str  # of both scripts
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Frameworks by name, in each the backend that asks for least first."""
+        return self.framework, self.added + self.changed + self.removed, self.backend
+
+
+def code_lines(source: str) -> list[str]:
+    """The lines with code on them, indented as they are, without comments and docstrings."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            begin, end = node.body[0].lineno - 1, node.body[0].end_lineno
+            lines[begin:end] = [""] * len(lines[begin:end])
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def count_changes(single: str, distributed: str) -> tuple[int, int, int]:
+    """Lines added, changed and removed from one source to the other.
+
+    Where a lines give way to b others, min(a, b) are changed and the rest is added or removed.
+    """
+    added = changed = removed = 0
+    before, after = code_lines(single), code_lines(distributed)
+    for kind, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            both = min(j - i, m - k)
+            changed += both
+            removed += j - i - both
+            added += m - k - both
+    return added, changed, removed
+
+
+def measure_examples(examples: Path) -> list[Change]:
+    """All scripts under `examples`, in order. Raises UsageError where there are none, or one is no Python."""
+    changes = [
+        _change(single, script)
+        for single in examples.glob(f"*/{SINGLE}")
+        for script in single.parent.glob("*.py")
+        if script.name != SINGLE
+    ]
+    if not changes:
+        raise UsageError(
+            f"no scripts to compare in {examples}; name the folder with FRAMEWORK/{SINGLE}: docs/examples"
+        )
+    return sorted(changes, key=lambda change: change.order)
+
+
+def _change(single: Path, script: Path) -> Change:
+    before, after = single.read_text(), script.read_text()
+    try:
+        added, changed, removed = count_changes(before, after)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise UsageError(f"cannot compare {script} with {SINGLE}: not Python, {error}") from None
+    return Change(
+        framework=single.parent.name,
+        backend=script.stem.rstrip("_"),
+        added=added,
+        changed=changed,
+        removed=removed,
+        script=f"{single.parent.name}/{script.name}",
+        digest=hashlib.sha256(f"{before}\0{after}".encode()).hexdigest()[:DIGEST_DIGITS],
+    )
+
+
+def stored_changes(pairs: Collection[tuple[str, str]] | None = None) -> list[Change]:
+    """What was counted, in order; of these (framework, backend) only, where they are given."""
+    with STORED.open(newline="") as lines:
+        changes = [
+            Change(
+                framework=row["framework"],
+                backend=row["backend"],
+                added=int(row["added"]),
+                changed=int(row["changed"]),
+                removed=int(row["removed"]),
+                script=row["script"],
+                digest=row["digest"],
+            )
+            for row in csv.DictReader(lines)
+        ]
+    return [one for one in changes if pairs is None or (one.framework, one.backend) in pairs]
+
+
+def changes_csv(changes: Iterable[Change]) -> str:
+    """The stored form."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Change)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(change) for change in changes)
+    return text.getvalue()
+
+
+def changes_markdown(changes: Iterable[Change]) -> str:
+    """The table of docs/productivity.md."""
+    header = ["| framework | backend | added | changed | removed |", "| --- | --- | ---: | ---: | ---: |"]
+    return "\n".join(
+        [
+            *header,
+            *(
+                f"| {one.framework} | [`{one.backend}`](examples/{one.script}) "
+                f"| {one.added} | {one.changed} | {one.removed} |"
+                for one in changes
+            ),
+        ]
+    )
+
+
+def in_page(page: str, table: str) -> str:
+    """The page with the table in the place between its marks."""
+    before, rest = page.split(f"{BEGIN}\n", 1)
+    return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Count again, and write what is stored and the table in the page beside the examples."""
+    if len(arguments) != 1:
+        raise SystemExit("name one folder: python -m dlscale.analysis.findings.productivity docs/examples")
+    examples = Path(arguments[0])
+    try:
+        changes = measure_examples(examples)
+    except UsageError as error:
+        raise SystemExit(str(error)) from None
+    page = examples.resolve().parent / "productivity.md"
+    page.write_text(in_page(page.read_text(), changes_markdown(changes)))
+    STORED.write_text(changes_csv(changes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,143 @@
+"""Rank times: each rank's time relative to that of the others in the same window, rank x window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.records import Block, latest_good, steady_windows
+from dlscale.benchmarks.records.record import Cell, Record
+
+
+def to_heat_rows(heat: RankTimes) -> list[dict[str, Any]]:
+    """One flat row per cell of a heat-map: a rank in a window of a launch, or in several windows side by side."""
+    ends = (*heat.first_columns[1:], heat.values.shape[1])
+    return [
+        {
+            "backend": heat.cell.backend,
+            "num_ranks": heat.cell.num_ranks,
+            "evidence": heat.evidence,
+            "host": heat.hosts[rank] if heat.hosts and not heat.moved else None,
+            "rank": rank,
+            "block": block,
+            "column": column - first,
+            "slower": float(heat.values[rank, column]),
+        }
+        for (_, block), first, end in zip(heat.blocks, heat.first_columns, ends, strict=True)
+        for rank in range(len(heat.values))
+        for column in range(first, end)
+    ]
+
+
+MAX_COLUMNS = 240  # of a heat-map; neighbouring windows of a launch are put together beyond
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankTimes:
+    """All launches of a cell side by side, in the order of their blocks.
+
+    `values` [P][columns]: a rank's seconds over the median over ranks in the same window, minus 1; 0.1 is 10 % slower.
+    A column is a window, or the median over neighbouring ones. `hosts` [P] are those of the first launch; `moved` if
+    others ran elsewhere.
+    """
+
+    cell: Cell
+    family: Family
+    evidence: str
+    values: Matrix
+    first_columns: tuple[int, ...]  # of each launch
+    blocks: tuple[Block, ...]  # of each launch
+    hosts: tuple[str, ...]
+    moved: bool
+    waiting: bool  # whether its ranks wait for each other
+    num_windows: int
+
+    def __eq__(self, other: object) -> bool:
+        """Whether everything is equal."""
+        if not isinstance(other, RankTimes):
+            return NotImplemented
+        names = (field.name for field in fields(self))
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def relative_seconds(record: Record) -> Matrix:
+    """[P][W]: each rank's seconds per step of its own over the median over ranks, in each steady window.
+
+    Where ranks take as many steps as they can, one that took none in a window counts as if it had taken one.
+    """
+    windows = steady_windows(record)
+    seconds = np.array([window.seconds for window in windows])  # [W][P]
+    steps = np.array([window.rank_steps or [window.num_steps] * len(window.seconds) for window in windows])
+    own = seconds / np.maximum(steps, 1)
+    relative: Matrix = (own / np.median(own, axis=1, keepdims=True)).T
+    return relative
+
+
+def hosts_of(record: Record) -> tuple[str, ...]:
+    """The node of each rank; empty where the record does not name them all."""
+    nodes = tuple(one.node for one in sorted(record.ranks, key=lambda one: one.rank))
+    return nodes if len(nodes) == record.case.cell.num_ranks else ()
+
+
+def by_cell(records: Iterable[Record]) -> list[list[Record]]:
+    """The good launches of each training on more than 1 rank, of one kind of evidence, in the order of blocks."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in latest_good(records):
+        cell = record.case.cell
+        if cell.control == "train" and cell.num_ranks > 1:
+            groups.setdefault((record.system, cell.id, record.evidence), []).append(record)
+    return [sorted(groups[key], key=lambda one: (one.study, one.case.block)) for key in sorted(groups)]
+
+
+def rank_times(records: Iterable[Record], *, max_columns: int = MAX_COLUMNS) -> tuple[RankTimes, ...]:
+    """One for each training on more than 1 rank that gave a number, by family, ranks and backend, `none` first."""
+    found = [_rank_times(launches, max_columns) for launches in by_cell(records)]
+    return tuple(sorted(found, key=_rank_times_order))
+
+
+def _rank_times(launches: Sequence[Record], max_columns: int) -> RankTimes:
+    room = max(1, max_columns // len(launches))
+    parts = [_condensed(relative_seconds(record), room) for record in launches]
+    ends = np.cumsum([part.shape[1] for part in parts])
+    first = launches[0]
+    hosts = [hosts_of(record) for record in launches]
+    return RankTimes(
+        cell=first.case.cell,
+        family=family_of(first.case.cell, system=first.system),
+        evidence=first.evidence,
+        values=np.concatenate(parts, axis=1) - 1,
+        first_columns=(0, *(int(end) for end in ends[:-1])),
+        blocks=tuple((record.study, record.case.block) for record in launches),
+        hosts=hosts[0],
+        moved=len(set(hosts)) > 1,
+        waiting=first.case.cell.backend != "none" and not any(window.rank_steps for window in first.windows),
+        num_windows=sum(len(steady_windows(record)) for record in launches),
+    )
+
+
+def _condensed(matrix: Matrix, room: int) -> Matrix:
+    if matrix.shape[1] <= room:
+        return matrix
+    return np.stack([np.median(part, axis=1) for part in np.array_split(matrix, room, axis=1)], axis=1)
+
+
+def _rank_times_order(one: RankTimes) -> tuple[object, ...]:
+    cell = one.cell
+    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    return (
+        one.family,
+        cell.num_ranks,
+        cell.num_nodes,
+        cell.backend != "none",
+        cell.backend,
+        options,
+        one.evidence,
+    )

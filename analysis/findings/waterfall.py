@@ -1,0 +1,341 @@
+"""Waterfalls: every percent that a training over a backend loses on N ranks, and where it went.
+
+The loss is that of efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the
+measured step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the speed
+that is lost is 1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres
+(`waterfall_parts.py`). docs/metrics.md has the whole story. Below the arithmetic stand the columns, the sentences
+and the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings.waterfall_parts import (
+    BATCH,
+    EXPOSED,
+    LATE,
+    Level,
+    Levels,
+    Stair,
+    difference,
+    gather,
+    staircase,
+)
+from dlscale.analysis.records import Block, CellTimes, cell_times, options_text
+from dlscale.analysis.render.text import Grid, backend_name, interval_columns, number, percent
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio
+from dlscale.benchmarks.records.record import Cell, Record
+
+SYNTHETIC = "synthetic"  # the data of a study that reads none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one cause takes, or several that the controls do not tell apart; negative where it gave something."""
+
+    names: tuple[str, ...]
+    name: str
+    loss: Interval  # of the ideal speed, as a fraction
+    seconds: Interval  # of a step: the loss times the measured step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall:
+    """One cell. Without parts `reason` says what is missing.
+
+    `rivals` are the parts that are not told apart from the largest one.
+    """
+
+    cell: Cell
+    family: Family
+    evidence: str
+    efficiency: Interval | None = None
+    loss: Interval | None = None  # 1 - efficiency
+    ideal_seconds: float | None = None  # per step, geometric means over blocks
+    measured_seconds: float | None = None
+    parts: tuple[Part, ...] = ()
+    rivals: tuple[str, ...] = ()
+    by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()  # each part's loss; empty if unpaired
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def largest(self) -> Part | None:
+        """The part that takes most."""
+        return max(self.parts, key=lambda part: part.loss.center, default=None)
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether there are blocks enough for intervals."""
+        return self.loss is not None and self.loss.low is not None
+
+
+def waterfalls(records: Iterable[Record]) -> tuple[Waterfall, ...]:
+    """One for each cell that trains over a backend on more than 1 rank and gave a number, by family and ranks."""
+    everything = cell_times(records)
+    found = [
+        _waterfall(one, everything)
+        for one in everything
+        if one.cell.control == "train" and one.cell.backend != "none" and one.cell.num_ranks > 1
+    ]
+    return tuple(sorted(found, key=_waterfall_order))
+
+
+def _waterfall(mine: CellTimes, others: Sequence[CellTimes]) -> Waterfall:
+    gathered = gather(mine, others)
+    levels = gathered.levels
+    if levels is None:
+        return Waterfall(cell=mine.cell, family=mine.family, evidence=mine.evidence, reason=gathered.reason)
+    strong, reads = mine.cell.scaling_mode == "strong", mine.cell.data != SYNTHETIC
+    stairs = staircase(levels.known, strong=strong, reads=reads, together=mine.together)
+    measured = levels.typical("measured")
+    efficiency = _efficiency(levels)
+    parts = tuple(_part(stair, levels, measured) for stair in stairs)
+    blocks: Iterator[tuple[float, ...]] = iter(())
+    if not levels.far:
+        blocks = zip(*(levels.by_block(stair.terms).tolist() for stair in stairs), strict=True)
+    return Waterfall(
+        cell=mine.cell,
+        family=mine.family,
+        evidence=mine.evidence,
+        efficiency=efficiency,
+        loss=efficiency.complement(),
+        ideal_seconds=efficiency.center * measured,
+        measured_seconds=measured,
+        parts=parts,
+        rivals=_rivals(stairs, parts, levels),
+        by_block=tuple(zip(gathered.blocks, blocks, strict=False)),
+        notes=(*gathered.notes, *_merged(stairs, levels.known, strong=strong, mine=mine)),
+    )
+
+
+def _part(stair: Stair, levels: Levels, measured: float) -> Part:
+    loss = levels.share(stair.terms)
+    return Part(names=stair.names, name=stair.name, loss=loss, seconds=loss.times(measured))
+
+
+def _efficiency(levels: Levels) -> Interval:
+    """The table's: ideal over measured seconds per step, paired by block where there is a common one."""
+    ideal = levels.far["ideal"] if levels.far else levels.near["ideal"]
+    measured = levels.near["measured"]
+    first = len(measured) if levels.far else 0  # other blocks have other numbers
+    return block_ratio(
+        {first + index: value for index, value in enumerate(ideal.tolist())},
+        dict(enumerate(measured.tolist())),
+    )
+
+
+def _rivals(stairs: Sequence[Stair], parts: Sequence[Part], levels: Levels) -> tuple[str, ...]:
+    """The parts whose difference to the largest one may be 0, all comparisons taken together (Bonferroni)."""
+    if len(parts) < 2:
+        return ()
+    largest = max(range(len(parts)), key=lambda index: parts[index].loss.center)
+    level = 1 - (1 - LEVEL) / (len(parts) - 1)
+    rivals = []
+    for index, part in enumerate(parts):
+        if index != largest:
+            ahead = levels.share(difference(stairs[largest].terms, stairs[index].terms), level=level)
+            if ahead.low is None or ahead.low <= 0:
+                rivals.append(part.name)
+    return tuple(rivals)
+
+
+def _merged(
+    stairs: Sequence[Stair], known: frozenset[Level], *, strong: bool, mine: CellTimes
+) -> Iterator[str]:
+    """Why parts stand together, each with the control that would tell them apart."""
+    joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}
+    if not joined:
+        return
+    ranks = f"{mine.cell.num_ranks} ranks"
+    if strong and BATCH in joined and "alone" not in known:
+        yield f"1 rank at the local batch of {ranks} was not measured"
+    if {"ideal_resident", "resident"} - known and mine.cell.data != SYNTHETIC:
+        yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
+    elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
+        yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
+    if {LATE, EXPOSED} <= joined:
+        yield (
+            f"steps of none on {ranks} have no stamps"
+            if mine.together
+            else "ranks do not wait for each other"
+        )
+
+
+def _waterfall_order(one: Waterfall) -> tuple[object, ...]:
+    cell = one.cell
+    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    return (one.family, cell.backend, options, cell.num_ranks, cell.num_servers, cell.num_nodes, one.evidence)
+
+
+def waterfall_rows(found: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part, in the order of the staircase; for a cell without parts one with `reason`.
+
+    `loss` is the share of the ideal speed that a part takes, `seconds` that of a step; over the rows of a cell they
+    add up to 1 - `efficiency` and to `measured_seconds` - `ideal_seconds`.
+    """
+    return [row for one in found for row in _part_rows(one)]
+
+
+def waterfall_block_rows(found: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part and block: what the intervals are made of. Nothing for unpaired ones."""
+    return [
+        {**_setting(one), "study": study, "block": block, "part": part.name, "loss": loss}
+        for one in found
+        for (study, block), losses in one.by_block
+        for part, loss in zip(one.parts, losses, strict=True)
+    ]
+
+
+def _part_rows(one: Waterfall) -> list[dict[str, Any]]:
+    common = {
+        **_setting(one),
+        **interval_columns("efficiency", one.efficiency),
+        "ideal_seconds": one.ideal_seconds,
+        "measured_seconds": one.measured_seconds,
+    }
+    about = {"notes": "; ".join(one.notes), "reason": one.reason or None}
+    if not one.parts:
+        return [
+            {
+                **common,
+                "part": None,
+                **interval_columns("loss", None),
+                **interval_columns("seconds", None),
+                **about,
+            }
+        ]
+    return [
+        {
+            **common,
+            "part": part.name,
+            **interval_columns("loss", part.loss),
+            **interval_columns("seconds", part.seconds),
+            **about,
+        }
+        for part in one.parts
+    ]
+
+
+def _setting(one: Waterfall) -> dict[str, Any]:
+    """What was run, on what: the keys of the table's rows."""
+    return {
+        "system": one.family.system,
+        **one.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(one.cell),
+        "evidence": one.evidence,
+    }
+
+
+def waterfall_headline(one: Waterfall) -> str:
+    """`resnet50 on ring keeps 93 % [91, 95] at 8 ranks; the largest loss is late ranks: 4.1 % [3.0, 5.2].`"""
+    subject = f"{one.cell.workload} on {backend_name(one.cell)}"
+    if one.evidence != "measured":
+        subject += f" ({one.evidence})"
+    ranks = f"{one.cell.num_ranks} ranks"
+    if one.efficiency is None:
+        return f"{subject} at {ranks}: what is lost is not known, {one.reason}."
+    unpaired = ", unpaired" if "unpaired" in one.efficiency.method else ""
+    kept = f"{subject} keeps {percent(one.efficiency)} at {ranks}{unpaired}"
+    if not one.sufficient:
+        return f"{kept}; insufficient data to say why: {one.efficiency.n} of the {MIN_BLOCKS} blocks that it needs."
+    return f"{kept}; {_why(one)}."
+
+
+def _why(one: Waterfall) -> str:
+    certain = [part for part in one.parts if part.loss.low is not None and part.loss.low > 0]
+    largest = max(one.parts, key=lambda part: part.loss.center)
+    if not certain and one.loss and one.loss.low is not None and one.loss.low > 0:
+        return f"no single cause is beyond the noise; largest is {largest.name}: {loss_text(largest.loss)}"
+    if not certain:
+        return "no loss is beyond the noise"
+    rivals = [part for part in one.parts if part.name in one.rivals]
+    if not rivals:
+        return f"the largest loss is {largest.name}: {loss_text(largest.loss)}"
+    parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
+    listed = "; ".join(f"{part.name} {loss_text(part.loss)}" for part in parts)
+    return f"the largest losses are not told apart: {listed}"
+
+
+def part_sentence(part: Part) -> str:
+    """`late ranks: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
+    milliseconds = number(round(1000 * part.seconds.center, 6))
+    return f"{part.name}: {loss_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
+
+
+def loss_text(loss: Interval, *, unit: str = " %") -> str:
+    """`4.1 % [3.0, 5.2]`: with one decimal, and never -0.0."""
+    center = f"{_points(loss.center)}{unit}"
+    if loss.low is None or loss.high is None:
+        return center
+    return f"{center} [{_points(loss.low)}, {_points(loss.high)}]"
+
+
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:.1f}"
+
+
+WATERFALL_COLUMNS = ("backend", "ranks", "part of the loss", "ms per step", "lost\n[%]", "n")
+WATERFALL_LEGEND = (
+    "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
+    f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
+    "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
+    "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest."
+)
+
+
+def render_waterfalls(found: Iterable[Waterfall]) -> Iterator[RenderableType]:
+    """For the waterfalls of one family; nothing without any."""
+    found = list(found)
+    if not found:
+        return
+    yield "[bold]Where the speed goes[/bold]"
+    largest = [_largest(group) for group in _by_backend(found)]
+    if sections := [list(_part_cells(one)) for one in largest if one.parts]:
+        yield Grid(WATERFALL_COLUMNS, sections)
+    notes: dict[str, None] = {}
+    for one in found:
+        yield escape(waterfall_headline(one))
+        notes |= dict.fromkeys(one.notes)
+    for note in notes:
+        yield f"[dim]{escape(note)}.[/dim]"
+    yield ""
+
+
+def _by_backend(found: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
+    for _, group in groupby(found, key=lambda one: (backend_name(one.cell), one.evidence)):
+        yield list(group)
+
+
+def _largest(found: Sequence[Waterfall]) -> Waterfall:
+    """That of the most ranks that has parts."""
+    return max(found, key=lambda one: (bool(one.parts), one.cell.num_ranks))
+
+
+def _part_cells(one: Waterfall) -> Iterator[tuple[str, ...]]:
+    for index, part in enumerate(one.parts):
+        name, ranks = (backend_name(one.cell), f"{one.cell.num_ranks}") if index == 0 else ("", "")
+        yield (
+            name,
+            ranks,
+            part.name,
+            _milliseconds(part.seconds.center),
+            loss_text(part.loss, unit=""),
+            f"{part.loss.n}",
+        )
+    if one.loss and one.ideal_seconds and one.measured_seconds:
+        lost = _milliseconds(one.measured_seconds - one.ideal_seconds)
+        yield "", "", "together", lost, loss_text(one.loss, unit=""), f"{one.loss.n}"
+
+
+def _milliseconds(seconds: float) -> str:
+    """Of a step, three digits; never -0."""
+    return number(round(1000 * seconds, 4) + 0.0)

@@ -1,0 +1,144 @@
+"""algbw over message size, a panel per mode: PNG, PDF and SVG, redrawn to the byte from the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, drawing
+from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.figures.write import save_pictures
+from dlscale.analysis.message_sizes.measurements import PEER, RING, RING_SHARED, STREAM, MessageSizeRow
+from dlscale.analysis.message_sizes.summary import MessageSizeSummary
+from dlscale.analysis.render.text import number, size_text
+
+_BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
+_THIN: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "markersize": 0}
+# Colours of Okabe & Ito; each library keeps its own, with a marker for grey paper.
+_LOOKS = {
+    RING: ("#0072B2", "s"),
+    RING_SHARED: ("#56B4E9", "s"),
+    "mpich": ("#D55E00", "^"),
+    "openmpi": ("#E69F00", "v"),
+    "intelmpi": ("#CC79A7", "P"),
+    "gloo": ("#009E73", "D"),
+    "horovod": ("#999933", "h"),
+}
+_TICKS_APART = 16  # sizes are labelled at every 16th part of the next
+Line = tuple[list[int], list[float]]
+
+
+def write_figure(summary: MessageSizeSummary, folder: Path) -> list[Path]:
+    """`collectives-<P>r.png`, `.pdf` and `.svg` for every number of ranks that was measured; the files written."""
+    written: list[Path] = []
+    for num_ranks in summary.campaign.rank_counts:
+        rows = [row for row in summary.rows if row.num_ranks == num_ranks and row.algbw]
+        if not rows:
+            continue
+        with drawing():
+            figure = _draw(summary, rows, num_ranks)
+            stem = folder / f"collectives-{num_ranks}r"
+            title = f"allreduce on {num_ranks} ranks"
+            written += save_pictures(figure, stem, title=title, provenance=summary.provenance)
+    return written
+
+
+def _draw(summary: MessageSizeSummary, rows: Sequence[MessageSizeRow], num_ranks: int) -> Figure:
+    modes = [mode for mode in summary.campaign.modes if any(row.mode == mode for row in rows)]
+    lines = _lines(rows)
+    figure, panels = figure_with_axes(
+        width=DOUBLE_COLUMN_INCHES,
+        num_panels=len(modes),
+        title=f"allreduce, fp32 sum, in place, {num_ranks} ranks on one node",
+        warning=_warning(summary),
+        subtitle=f"{summary.campaign.node['cpu_model']}, {len(summary.campaign.cpus)} cores",
+        handles=[
+            *(_handle(name, label) for name, label in lines.items()),
+            Line2D([], [], **_BOUND, label="bound"),
+        ],
+        small_print=_small_print(summary),
+    )
+    for axes, mode in zip(panels, modes, strict=True):
+        at = [row for row in rows if row.mode == mode]
+        axes.set_title(mode)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        for name in lines:
+            _curve(axes, at, name)
+        bound = _line([row for row in at if row.role == STREAM])
+        axes.plot(*bound, **_BOUND)
+        _size_axis(axes, summary.campaign.sizes)
+    panels[0].set_ylabel("algorithm bandwidth [GB/s]")
+    return figure
+
+
+def _warning(summary: MessageSizeSummary) -> str:
+    void = dict.fromkeys(check.backend for check in summary.checks if not check.valid)
+    return f"VOID: {', '.join(void)} not within 5 % of IMB-MPI1" if void else ""
+
+
+def _lines(rows: Sequence[MessageSizeRow]) -> dict[str, str]:
+    """The curves of a figure: key and label."""
+    names = {RING: "ring", RING_SHARED: "ring, memory of its own"}
+    found = {role: label for role, label in names.items() if any(row.role == role for row in rows)}
+    return found | {row.backend: row.title for row in rows if row.role == PEER}
+
+
+def _curve(axes: Axes, rows: Sequence[MessageSizeRow], name: str) -> None:
+    """The best setting at each size; of a library that was tuned also its default, thin."""
+    colour, marker = _LOOKS[name]
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3.6, "linewidth": 1.1}
+    if name in (RING, RING_SHARED):
+        axes.plot(*_line([row for row in rows if row.role == name]), **style, zorder=3)
+        return
+    own = [row for row in rows if row.role == PEER and row.backend == name]
+    axes.plot(*_line([row for row in own if row.tuned]), **style)
+    default = [row for row in own if row.setting == "default"]
+    if any(row.setting != "default" for row in own):
+        axes.plot(*_line(default), **(style | _THIN | {"linestyle": (0, (4, 2))}))
+
+
+def _line(rows: Sequence[MessageSizeRow]) -> Line:
+    points = sorted((row.message_bytes, row.algbw.center) for row in rows if row.algbw)
+    return [num_bytes for num_bytes, _ in points], [value for _, value in points]
+
+
+def _handle(name: str, label: str) -> Line2D:
+    colour, marker = _LOOKS[name]
+    return Line2D([], [], color=colour, marker=marker, markersize=3.6, linewidth=1.1, label=label)
+
+
+def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    ticks = [sizes[0]]
+    ticks += [one for one in sizes if one >= _TICKS_APART * ticks[-1]] if len(sizes) < 3 else _apart(sizes)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value)).replace(" ", "\n")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_xlabel("message size")
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Of the sizes those that can be labelled side by side."""
+    found = [sizes[0]]
+    for one in sizes:
+        if one >= _TICKS_APART * found[-1]:
+            found.append(one)
+    return found
+
+
+def _small_print(summary: MessageSizeSummary) -> list[str]:
+    campaign = summary.campaign
+    return [
+        f"Median over {campaign.num_blocks} launches of the median call, by the slowest rank's time from a common "
+        "start. Solid: each library at its best setting of that size; dashed: at its default. Bound: the rate at which "
+        "every rank adds to its own memory, all at once. hot: one buffer; fresh: written just before; cold: out of "
+        "caches.",
+        f"Commit {campaign.commit[:12]}; measured {campaign.started}; data {summary.provenance.data_hash[:12]}.",
+    ]

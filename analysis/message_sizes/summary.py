@@ -1,0 +1,314 @@
+"""A run of the message-size benchmark in numbers: a row per library, setting and place, and what follows from them.
+
+Below the arithmetic stand the origin of the numbers, and the rows for `--json` and the CSV file.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlscale.analysis.message_sizes.goals import GoalVerdict, ValidityCheck, check_validity, judge_goals
+from dlscale.analysis.message_sizes.measurements import (
+    PEER,
+    RING,
+    RING_SHARED,
+    STREAM,
+    UNSYNCHRONISED,
+    ByBlock,
+    LibrarySetting,
+    MeasuredAt,
+    MessageSizeRow,
+    MessageTimes,
+    fastest,
+    medians,
+)
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.statistics import Interval, block_ratio, median_interval
+from dlscale.base.files import write_atomically
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
+
+DEFAULT = "default"  # what peers.toml calls the settings that a library has by itself
+
+# The rows that the operations of our programs make: backend, title, setting.
+OURS = {
+    RING: ("ring", "ring", "ordinary memory"),
+    RING_SHARED: ("ring", "ring, own memory", "memory of its own, direct push"),
+    UNSYNCHRONISED: ("unsynchronised", "ring, no waiting", "the same loads and stores; nobody waits"),
+    STREAM: ("memory", "memory bound", "each rank adds to its own memory"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSizeSummary:
+    """Everything that is shown of a run."""
+
+    campaign: MessageSizeRun
+    rows: Sequence[MessageSizeRow]
+    verdicts: Sequence[GoalVerdict]
+    checks: Sequence[ValidityCheck]
+    failures: Sequence[str]  # in a sentence each
+    round_trips: Sequence[int]  # nanoseconds, of a flag between two ranks, ascending
+    provenance: Provenance
+
+
+def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> MessageSizeSummary:
+    """The numbers of a run, whole or interrupted."""
+    measured = [launch for launch in launches if launch.purpose == "measured"]
+    rows = list(_summary_rows(campaign, measured))
+    checks = check_validity(campaign, launches)
+    return MessageSizeSummary(
+        campaign=campaign,
+        rows=rows,
+        verdicts=judge_goals(rows, checks, num_cpus=len(campaign.cpus)),
+        checks=checks,
+        failures=list(_failures(campaign, launches)),
+        round_trips=sorted(time for launch in measured for time in launch.round_trip_nanoseconds),
+        provenance=run_origin(campaign, launches),
+    )
+
+
+def _summary_rows(
+    campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]
+) -> Iterator[MessageSizeRow]:
+    times = MessageTimes(launches)
+    homes = {num_ranks: _home(times, num_ranks) for num_ranks in campaign.rank_counts}
+    titles = {peer.name: peer.title for peer in campaign.peers}
+    variables = {(launch.backend, launch.setting): launch.variables for launch in launches}
+    failed = _reasons(campaign, launches)
+    hosts = dict.fromkeys(LibrarySetting(backend=one.backend, setting=one.setting) for one in launches)
+    in_order = sorted(hosts, key=lambda host: list(titles).index(host.backend))
+    for point in _measured_points(campaign):
+        home = homes[point.num_ranks]
+        for role, (backend, title, setting) in OURS.items():
+            row = _empty(point, role, backend=backend, title=title, setting=setting, variables={})
+            yield from _filled(row, times, home, point, home, failed)
+        peers: list[MessageSizeRow] = []
+        for host in in_order:
+            row = _empty(
+                point,
+                PEER,
+                backend=host.backend,
+                title=titles[host.backend],
+                setting=host.setting,
+                variables=variables[host.backend, host.setting],
+            )
+            peers += _filled(row, times, host, point, home, failed)
+        yield from _mark_best(peers)
+        for peer in campaign.peers:
+            if peer.unusable and point.mode == campaign.modes[0]:
+                row = _empty(
+                    point, PEER, backend=peer.name, title=peer.title, setting="not measured", variables={}
+                )
+                yield replace(row, failure=peer.unusable)
+
+
+def _measured_points(campaign: MessageSizeRun) -> Iterator[MeasuredAt]:
+    for num_ranks in campaign.rank_counts:
+        for size in campaign.sizes:
+            for mode in campaign.modes:
+                yield MeasuredAt(num_ranks=num_ranks, mode=mode, message_bytes=size)
+
+
+def _empty(
+    point: MeasuredAt, role: str, *, backend: str, title: str, setting: str, variables: Mapping[str, str]
+) -> MessageSizeRow:
+    return MessageSizeRow(
+        role=role,
+        backend=backend,
+        title=title,
+        setting=setting,
+        variables=variables,
+        operation="in-place add" if role == STREAM else "allreduce",
+        num_ranks=point.num_ranks,
+        mode=point.mode,
+        message_bytes=point.message_bytes,
+        num_launches=0,
+    )
+
+
+def _filled(
+    row: MessageSizeRow,
+    times: MessageTimes,
+    host: LibrarySetting | None,
+    point: MeasuredAt,
+    home: LibrarySetting | None,
+    failed: Mapping[tuple[LibrarySetting, str, MeasuredAt], str],
+) -> Iterator[MessageSizeRow]:
+    """The row with its numbers or its failure; none where nothing was measured and nothing failed."""
+    series = times.of(host, row.role, point)
+    if not series:
+        if host and (reason := failed.get((host, row.role, point))):
+            yield replace(row, failure=reason)
+        return
+
+    def beside(role: str) -> ByBlock:
+        """What the same processes measured in turn with it; else the ring's own, in the same block."""
+        return medians(times.of(host, role, point) or times.of(home, role, point))
+
+    mine = medians(series)
+    yield replace(
+        row,
+        num_launches=len(series),
+        num_calls=sum(one.num_calls for one in series.values()),
+        seconds=median_interval(list(mine.values())),
+        best_seconds=min(one.best for one in series.values()),
+        p99_seconds=statistics.median(one.p99 for one in series.values()),
+        fraction_of_bound=_ratio(beside(STREAM), mine),
+        ring_speedup=None if row.role == RING else _ratio(mine, beside(RING)),
+        shared_speedup=None if row.role == RING_SHARED else _ratio(mine, beside(RING_SHARED)),
+    )
+
+
+def _ratio(over: ByBlock, under: ByBlock) -> Interval | None:
+    return block_ratio(over, under) if over and under else None
+
+
+def _mark_best(peers: Sequence[MessageSizeRow]) -> Iterator[MessageSizeRow]:
+    """The fastest row of each library is marked."""
+    best = {
+        backend: fastest([row for row in peers if row.backend == backend])
+        for backend in {row.backend for row in peers}
+    }
+    for row in peers:
+        yield replace(row, tuned=best[row.backend] is row)
+
+
+def _home(times: MessageTimes, num_ranks: int) -> LibrarySetting | None:
+    """In whose programs the rows of the ring itself were measured: one only, so that n counts blocks."""
+    hosts = times.hosting(RING, num_ranks) or times.hosting(STREAM, num_ranks)
+    defaults = [host for host in hosts if host.setting == DEFAULT]
+    preferred = [host for host in defaults if host.backend == "mpich"]
+    return next(iter(preferred or defaults or hosts), None)
+
+
+def _reasons(
+    campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]
+) -> dict[tuple[LibrarySetting, str, MeasuredAt], str]:
+    """Why something could not be measured; of a launch that failed as a whole, wherever it has no numbers."""
+    found: dict[tuple[LibrarySetting, str, MeasuredAt], str] = {}
+    for launch in launches:
+        host = LibrarySetting(backend=launch.backend, setting=launch.setting)
+        for failure in launch.failures:
+            operation = PEER if failure.operation in ("mpi", launch.backend) else failure.operation
+            point = MeasuredAt(
+                num_ranks=launch.num_ranks, mode=failure.mode, message_bytes=failure.message_bytes
+            )
+            found[host, operation, point] = failure.reason
+        if launch.failure:
+            for point in _measured_points(campaign):
+                if point.num_ranks == launch.num_ranks:
+                    found.setdefault((host, PEER, point), launch.failure)
+    return found
+
+
+def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
+    """Once each: backends that are missing, launches that failed, operations that failed at some sizes."""
+    for peer in campaign.peers:
+        if peer.unusable:
+            yield f"{peer.title}: {peer.unusable}"
+    said: Counter[str] = Counter()
+    for launch in launches:
+        where = f"{launch.backend} ({launch.setting}), {launch.num_ranks} ranks, {launch.purpose}"
+        if launch.failure:
+            said[f"{where}: {launch.failure}"] += 1
+        for reason in dict.fromkeys(one.reason for one in launch.failures):
+            operations = dict.fromkeys(one.operation for one in launch.failures if one.reason == reason)
+            said[f"{where}, {', '.join(operations)}: {reason}"] += 1
+    for text, count in said.items():
+        yield text if count == 1 else f"{text} ({count} launches)"
+
+
+def run_origin(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Provenance:
+    """Of a run. The order in which its launches were read does not matter; its system is the processor."""
+    digest = hashlib.sha256(campaign.model_dump_json().encode() + b"\n")
+    for text in sorted(launch.model_dump_json() for launch in launches):
+        digest.update(text.encode() + b"\n")
+    return Provenance(
+        studies=("collectives",),
+        systems=(str(campaign.node.get("cpu_model", "unknown")),),
+        commits=(campaign.commit,),
+        commands=tuple(sorted({launch.command for launch in launches})),
+        data_hash=digest.hexdigest(),
+    )
+
+
+CSV_FILE = "collectives.csv"
+
+
+def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
+    """With the stable keys of `dlscale collectives --json`."""
+    rate = row.algbw
+    return {
+        "backend": row.backend,
+        "setting": row.setting,
+        "operation": row.operation,
+        "num_ranks": row.num_ranks,
+        "message_bytes": row.message_bytes,
+        "algbw_gb_per_second": rate.center if rate else None,
+        "busbw_gb_per_second": rate.center * row.bus_factor if rate else None,
+        "mode": row.mode,
+        "algbw_low": rate.low if rate else None,
+        "algbw_high": rate.high if rate else None,
+        "best_algbw_gb_per_second": row.best_algbw,
+        "median_seconds": row.seconds.center if row.seconds else None,
+        "p99_seconds": row.p99_seconds,
+        **_interval_values("fraction_of_bound", row.fraction_of_bound),
+        **_interval_values("ring_speedup", row.ring_speedup),
+        **_interval_values("ring_shared_speedup", row.shared_speedup),
+        "num_launches": row.num_launches,
+        "num_calls": row.num_calls,
+        "tuned": row.tuned,
+        "variables": dict(row.variables),
+        "failure": row.failure,
+    }
+
+
+def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
+    """All rows, the goals and the comparison with others' benchmarks."""
+    return {
+        "schema": 1,
+        "rows": [message_size_row(row) for row in summary.rows],
+        "goals": [
+            {"goal": verdict.goal, "verdict": verdict.verdict, "found": verdict.found}
+            for verdict in summary.verdicts
+        ],
+        "validity": [
+            {
+                "backend": check.backend,
+                "setting": check.setting,
+                "valid": check.valid,
+                "found": check.found,
+            }
+            for check in summary.checks
+        ],
+    }
+
+
+def write_message_sizes_csv(summary: MessageSizeSummary, folder: Path) -> list[Path]:
+    """`collectives.csv` in the run's folder: the rows of `--json`, and their origin in the last columns."""
+    lines = [message_size_row(row) for row in summary.rows]
+    for line in lines:
+        line["variables"] = " ".join(f"{name}={value}" for name, value in line["variables"].items())
+    lines = list(summary.provenance.beside(lines))
+    text = io.StringIO()
+    if lines:
+        writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    path = folder / CSV_FILE
+    write_atomically(path, text.getvalue(), mode=0o644)  # made to be shown
+    return [path]
+
+
+def _interval_values(name: str, interval: Interval | None) -> dict[str, float | None]:
+    if interval is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: interval.center, f"{name}_low": interval.low, f"{name}_high": interval.high}

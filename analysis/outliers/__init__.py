@@ -1,1 +1,0 @@
-"""Launches and windows that stand out: flagged, told with and without, and never dropped."""

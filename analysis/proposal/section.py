@@ -1,0 +1,283 @@
+"""The section's text and table from its curves. What was not measured is stated, not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dlscale.analysis.efficiency import scaling_row
+from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture, Table
+from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.text import interval_columns, number, percent, rate
+from dlscale.analysis.statistics import LEVEL, Interval
+
+CAPTIONS = {
+    "throughput": "Throughput over ranks; the line is ideal scaling of 1 rank without a communication layer.",
+    "efficiency": "Scaling efficiency over ranks; the dashed line is the threshold.",
+    "step-time": "Time per step and speed-up over ranks.",
+}
+
+
+def document(
+    curves: Sequence[tuple[Curve, str, Sequence[str]]],
+    where: Provenance,
+    *,
+    samples: int | None,
+    runs: int,
+) -> Document:
+    """The section of (curve, its files' stem, names of its figures)."""
+    blocks: list[Block] = [Heading(1, "Scalability"), Paragraph(_origin(where))]
+    for curve, stem, figures in curves:
+        blocks += _curve(curve, stem, figures, samples=samples, runs=runs)
+    return tuple(blocks)
+
+
+def _origin(where: Provenance) -> str:
+    return (
+        f"The numbers of this section come from the study {', '.join(where.studies)} of dlscale (commit "
+        f"{', '.join(commit[:12] for commit in where.commits)}; SHA-256 of the data {where.data_hash[:12]}). Values in "
+        "brackets are the limits of intervals."
+    )
+
+
+def _curve(
+    curve: Curve, stem: str, figures: Sequence[str], *, samples: int | None, runs: int
+) -> Iterator[Block]:
+    yield Heading(2, curve_title(curve))
+    yield Paragraph(what_was_measured(curve))
+    if said := evidence_sentence(curve):
+        yield Paragraph(said)
+    yield Paragraph(result_sentence(curve))
+    yield Paragraph(threshold_sentence(curve))
+    if samples is not None:
+        yield Paragraph(request_sentence(node_hours_request(curve, samples=samples, runs=runs), curve))
+    yield curve_table(curve, stem)
+    for name in figures:
+        kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
+        caption = f"{CAPTIONS[name]} {curve_title(curve)}.{kind}"
+        yield Picture(label=f"fig:{stem}-{name}", caption=caption, stem=f"{stem}-{name}")
+    if found := tuple(caveats(curve)):
+        yield Heading(3, "What these numbers do not say")
+        yield Items(found)
+
+
+def curve_table(curve: Curve, stem: str) -> Table:
+    """A row per size."""
+    base = f"relative to {BASES[curve.base]}" if curve.base else "without a base case"
+    keeps = f"keeps {100 * curve.threshold:g} %"
+    return Table(
+        label=f"tab:{stem}",
+        caption=(
+            f"{curve_title(curve)}. Speed-up and efficiency {base}; per doubling: factor on the throughput for each "
+            f"doubling of the ranks since the row above, ideally 2; node-hours: of whole nodes; {keeps}: whether the "
+            "efficiency does, by its interval; n: launches that gave a number, of those planned."
+        ),
+        columns=(
+            *("ranks", "nodes", "samples/s", "speed-up", "per doubling", "efficiency [%]"),
+            *("node-hours per million samples", keeps, "n"),
+        ),
+        words=(keeps,),
+        rows=tuple(_cells(size) for size in curve.sizes),
+    )
+
+
+def _cells(size: Size) -> tuple[str, ...]:
+    return (
+        str(size.num_ranks),
+        str(size.num_nodes),
+        rate(size.row.throughput),
+        *("-" if one is None else factor_text(one) for one in (size.speed_up, size.per_doubling)),
+        "-" if size.efficiency is None else percent(size.efficiency, unit=""),
+        rate(size.node_hours),
+        size.verdict,
+        f"{size.row.num_launches}/{size.row.num_planned}",
+    )
+
+
+def table_lines(curve: Curve) -> list[dict[str, Any]]:
+    """The table's rows for programs, with the limits, methods and n of every number."""
+    return [
+        {
+            **scaling_row(size.row),
+            "notes": "; ".join(size.row.notes),
+            "base_case": curve.base or None,
+            **interval_columns("speed_up", size.speed_up),
+            **interval_columns("speed_up_per_doubling", size.per_doubling),
+            **interval_columns("efficiency", size.efficiency),
+            **interval_columns("node_hours_per_million_samples", size.node_hours),
+            "efficiency_threshold": curve.threshold,
+            "keeps_threshold": size.verdict,
+        }
+        for size in curve.sizes
+    ]
+
+
+BASES = {
+    "none": "1 rank without a communication layer",
+    "backend": "1 rank of the same backend",
+}
+PUBLISHED = "paper"  # the preset of the published size
+
+
+def counted(value: int, what: str) -> str:
+    """`1 rank`, `8 ranks`."""
+    return f"{value} {what}{'s' * (value != 1)}"
+
+
+def size_text(size: Size) -> str:
+    """`8 ranks (4 nodes)`."""
+    return f"{counted(size.num_ranks, 'rank')} ({counted(size.num_nodes, 'node')})"
+
+
+def curve_title(curve: Curve) -> str:
+    """What was trained, over what."""
+    family = curve.family
+    return f"{family.workload} ({family.preset}) in {family.framework} over {curve.name}, {family.scaling_mode} scaling"
+
+
+def what_was_measured(curve: Curve) -> str:
+    """The experiment, so that another can repeat it."""
+    ranks = ", ".join(str(one.num_ranks) for one in curve.sizes)
+    launches = _span([one.row.num_launches for one in curve.sizes])
+    system = curve.family.system
+    return (
+        f"We timed the training of {curve.family.workload} ({curve.family.preset}) in {curve.family.framework} over "
+        f"backend {curve.name} on {system} ({curve.family.constants}; environment {curve.family.environment}). "
+        f"{'Numbers' if len(curve.sizes) > 1 else 'The number'} of ranks: {ranks}. Each was launched {launches}, "
+        "in blocks within which the sizes follow each other in random order, so that slow changes of the machine "
+        "cancel in ratios of sizes. Throughput is what all ranks do in the slowest rank's time, after the warm-up; "
+        "its interval is of order statistics and is given from 6 launches on."
+    )
+
+
+def evidence_sentence(curve: Curve) -> str:
+    """What must be read before the numbers; empty where they are measurements on several nodes."""
+    if curve.evidence == "emulated":
+        return (
+            "These numbers are emulated: nodes that share one machine, or a network that was shaped, took the place of "
+            "the machine's own. They show how the program behaves, and are no measurements of a machine."
+        )
+    if curve.evidence != "measured":
+        return f"These numbers are {curve.evidence}, not measured."
+    if all(one.num_nodes == 1 for one in curve.sizes):
+        return "All ranks ran on one node: what a network between nodes costs is not in these numbers."
+    return ""
+
+
+def result_sentence(curve: Curve) -> str:
+    """Throughput, speed-up and efficiency on most ranks."""
+    largest = curve.largest
+    told = f"On {size_text(largest)} the training runs at {rate(largest.row.throughput)} samples/s"
+    if largest.efficiency is None or largest.speed_up is None:
+        return f"{told}. There is no efficiency: its base case, 1 rank, was not measured."
+    if largest.num_ranks == 1:
+        return f"{told}. Nothing was measured on more ranks, so nothing can be said about scaling."
+    scaled = "scaled speed-up" if curve.family.scaling_mode == "weak" else "speed-up"
+    flaw = "" if largest.efficiency.low is not None else " (insufficient data for an interval)"
+    told += (
+        f": a {scaled} of {factor_text(largest.speed_up)} and a scaling efficiency of "
+        f"{percent(largest.efficiency)}{flaw}, "
+        f"relative to {BASES[curve.base]}, which alone does {rate(curve.base_rate)} samples/s."
+    )
+    before = [one for one in curve.sizes if one.row.throughput and one.num_ranks < largest.num_ranks]
+    if largest.per_doubling and before:
+        told += (
+            f" From {before[-1].num_ranks} to {largest.num_ranks} ranks each doubling multiplied the throughput by "
+            f"{factor_text(largest.per_doubling)}, ideally by 2."
+        )
+    return f"{told} Intervals of ratios are {100 * LEVEL:.0f} % t intervals over blocks of launches."
+
+
+def threshold_sentence(curve: Curve) -> str:
+    """Up to which size the threshold is surely kept, where it is open, where it is not."""
+    mark = f"{100 * curve.threshold:g} %"
+    surely, possibly = curve.keeping("surely"), curve.keeping("possibly")
+    unknown = [one for one in curve.sizes if one.verdict == "unknown"]
+    several = [one for one in curve.sizes if one.num_ranks > 1 and one.verdict != "unknown"]
+    if not several:
+        return (
+            f"Whether an efficiency of {mark} is kept cannot be said: insufficient data, no size above 1 rank has an "
+            "efficiency with an interval."
+        )
+    told = []
+    fewest_lost = min(
+        (one for one in curve.sizes if one.verdict == "not"), key=lambda one: one.num_ranks, default=None
+    )
+    gap = bool(surely and fewest_lost and surely.num_ranks > fewest_lost.num_ranks)
+    if surely and surely.num_ranks > 1:
+        told.append(
+            f"An efficiency of {mark} is surely kept {'on' if gap else 'up to'} {size_text(surely)}: "
+            "the whole interval of "
+            f"{_interval(surely.efficiency)} lies at or above it."
+        )
+    else:
+        told.append(f"No size above 1 rank surely keeps an efficiency of {mark}.")
+    if possibly and (surely is None or possibly.num_ranks > surely.num_ranks):
+        told.append(
+            f"On {size_text(possibly)} it is possibly kept: the interval of {_interval(possibly.efficiency)} has it "
+            "inside, and more launches would tell."
+        )
+    if fewest_lost:
+        told.append(f"It is not kept on {size_text(fewest_lost)}, with {_interval(fewest_lost.efficiency)}.")
+    if gap:
+        told.append("That a larger size keeps it and a smaller one does not should be looked into.")
+    if unknown:
+        told.append(f"Insufficient data on {', '.join(size_text(one) for one in unknown)}.")
+    return " ".join(told)
+
+
+def request_sentence(found: NodeHoursRequest | None, curve: Curve) -> str:
+    """The node-hours of the trainings."""
+    if curve.evidence != "measured":
+        return f"No node-hours are derived from {curve.evidence} numbers: a request needs those of the machine itself."
+    if found is None:
+        return f"No node-hours are derived: no size has an efficiency that surely keeps {100 * curve.threshold:g} %."
+    what = f"One training on {_large(found.samples)} samples on {size_text(found.size)}"
+    return (
+        f"{what} takes {rate(found.hours)} hours from its first step to its last, {rate(found.node_hours)} node-hours; "
+        f"{counted(found.runs, 'training')} {'take' if found.runs != 1 else 'takes'} {rate(found.total)} node-hours. "
+        "Whole nodes are counted. Starts, evaluation, saved states, failed and repeated jobs come on top."
+    )
+
+
+def caveats(curve: Curve) -> Iterator[str]:
+    """What the numbers do not say."""
+    sizes = curve.sizes
+    if curve.family.preset != PUBLISHED:
+        yield f"The network was trained in the size {curve.family.preset}, not in the published one."
+    if curve.family.data == "synthetic":
+        yield "Input was synthetic: what reading data costs is not in these numbers."
+    if curve.family.scaling_mode == "weak":
+        yield "The batch grows with the ranks; whether a training then needs more samples was not looked at."
+    if missing := [one for one in sizes if one.row.num_launches < one.row.num_planned]:
+        told = (f"{one.row.num_launches} of {one.row.num_planned} on {size_text(one)}" for one in missing)
+        yield f"Not every launch gave a number: {', '.join(told)}."
+    if curve.others:
+        yield f"Also measured, and in the study's report: {', '.join(curve.others)}."
+    yield from dict.fromkeys(
+        f"On {size_text(one)}: {note}." for one in sizes for note in one.row.notes if one.row.throughput
+    )
+
+
+def _interval(efficiency: Interval | None) -> str:
+    return "-" if efficiency is None else percent(efficiency)
+
+
+def factor_text(interval: Interval) -> str:
+    """`7.36 [7.30, 7.42]`: two decimals, for the third digit tells 1.98 from 2; fewer from 10 on."""
+    decimals = 2 if interval.center < 10 else 1 if interval.center < 100 else 0
+    center = f"{interval.center:.{decimals}f}"
+    if interval.low is None or interval.high is None:
+        return center
+    return f"{center} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+
+
+def _span(launches: Sequence[int]) -> str:
+    low, high = min(launches), max(launches)
+    return counted(low, "time") if low == high else f"{low} to {high} times"
+
+
+def _large(value: int) -> str:
+    """With a blank between groups of three digits."""
+    return f"{value:,}".replace(",", " ") if value >= 10_000 else number(value)

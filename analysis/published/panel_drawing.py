@@ -1,0 +1,361 @@
+"""Drawing one panel: bands behind, published points with their lines, points of ours in front, and the axes.
+
+A statement in words is a mark at one place, a band or a thick line over a range. Axes have their range, ticks
+and labels whether or not there is anything to put on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from dlscale.analysis.figures.drawing import (
+    IDEAL,
+    REFERENCE,
+    RIM,
+    Curve,
+    Look,
+    dodge,
+    line_style,
+    looks_of,
+    marker_style,
+)
+from dlscale.analysis.published.catalogue import Figure
+from dlscale.analysis.published.panels import Mark, Plot, StatementMark, aside
+from dlscale.analysis.published.values import factor
+from dlscale.analysis.render.text import number
+
+PUBLISHED = "published"
+SMALL = 6.3  # points, of words inside a panel
+_BAND: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
+_THICK: dict[str, Any] = {"color": "#b3b3b3", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1.2}
+_WORDS: dict[str, Any] = {
+    "fontsize": SMALL,
+    "color": "#333333",
+    "zorder": 4,
+    "textcoords": "offset points",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
+}
+
+
+def is_mark(one: StatementMark) -> bool:
+    """Whether a statement is a point: a number at one place."""
+    return one.low is not None and one.low == one.high and one.x_low is not None and one.x_low == one.x_high
+
+
+def draw_statement(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
+    """All statements of a panel that have numbers; equal words stand there once."""
+    told: set[str] = set()
+    marks = [(one.x_low, figure.label(one.statement.series)) for one in plot.said if is_mark(one)]
+    for one in plot.said:
+        words = "" if one.statement.label in told else one.statement.label
+        told.add(words)
+        if is_mark(one):
+            name = figure.label(one.statement.series)
+            here = [other for x, other in marks if x == one.x_low]
+            shift = aside(name, here) if plot.panel.aside else 1.0
+            _mark(axes, one, shift, found[name], words)
+        elif one.quantity == "scaling_ends":
+            _end(axes, one, words)
+        elif one.quantity == "linear":
+            _linear(axes, one, plot, figure, words)
+        else:
+            _range(axes, one, words)
+
+
+def _mark(axes: Axes, one: StatementMark, shift: float, look: Look, words: str) -> None:
+    x, y = (one.x_low or 0) * shift, one.high or 0
+    axes.plot([x], [y], **line_style(look, joined=False), **marker_style(look, PUBLISHED), zorder=3)
+    _beside(axes, words, x, y)
+
+
+def _end(axes: Axes, one: StatementMark, words: str) -> None:
+    """Where efficient scaling ends: a band over all heights."""
+    low, high = one.x_low or 0, one.x_high or 0
+    axes.axvspan(low, high, **_BAND)
+    place: dict[str, Any] = {
+        "xycoords": ("data", "axes fraction"),
+        "xytext": (4, 0),
+        "ha": "left",
+        "va": "bottom",
+    }
+    axes.annotate(words.replace(": ", ":\n"), (high, 0.05), **place, **_WORDS)
+
+
+def _linear(axes: Axes, one: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
+    """Along the ideal line as far as it is said to hold."""
+    ends = [one.x_low or 0, one.x_high or 0]
+    whole = 1 / factor(plot.panel.layout, plot.panel.y_unit)
+    heights = [end / figure.base_x for end in ends] if plot.panel.layout == "speed_up" else [whole, whole]
+    axes.plot(ends, heights, **_THICK)
+    _beside(axes, words, ends[1], heights[1], down=4, up=7)
+
+
+def _range(axes: Axes, one: StatementMark, words: str) -> None:
+    """Over the places it is said of, or over all; an open end is an arrow."""
+    ends = axes.get_xlim()
+    low_x, high_x = one.x_low or ends[0], one.x_high or ends[1]
+    if one.low is None or one.high is None:
+        edge = (one.high if one.low is None else one.low) or 0
+        style: dict[str, Any] = {
+            "marker": "v" if one.low is None else "^",
+            "color": RIM,
+            "markersize": 4,
+            "linestyle": "",
+        }
+        axes.plot([low_x], [edge], **style, zorder=3)
+        _beside(axes, words, low_x, edge)
+    elif low_x == high_x:
+        axes.plot([low_x, low_x], [one.low, one.high], **_THICK | {"linewidth": 5, "color": "#8c8c8c"})
+        _beside(axes, words, low_x, (one.low + one.high) / 2)
+    elif one.low == one.high:
+        axes.plot([low_x, high_x], [one.low, one.low], **_THICK)
+        _beside(axes, words, low_x, one.low, down=8)
+    else:
+        axes.fill_between([low_x, high_x], one.low, one.high, **_BAND)
+        _beside(axes, words, low_x, one.high, down=-6)
+
+
+def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: float | None = None) -> None:
+    """Next to a place, on the side that has room: to its right `down` points below it, to its left `up` above."""
+    if not words:
+        return
+    low, high = axes.get_xlim()
+    middle = (low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2
+    right = x <= middle
+    shift = -down if right or up is None else up
+    style = {"ha": "left" if right else "right", "va": "center", **_WORDS}
+    axes.annotate(words, (x, y), xytext=(6 if right else -6, shift), **style)
+
+
+NOT_PUBLISHED = "curve not published in text"
+_BARS: dict[str, Any] = {"ecolor": RIM, "elinewidth": 0.7, "capsize": 1.8, "barsabove": True}
+
+
+def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
+    """Name in the legend -> its look: of ours the backend's own, of published series those that are left."""
+    curves = [
+        Curve(name=point.name, backend=point.row.cell.backend, evidence=str(point.row.evidence), rows=())
+        for plot in plots
+        for point in plot.ours
+    ]
+    if figure.named_points:
+        names = [PUBLISHED]
+    else:
+        names = [mark.label for plot in plots for mark in plot.marks]
+        names += [figure.label(one.statement.series) for plot in plots for one in plot.said if is_mark(one)]
+    curves += [Curve(name=name, backend=f"published {name}", evidence=PUBLISHED, rows=()) for name in names]
+    return looks_of(curves)
+
+
+def draw_panel(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
+    """Everything but the axes themselves; their limits are set."""
+    ends = axes.get_xlim()
+    for heights in ideal_lines(plot, figure, ends):
+        axes.plot(ends, heights, **IDEAL, scalex=False, scaley=False)
+    if plot.panel.layout == "relative_throughput":
+        axes.axhline(1.0, **REFERENCE)
+    draw_statement(axes, plot, figure, found)
+    if figure.named_points:
+        _draw_named(axes, plot, found[PUBLISHED])
+    else:
+        _draw_series(axes, plot, found)
+    _draw_ours(axes, plot, found)
+    if plot.empty:
+        axes.text(0.5, 0.5, NOT_PUBLISHED, transform=axes.transAxes, color="#555555", style="italic",
+                  ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
+
+
+def _draw_series(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
+    for marks in plot.series.values():
+        look, label = found[marks[0].label], marks[0].label
+        if any(mark.x is None for mark in marks):
+            axes.axhline(marks[0].y, **line_style(look, joined=True), zorder=2)
+            continue
+        axes.errorbar(
+            [_place(mark, plot) for mark in marks],
+            [mark.y for mark in marks],
+            yerr=[nan if mark.half_width is None else mark.half_width for mark in marks],
+            zorder=3,
+            label=label,
+            **_BARS,
+            **line_style(look, joined=plot.joined(marks)),
+            **marker_style(look, PUBLISHED),
+        )
+
+
+def _place(mark: Mark, plot: Plot) -> float:
+    """Its x as drawn."""
+    here = [other.label for other in plot.marks if other.x == mark.x]
+    return (mark.x or 0) * (aside(mark.label, here) if plot.panel.aside else 1.0)
+
+
+def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
+    """Each point with the name of its work beside it, where no other point is."""
+    log = plot.panel.y_scale == "log"
+    marks = [(mark.x, mark) for mark in plot.marks if mark.x is not None]
+    for x, mark in marks:
+        axes.plot([x], [mark.y], **line_style(look, joined=False), **marker_style(look, PUBLISHED))
+        near = [
+            (place, other) for place, other in marks if other is not mark and _close(mark, other, log=log)
+        ]
+        left = any(x < place < 8 * x for place, _ in near)
+        pair = [other for place, other in near if place == x]
+        axes.annotate(
+            mark.value.series.replace(" et al.", ""),
+            (x, mark.y),
+            xytext=(-5 if left else 5, 0 if not pair else 3.5 if mark.y > pair[0].y else -3.5),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=SMALL,
+        )
+
+
+def _close(mark: Mark, other: Mark, *, log: bool) -> bool:
+    """Whether two labels at these heights would touch."""
+    return max(mark.y, other.y) < 1.6 * min(mark.y, other.y) if log else abs(mark.y - other.y) < 8
+
+
+def _draw_ours(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
+    """By marker, never joined."""
+    names = list(dict.fromkeys(point.name for point in plot.ours))
+    for point in plot.ours:
+        look, index = found[point.name], names.index(point.name)
+        shift = dodge(index, len(names)) if axes.get_xscale() == "log" else 1.0
+        y, low, high = point.value.center, point.value.low, point.value.high
+        axes.errorbar(
+            [point.x * shift],
+            [plot.shown(y)],
+            yerr=[
+                [nan if low is None else plot.shown(y - low)],
+                [nan if high is None else plot.shown(high - y)],
+            ],
+            zorder=5,
+            label=point.name,
+            **_BARS,
+            **line_style(look, joined=False),
+            **marker_style(look, str(point.row.evidence)),
+        )
+
+
+_OCTAVE_MARGIN = 0.45
+_CLOSE = 1.45  # labels of places nearer than this factor lie on each other
+
+
+def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
+    """From the catalogue's range, widened by points of ours beyond it; plain numbers."""
+    places = [point.x for plot in plots for point in plot.ours]
+    low, high = min((figure.x_range[0], *places)), max((figure.x_range[1], *places))
+    known = any(plot.marks or plot.said or plot.ours for plot in plots)
+    if figure.x_scale == "linear":
+        margin = 0.06 * (high - low)
+        axes.set_xlim(low - margin, high + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True) if known else NullLocator())
+    else:
+        axes.set_xscale("log", base=2 if figure.x_scale == "log2" else 10)
+        margin = _OCTAVE_MARGIN * (1.4 if any(plot.panel.aside for plot in plots) else 1)
+        axes.set_xlim(low * 2**-margin, high * 2**margin)
+        axes.xaxis.set_minor_locator(NullLocator())
+        marks = {mark.x for plot in plots for mark in plot.marks if mark.x is not None}
+        if figure.x_scale == "log2":
+            axes.xaxis.set_major_locator(FixedLocator(_octaves(low, high, {*marks, *places})))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    unit = "" if figure.x_unit in figure.x_label else f" [{figure.x_unit}]"
+    axes.set_xlabel(figure.x_label + unit)
+
+
+def _octaves(low: float, high: float, places: set[float]) -> list[float]:
+    """Doublings of the lowest value, and places that are none of them where they do not crowd these."""
+    ticks = [low]
+    while ticks[-1] * 2 <= high * 1.001:
+        ticks.append(ticks[-1] * 2)
+    if len(ticks) > 8:
+        ticks = ticks[::2]
+    if 1 < high / ticks[-1] < _CLOSE:
+        ticks[-1] = high
+    extra = [
+        place
+        for place in (*sorted(places), high)
+        if all(max(place / one, one / place) > _CLOSE for one in ticks)
+    ]
+    return sorted({*ticks, *extra})
+
+
+def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> None:
+    """Efficiency from 0, others around what is known; without a number on it the axis has no ticks either.
+
+    `alike` are the plots of the same quantity, this one among them: they have one scale.
+    """
+    panel, heights = plot.panel, [height for one in alike for height in one.heights]
+    highest_x = max((figure.x_range[1], *(point.x for one in alike for point in one.ours)))
+    if panel.layout == "efficiency":
+        whole = 1 / factor(panel.layout, panel.y_unit)
+        axes.set_ylim(0, max(1.12 * whole, 1.06 * max(heights, default=0)))
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    elif panel.layout == "speed_up":
+        _axis_scale(axes, plot, min([1.0, *heights]), max([highest_x / figure.base_x, *heights]))
+    elif heights:
+        heights += _reach(plot, figure)
+        _axis_scale(axes, plot, min(heights), max(heights))
+    else:
+        axes.set_yscale(panel.y_scale)
+        axes.set_ylim((1, 100) if panel.y_scale == "log" else (0, 1))
+        axes.yaxis.set_major_locator(NullLocator())
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel(f"{panel.y_label} [{panel.y_unit}]")
+
+
+def _reach(plot: Plot, figure: Figure) -> list[float]:
+    """Heights that a curve not published would pass, so that there is room for one of ours."""
+    if plot.panel.layout == "relative_throughput":
+        return [1.0]
+    if plot.in_full or plot.panel.layout != "throughput":
+        return []
+    places = [(one.x_high, one.high) for one in plot.said]
+    return [y * end / x for x, y in places if x and y for end in figure.x_range]
+
+
+def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
+    axes.yaxis.set_minor_locator(NullLocator())
+    if plot.panel.y_scale == "linear":
+        # From 0 unless what is shown is a small change of something large.
+        bottom = 0.0 if low < 0.6 * high or low == high else low - 0.15 * (high - low)
+        room = 0.12 * (high - bottom) or 0.5 * abs(high)
+        axes.set_ylim(bottom, high + room)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        return
+    axes.set_yscale("log")
+    if high < 3 * low:
+        low, high = low / 2, high * 2
+    axes.set_ylim(low / 1.5, high * 1.5)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 500 else (1,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[tuple[float, float]]:
+    """Of perfect scaling: y at both ends of the x axis, a line per place that a curve starts from."""
+    low, high = ends
+    layout = plot.panel.layout
+    if layout == "efficiency":
+        whole = 1 / factor(layout, plot.panel.y_unit)
+        return [(whole, whole)]
+    if layout == "speed_up":
+        return [(low / figure.base_x, high / figure.base_x)]
+    return [(y * low / x, y * high / x) for x, y in _starts(plot)] if layout == "throughput" else []
+
+
+def _starts(plot: Plot) -> list[tuple[float, float]]:
+    """Where each curve begins: of every published series its first point, else the ends of an anchor on one device."""
+    found = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
+    if not found:
+        anchors = [one for one in plot.said if one.x_low == one.x_high == 1]
+        found = [
+            (1.0, end) for one in anchors for end in dict.fromkeys((one.low, one.high)) if end is not None
+        ]
+    return found

@@ -1,0 +1,288 @@
+"""What a panel shows, before it is drawn: published points, statements as marks and bands, and points of ours.
+
+Points of ours are the cells that are what the figure asks for, in its quantity and on its x axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.published.catalogue import Figure, Own, Panel, Published
+from dlscale.analysis.published.values import HALF_WIDTH, PLACES, Statement, Value, factor
+from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.benchmarks.records.record import Cell
+
+MIN_VALUES = 3  # of a curve that is drawn in full
+RATIOS = ("speed_up", "efficiency")  # whose ideal line needs no rate
+_ASIDE_OCTAVES = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One published value: `x` is None where it has no place, `half_width` where none is published."""
+
+    value: Value
+    label: str  # in the legend
+    x: float | None
+    y: float  # in the panel's unit, like all below
+    half_width: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementMark:
+    """A statement with numbers, as a mark (one place) or a band; a None in `low` or `high` is an open end.
+
+    `quantity` is the panel's, or one of `units.PLACES`, which have no y.
+    """
+
+    statement: Statement
+    quantity: str
+    low: float | None
+    high: float | None
+    x_low: float | None
+    x_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Everything in one panel."""
+
+    panel: Panel
+    marks: tuple[Mark, ...]
+    said: tuple[StatementMark, ...]
+    ours: tuple[Point, ...]
+
+    @property
+    def in_full(self) -> bool:
+        """Whether the publication's curve itself is public."""
+        return len(self.marks) >= MIN_VALUES
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw but the axes."""
+        return not (self.marks or self.said or self.ours)
+
+    @property
+    def series(self) -> dict[str, list[Mark]]:
+        """Published series -> its marks in the order of x; those without a place come last."""
+        found: dict[str, list[Mark]] = {}
+        for mark in self.marks:
+            found.setdefault(mark.value.series, []).append(mark)
+        order = float("inf")
+        return {
+            name: sorted(marks, key=lambda mark: order if mark.x is None else mark.x)
+            for name, marks in found.items()
+        }
+
+    def joined(self, marks: Sequence[Mark]) -> bool:
+        """Whether a line may join them: two or more, of one mode, each further along x than the one before."""
+        places = [mark.x for mark in marks]
+        one_mode = len({(mark.value.kind, mark.value.system, mark.value.backend) for mark in marks}) == 1
+        return (
+            len(marks) > 1
+            and not self.panel.aside
+            and one_mode
+            and all(
+                left is not None and right is not None and left < right for left, right in pairwise(places)
+            )
+        )
+
+    def shown(self, value: float) -> float:
+        """A number in the quantity's base unit, in the panel's."""
+        return value / factor(self.panel.layout, self.panel.y_unit)
+
+    @property
+    def heights(self) -> list[float]:
+        """All y that must be visible."""
+        found: list[float] = []
+        for mark in self.marks:
+            half = mark.half_width or 0.0
+            found += [mark.y - half, mark.y + half]
+        for one in self.said:
+            found += [end for end in (one.low, one.high) if end is not None]
+        for point in self.ours:
+            ends = (point.value.center, point.value.low, point.value.high)
+            found += [self.shown(end) for end in ends if end is not None]
+        return found
+
+
+def aside(name: str, among: Sequence[str]) -> float:
+    """Factor on x that moves a series aside from the others at its place, so that their markers can be told apart."""
+    return float(2.0 ** (_ASIDE_OCTAVES * (among.index(name) - (len(among) - 1) / 2)))
+
+
+def plots_of(
+    published: Published, figure: Figure, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+) -> list[Plot]:
+    """One per panel."""
+    return [
+        Plot(
+            panel=panel,
+            marks=tuple(_marks(published.values_of(figure.id), figure, panel)),
+            said=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
+            ours=tuple(own_points(figure, panel, tables, stand_in=stand_in)),
+        )
+        for panel in figure.panels
+    ]
+
+
+def _marks(values: Iterable[Value], figure: Figure, panel: Panel) -> Iterable[Mark]:
+    rows = [row for row in values if panel.holds(row.series)]
+    scale = factor(panel.layout, panel.y_unit)
+    widths = {(row.series, row.x): row.y for row in rows if row.quantity == panel.layout + HALF_WIDTH}
+    for row in rows:
+        if row.quantity == panel.layout:
+            width = widths.get((row.series, row.x))
+            yield Mark(
+                value=row,
+                label=figure.label(row.series),
+                x=row.x,
+                y=row.y / scale,
+                half_width=None if width is None else width / scale,
+            )
+
+
+def _statement_marks(
+    statements: Iterable[Statement], figure: Figure, panel: Panel
+) -> Iterable[StatementMark]:
+    scale = factor(panel.layout, panel.y_unit)
+    for one in statements:
+        if not one.label or not panel.holds(one.series) or (one.x_unit and one.x_unit != figure.x_unit):
+            continue
+        if one.quantity not in (panel.layout, *PLACES) or (
+            one.quantity == "linear" and panel.layout not in RATIOS
+        ):
+            continue
+        low, high = (None if end is None else end / scale for end in one.band)
+        yield StatementMark(
+            statement=one, quantity=one.quantity, low=low, high=high, x_low=one.x_low, x_high=one.x_high
+        )
+
+
+# Where a published ratio begins at more than one device, ours is formed of two medians: no blocks, no interval.
+RATIO_OF_MEDIANS = "ratio of medians"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A cell's value in a panel. `value` is in the quantity's base unit."""
+
+    row: ScalingRow
+    study: str
+    x: float
+    value: Interval
+    on: str  # the system, where it stands in for the publication's; else empty
+
+    @property
+    def name(self) -> str:
+        """In the legend."""
+        cell = self.row.cell
+        where = f" on {self.on}" if self.on else ""
+        return f"{backend_name(cell)}, {cell.framework}{where}"
+
+
+def own_points(
+    figure: Figure, panel: Panel, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+) -> list[Point]:
+    """Our points in a panel, in the tables' order; `stand_in` is a system that takes the place of the publication's."""
+    if figure.own is None:
+        return []
+    wanted = figure.own.narrowed(panel.own)
+    return list(matching(figure, wanted, panel.layout, tables, stand_in=stand_in))
+
+
+def matching(
+    figure: Figure, wanted: Own, quantity: str, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+) -> Iterator[Point]:
+    """Every cell that is what is wanted, trains, and has the quantity."""
+    on = stand_in if stand_in and stand_in != wanted.system else ""
+    if stand_in:
+        wanted = wanted.narrowed(Own(system=stand_in))
+    for table in tables:
+        for row in table.rows:
+            if not (_trains(row) and wanted.accepts(row.cell, system=row.family.system)):
+                continue
+            x = x_of(row.cell, figure.x_unit)
+            value = value_of(row, quantity, figure, table) if x is not None else None
+            if x is not None and value is not None:
+                study = ", ".join(table.provenance.studies)
+                yield Point(row=row, study=study, x=x, value=value, on=on)
+
+
+def _trains(row: ScalingRow) -> bool:
+    """Real training; backend `none` only on 1 rank, for on more it is no distributed training."""
+    return row.cell.control == "train" and (row.cell.backend != "none" or row.cell.num_ranks == 1)
+
+
+def x_of(cell: Cell, unit: str) -> float | None:
+    """Where a cell stands on an axis in that unit; None where there is no such thing in a study of scaling."""
+    if unit in ("GPUs", "devices", "processes"):
+        return cell.num_ranks
+    return {"nodes": cell.num_nodes, "images": cell.global_batch}.get(unit)
+
+
+def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable) -> Interval | None:
+    """The cell's value of a published quantity; None where it has none."""
+    rate = row.throughput
+    if rate is None:
+        return None
+    amounts = {
+        "seconds_per_step": row.cell.global_batch,
+        "seconds_per_sample": row.cell.num_ranks,
+        "seconds_per_epoch": figure.images_per_epoch,
+    }
+    if quantity == "throughput":
+        return rate
+    if quantity in amounts:
+        amount = amounts[quantity]
+        return None if amount is None else rate.rate(amount)
+    if quantity == "relative_throughput":
+        return _relative(row, table, figure.relative_to)
+    if quantity not in ("efficiency", "speed_up"):
+        return None
+    kept = _efficiency(row, table, figure)
+    if kept is None or quantity == "efficiency":
+        return kept
+    return kept.times((x_of(row.cell, figure.x_unit) or 0) / figure.base_x)
+
+
+def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interval | None:
+    """Against 1 rank without a communication layer, or against our own cell where the publication's ratios begin."""
+    if figure.base_x == 1:
+        return row.efficiency_none
+    base = next((one for one in _like(row, table) if x_of(one.cell, figure.x_unit) == figure.base_x), None)
+    x = x_of(row.cell, figure.x_unit)
+    return _ratio(row, base, figure.base_x / x) if base and x else None
+
+
+def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Interval | None:
+    """Our rate over that of another backend of ours on as many ranks."""
+    others = [one for one in table.of(row.family) if one.cell.backend == backend and _trains(one)]
+    same = [
+        one for one in others if one.cell.num_ranks == row.cell.num_ranks and one.evidence == row.evidence
+    ]
+    return _ratio(row, same[0], 1.0) if same and row.cell.backend != backend else None
+
+
+def _like(row: ScalingRow, table: ScalingTable) -> Iterator[ScalingRow]:
+    """The cells on the same curve."""
+    for one in table.of(row.family):
+        if backend_name(one.cell) == backend_name(row.cell) and one.evidence == row.evidence and _trains(one):
+            yield one
+
+
+def _ratio(row: ScalingRow, base: ScalingRow, scale: float) -> Interval | None:
+    if row.throughput is None or base.throughput is None:
+        return None
+    return Interval(
+        center=row.throughput.center / base.throughput.center * scale,
+        low=None,
+        high=None,
+        level=LEVEL,
+        method=RATIO_OF_MEDIANS,
+        n=min(row.throughput.n, base.throughput.n),
+    )

@@ -1,0 +1,158 @@
+"""Published figures as tables: the CSV behind each, also for `--json`, and the overview in the docs.
+
+`python -m dlscale.analysis.published.tables PAGE` rewrites the overview (docs/published-figures.md) from the
+catalogue.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dlscale.analysis.published.catalogue import Figure, Published, load_published
+from dlscale.analysis.published.panels import Mark, Plot, Point, StatementMark, plots_of
+from dlscale.analysis.published.values import Statement
+
+COLUMNS = (
+    *(
+        "figure",
+        "panel",
+        "evidence",
+        "series",
+        "system",
+        "x",
+        "x_unit",
+        "quantity",
+        "y",
+        "low",
+        "high",
+        "y_unit",
+    ),
+    *("kind", "source", "note"),
+)
+
+
+def rows_of(figure: Figure, plots: Sequence[Plot], statements: Sequence[Statement]) -> list[dict[str, Any]]:
+    """What each panel shows, in its unit, and last the statements that are words alone."""
+    rows = [row for plot in plots for row in _panel_rows(plot)]
+    drawn = {one.statement for plot in plots for one in plot.said}
+    rows += [_in_words(one) for one in statements if one not in drawn]
+    return [dict.fromkeys(COLUMNS) | {"figure": figure.id, "x_unit": figure.x_unit} | row for row in rows]
+
+
+def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
+    common = {"panel": plot.panel.title or plot.panel.layout, "quantity": plot.panel.layout}
+    common |= {"y_unit": plot.panel.y_unit, "evidence": "published"}
+    for mark in plot.marks:
+        yield common | _published(mark)
+    for one in plot.said:
+        yield common | _statement(one)
+    for point in plot.ours:
+        yield common | _own(plot, point)
+
+
+def _published(mark: Mark) -> dict[str, Any]:
+    half, value = mark.half_width, mark.value
+    return {
+        "series": value.series,
+        "system": value.system,
+        "x": mark.x,
+        "y": mark.y,
+        "low": None if half is None else mark.y - half,
+        "high": None if half is None else mark.y + half,
+        "kind": value.kind,
+        "source": value.source,
+        "note": value.note,
+    }
+
+
+def _statement(one: StatementMark) -> dict[str, Any]:
+    return {
+        "series": one.statement.series,
+        "quantity": one.quantity,
+        "x": _place(one.x_low, one.x_high),
+        "y": one.low if one.low == one.high else None,
+        "low": one.low,
+        "high": one.high,
+        "kind": one.statement.kind,
+        "source": one.statement.source,
+        "note": one.statement.statement,
+    }
+
+
+def _own(plot: Plot, point: Point) -> dict[str, Any]:
+    value = point.value
+    return {
+        "evidence": point.row.evidence,
+        "series": point.name,
+        "system": point.row.family.system,
+        "x": point.x,
+        "y": plot.shown(value.center),
+        "low": None if value.low is None else plot.shown(value.low),
+        "high": None if value.high is None else plot.shown(value.high),
+        "source": f"study {point.study}",
+        "note": f"{value.method}, n = {value.n}",
+    }
+
+
+def _in_words(one: Statement) -> dict[str, Any]:
+    return {
+        "evidence": "published",
+        "series": one.series,
+        "quantity": one.quantity or "statement",
+        "x": _place(one.x_low, one.x_high),
+        "x_unit": one.x_unit,
+        "low": one.low,
+        "high": one.high,
+        "y_unit": one.unit,
+        "kind": one.kind,
+        "source": one.source,
+        "note": one.statement,
+    }
+
+
+def _place(low: float | None, high: float | None) -> float | str | None:
+    return low if low == high else f"{low:g} to {high:g}"
+
+
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+IN_FULL, IN_WORDS, NOT_DRAWN = "in full", "in words", "not drawn"
+
+
+def what_is_public(published: Published, figure: Figure) -> str:
+    """In a word: all panels have a curve, none has, or there is nothing to lay out."""
+    plots = plots_of(published, figure, [])
+    if not plots:
+        return NOT_DRAWN
+    return IN_FULL if all(plot.in_full for plot in plots) else IN_WORDS
+
+
+def overview_table(published: Published) -> str:
+    """A row per figure, in the catalogue's order."""
+    rows = [
+        f"| `{figure.id}` | {figure.title} | {what_is_public(published, figure)} | {figure.public} |"
+        for figure in published.figures.values()
+    ]
+    return "\n".join(
+        ["| figure | of | public | what is public, and what is not |", "| --- | --- | --- | --- |", *rows]
+    )
+
+
+def written_into(page: str, published: Published) -> str:
+    """The page with the table between its marks, whatever stood there before."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{overview_table(published)}\n{END}{after}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the table into the page."""
+    (name,) = arguments
+    path = Path(name)
+    path.write_text(written_into(path.read_text(encoding="utf-8"), load_published()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,110 @@
+"""Step times and starts as Extra-P reads them: its JSON Lines format, one line per launch.
+
+    {"params": {"p": 4}, "callpath": "ring->step", "metric": "time", "value": 0.0123}
+
+Extra-P (https://github.com/extra-p/extrap) fits how a cost grows with parameters. Lines that are equal but for their
+value are its repetitions. `p` is the number of ranks, `time` is seconds: of `step` per step, by the slowest rank, a
+launch's median over its windows; of `start->PHASE` the slowest rank's, once per launch.
+
+Version 4.2.5 refuses a file if one call path lacks a number of ranks. So each curve has a file of its own,
+and a phase that is not known on every number of ranks is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.findings.startup import PHASES
+from dlscale.analysis.records import latest_good, world_step_seconds
+from dlscale.analysis.render.text import backend_name
+from dlscale.benchmarks.records.record import Record
+
+MIN_POINTS = 5  # different numbers of ranks that Extra-P asks for
+Curve = tuple[Family, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What Extra-P fits: one backend of a family, over the number of ranks."""
+
+    family: Family
+    name: str  # of the backend, with options, servers and kind of evidence where these are not the usual ones
+    stem: str  # of the file; no two are equal
+    num_points: int  # different numbers of ranks
+    left_out: tuple[str, ...]  # phases
+    lines: tuple[str, ...]
+
+
+def extrap_models(records: Iterable[Record]) -> list[Model]:
+    """One per backend and family whose trainings gave numbers, ordered by name."""
+    curves: dict[Curve, list[Record]] = {}
+    for record in latest_good(records):
+        if record.case.cell.control == "train":
+            key = (family_of(record.case.cell, system=record.system), _name(record))
+            curves.setdefault(key, []).append(record)
+    stems = Counter(_stem(curve, members) for curve, members in curves.items())
+    found = []
+    for curve, members in sorted(curves.items(), key=lambda item: item[0]):
+        stem = _stem(curve, members)
+        if stems[stem] > 1:
+            stem += "-" + hashlib.sha256(repr(curve).encode()).hexdigest()[:6]
+        known = [phase for phase in PHASES if _everywhere(members, phase)]
+        ordered = sorted(members, key=lambda one: (one.case.cell.num_ranks, one.study, one.case.id))
+        found.append(
+            Model(
+                family=curve[0],
+                name=curve[1],
+                stem=stem,
+                num_points=len({one.case.cell.num_ranks for one in members}),
+                left_out=tuple(phase for phase in PHASES if phase not in known),
+                lines=tuple(line for one in ordered for line in _lines(one, curve[1], known)),
+            )
+        )
+    return found
+
+
+def _stem(curve: Curve, members: Sequence[Record]) -> str:
+    return f"{curve[0].file_stem}-{members[0].case.cell.backend}"
+
+
+def _lines(record: Record, name: str, phases: Sequence[str]) -> Iterator[str]:
+    yield _line(record, f"{name}->step", float(np.median(world_step_seconds(record))))
+    for phase in phases:
+        if (seconds := _slowest(record, phase)) is not None:
+            yield _line(record, f"{name}->start->{phase}", seconds)
+
+
+def _line(record: Record, callpath: str, seconds: float) -> str:
+    params = {"p": record.case.cell.num_ranks}
+    return json.dumps({"params": params, "callpath": callpath, "metric": "time", "value": seconds})
+
+
+def _slowest(record: Record, phase: str) -> float | None:
+    """None where a rank did not reach the phase: it may be the slowest."""
+    seconds: list[float | None] = getattr(record.phases, phase)
+    known = [one for one in seconds if one is not None]
+    return max(known) if known and len(known) == len(seconds) else None
+
+
+def _everywhere(members: Iterable[Record], phase: str) -> bool:
+    """Whether the phase is known for a launch at least on every number of ranks."""
+    known: dict[int, bool] = {}
+    for one in members:
+        num_ranks = one.case.cell.num_ranks
+        known[num_ranks] = known.get(num_ranks, False) or _slowest(one, phase) is not None
+    return all(known.values())
+
+
+def _name(record: Record) -> str:
+    """What keeps curves apart that must not become one model; without "->", which would be a call."""
+    cell = record.case.cell
+    servers = f" + {cell.num_servers} servers" if cell.num_servers else ""
+    kind = "" if record.evidence == "measured" else f", {record.evidence}"
+    return f"{backend_name(cell)}{servers}{kind}".replace("->", " to ")

@@ -1,0 +1,244 @@
+"""Throughput and efficiency over ranks, one plot per family.
+
+Rows of a scaling table become series over ranks, with the points, looks and joining lines that the figures
+have, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import Curve, Value, curves_of, dodge, looks_of, missing_from
+from dlscale.analysis.render.html.labels import interval_note, listed, plural, tags_of, training_title
+from dlscale.analysis.render.html.losses import Causes
+from dlscale.analysis.render.html.model import Axis, Guide, Look, Plot, Point, Series, Tags
+from dlscale.analysis.render.text import backend_name, number, percent, rate
+from dlscale.analysis.statistics import Interval
+
+STEPS = (
+    (12, (1.0, 2.0, 5.0)),
+    (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
+    (0, tuple(n / 5 for n in range(5, 50))),
+)
+IDEAL = Guide(label="ideal", y=1.0)
+NONE, BACKEND = "1 rank without a communication layer", "1 rank of the same backend"
+
+
+def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
+    """One per family that has an efficiency on more than 1 rank: against (a), or (b) where there is no (a)."""
+    plots = []
+    for index, family in enumerate(table.families):
+        rows = table.of(family)
+        value, base = (_none, NONE) if _scaled(rows, _none) else (_backend, BACKEND)
+        guides = (IDEAL, *causes.bounds.get(family, ()))
+        if _scaled(rows, value):
+            plot = _efficiency(f"efficiency-{index}", family, rows, value=value, base=base, guides=guides)
+            note = causes.bound_notes.get(family)
+            plots.append(replace(plot, notes=(*plot.notes, note)) if note else plot)
+    return plots
+
+
+def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
+    """Against (b), one per family that has (a) as well."""
+    plots = []
+    for index, family in enumerate(table.families):
+        rows = [row for row in table.of(family) if row.cell.backend != "none"]
+        if _scaled(rows, _none) and _scaled(rows, _backend):
+            plots.append(
+                _efficiency(f"own-{index}", family, rows, value=_backend, base=BACKEND, guides=(IDEAL,))
+            )
+    return plots
+
+
+def throughput_plots(table: ScalingTable) -> list[Plot]:
+    """One per family with a rate, both axes logarithmic."""
+    plots = []
+    for index, family in enumerate(table.families):
+        rows = table.of(family)
+        curves = curves_of(rows, _rate)
+        if not curves:
+            continue
+        shown = [row for curve in curves for row in curve.rows]
+        plots.append(
+            Plot(
+                name=f"throughput-{index}",
+                title=training_title(family),
+                says=says("Throughput", rows, _rate, _samples),
+                x=rank_axis(shown),
+                y=_rate_axis(shown),
+                series=series_of(curves, _rate, say=_samples, unit="launch"),
+                guides=_ideal_rate(shown),
+                notes=(f"{family.constants}.", *without_point(rows, curves)),
+                table="numbers",
+                tags=_tags(family),
+            )
+        )
+    return plots
+
+
+def _efficiency(
+    name: str,
+    family: Family,
+    rows: Sequence[ScalingRow],
+    *,
+    value: Value,
+    base: str,
+    guides: tuple[Guide, ...],
+) -> Plot:
+    curves = curves_of(rows, value)
+    shown = [row for curve in curves for row in curve.rows]
+    tops = [one.center if one.high is None else one.high for row in shown if (one := value(row))]
+    return Plot(
+        name=name,
+        title=training_title(family),
+        says=says("Efficiency", rows, value, percent),
+        x=rank_axis(shown),
+        y=Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * max(tops))),
+        series=series_of(curves, value, say=percent, unit="block"),
+        guides=guides,
+        notes=(f"{family.constants}; against {base}.", *without_point(rows, curves)),
+        table="numbers",
+        tags=_tags(family),
+    )
+
+
+def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
+    return any(row.cell.num_ranks > 1 and value(row) for row in rows)
+
+
+def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
+    """Logarithmic, with plain numbers: steps of 1, 2 and 5, and more of them where it spans little."""
+    intervals = [row.throughput for row in rows if row.throughput]
+    low = min(one.center if one.low is None else one.low for one in intervals) / 1.2
+    high = max(one.center if one.high is None else one.high for one in intervals) * 1.2
+    steps = next(steps for span, steps in STEPS if high / low > span)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    places = [place for decade in decades for step in steps if low <= (place := step * 10.0**decade) <= high]
+    ticks = tuple((place, number(float(f"{place:.2g}"))) for place in places)
+    return Axis(title="throughput [samples/s]", kind="log", ticks=ticks, low=low, high=high)
+
+
+def _ideal_rate(rows: Sequence[ScalingRow]) -> tuple[Guide, ...]:
+    base = next((row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", 1)), None)
+    if base is None or base.throughput is None:
+        return ()
+    ranks = [row.cell.num_ranks for row in rows]
+    each = base.throughput.center
+    return (Guide(label="ideal", points=tuple((float(n), n * each) for n in (min(ranks), max(ranks)))),)
+
+
+def _tags(family: Family) -> Tags:
+    return Tags(workload=family.workload, framework=family.framework)
+
+
+def _none(row: ScalingRow) -> Interval | None:
+    return row.efficiency_none
+
+
+def _backend(row: ScalingRow) -> Interval | None:
+    return row.efficiency_backend
+
+
+def _rate(row: ScalingRow) -> Interval | None:
+    return row.throughput
+
+
+def _samples(interval: Interval) -> str:
+    return f"{rate(interval)} samples/s"
+
+
+Say = Callable[[Interval], str]
+
+
+def looks(rows: Iterable[ScalingRow]) -> dict[str, Look]:
+    """A look for each name of a curve on the page; a backend has that of the figures."""
+    curves = curves_of(rows, lambda row: row.throughput or row.efficiency_none or row.efficiency_backend)
+    return {
+        name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
+        for name, look in looks_of(curves).items()
+    }
+
+
+def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
+    """`say` writes a value; `unit` is what its interval counts: launches or blocks."""
+    names = list(dict.fromkeys(curve.name for curve in curves))
+    found = []
+    for curve in curves:
+        factor = dodge(names.index(curve.name), len(names))
+        points = [
+            Point(
+                x=row.cell.num_ranks * factor,
+                y=one.center,
+                low=one.low,
+                high=one.high,
+                lines=(*_where(curve, row), say(one), interval_note(one, unit), *_missing(row)),
+            )
+            for row in curve.rows
+            if (one := value(row))
+        ]
+        found.append(
+            Series(
+                name=curve.name,
+                look=curve.name,
+                evidence=curve.evidence,
+                points=tuple(points),
+                tags=tags_of(curve.rows[0].cell),
+                joined=curve.joined,
+            )
+        )
+    return tuple(found)
+
+
+def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
+    """The values on the most ranks, the best one first, in a sentence."""
+    trained = [(row.cell, one) for row in rows if row.cell.control == "train" and (one := value(row))]
+    most = max((cell.num_ranks for cell, _ in trained), default=0)
+    last = [(cell, one) for cell, one in trained if cell.num_ranks == most]
+    ordered = sorted(last, key=lambda item: -item[1].center)
+    told = listed([f"{backend_name(cell)} {say(one)}" for cell, one in ordered])
+    return f"{what} on {plural(most, 'rank')}: {told}."
+
+
+def rank_axis(rows: Sequence[ScalingRow]) -> Axis:
+    """Octaves with plain numbers; where nodes differ, the nodes of each number of ranks below it."""
+    nodes: dict[int, set[int]] = {}
+    for row in rows:
+        nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)
+    ranks = sorted(nodes)
+    kinds = set().union(*nodes.values())
+    if len(kinds) == 1:
+        title = f"ranks, on {plural(min(kinds), 'node')}"
+        labels = {count: f"{count}" for count in ranks}
+    else:
+        title = "ranks, below them nodes"
+        labels = {count: f"{count}\n{'/'.join(map(str, sorted(nodes[count])))}" for count in ranks}
+    return Axis(
+        title=title,
+        kind="log",
+        ticks=tuple((float(count), labels[count]) for count in ranks),
+        low=ranks[0] * 2**-0.45,
+        high=ranks[-1] * 2**0.45,
+    )
+
+
+def without_point(rows: Sequence[ScalingRow], curves: Sequence[Curve]) -> tuple[str, ...]:
+    """A note about trained cells that have no point in the plot; none if all have."""
+    missing = missing_from(rows, curves)
+    return (f"No point: {', '.join(missing)}.",) if missing else ()
+
+
+def _where(curve: Curve, row: ScalingRow) -> tuple[str]:
+    kind = "" if curve.evidence == "measured" else f", {curve.evidence}"
+    return (
+        f"{curve.name}, {plural(row.cell.num_ranks, 'rank')} on {plural(row.cell.num_nodes, 'node')}{kind}",
+    )
+
+
+def _missing(row: ScalingRow) -> tuple[str, ...]:
+    if row.num_launches == row.num_planned:
+        return ()
+    return (f"{row.num_launches} of {row.num_planned} launches gave a number",)

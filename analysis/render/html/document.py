@@ -1,0 +1,312 @@
+"""The page as one file that needs nothing else: no network, no other file, no script but its own.
+
+Everything from records is escaped, by jinja2 in HTML and by `to_json` inside the data that the page's scripts
+read. The page forbids itself all requests and all scripts and styles whose hash it does not state, so that even
+a mistake here runs nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from dlscale.analysis.render.html.labels import efficiency_text, milliseconds_text, share_text, workload_title
+from dlscale.analysis.render.html.model import (
+    Axis,
+    Block,
+    Guide,
+    HeatMap,
+    Look,
+    Loss,
+    Losses,
+    Page,
+    Plot,
+    Series,
+    Table,
+    Tags,
+)
+from dlscale.base.files import write_atomically
+
+HERE = Path(__file__).parent
+TEMPLATE = "page.html.j2"
+BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "start.js")
+SHOWN_ROWS = 100  # of a table, until somebody asks for all
+# Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
+NOTHING = ""
+# A library inside it appends styles of maps, unless there is an element of this name already.
+STYLE_OF_MAPS = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)')
+
+
+def write_page(page: Page, path: Path) -> None:
+    """`path` holds the page, whole or not at all. Raises UsageError if it cannot be written."""
+    write_atomically(path, render(page), mode=0o644)
+
+
+def render(page: Page) -> str:
+    """The same page gives the same text."""
+    plotly = get_plotlyjs()
+    # Filters and tables work while the browser still reads Plotly.
+    style, scripts = _own("page.css"), [*map(_own, BEFORE), plotly, *map(_own, AFTER)]
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            page=page,
+            policy=_policy(style, scripts),
+            # Ours, and not from records: what is inside these two elements is no HTML and must not be escaped.
+            style=Markup(style),  # noqa: S704
+            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            data=Markup(to_json(page)),  # noqa: S704
+            placeholders=STYLE_OF_MAPS.findall(plotly),
+            filters=_filters(page),
+            shown_rows=SHOWN_ROWS,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["grouped"] = _grouped
+    return environment
+
+
+def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
+    """Plots that follow each other stand together; all else alone."""
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if isinstance(block, Plot) and groups and isinstance(groups[-1][0], Plot):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """(tag, its title, (value, label) of each choice), of what there is more than one to choose from."""
+    tags = [series.tags for plot in page.first for series in getattr(plot, "series", ())]
+    tags += [
+        row.tags
+        for section in page.sections
+        for block in section.blocks
+        for row in getattr(block, "rows", ())
+    ]
+    found = []
+    for name, title in (("workload", "Workload"), ("framework", "Framework"), ("backend", "Backend")):
+        values = list(
+            dict.fromkeys(value for one in tags for value in getattr(one, name).split(" ") if value)
+        )
+        labels = [(value, workload_title(value) if name == "workload" else value) for value in values]
+        if len(labels) > 1:
+            found.append((name, title, labels))
+    return found
+
+
+def _policy(style: str, scripts: list[str]) -> str:
+    allowed = {
+        "default-src": ["'none'"],
+        "script-src": [_digest(script) for script in scripts],
+        "style-src-elem": [_digest(style), _digest(NOTHING)],
+        # Plotly sets attributes of the images in heat maps; ours has none, and none comes from records.
+        "style-src-attr": ["'unsafe-inline'"],
+        "img-src": ["data:", "blob:"],
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+    }
+    return "; ".join(f"{name} {' '.join(values)}" for name, values in allowed.items())
+
+
+def _digest(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+@cache
+def _own(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+# Plotly's names of matplotlib's markers.
+SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "D": "diamond",
+    "P": "cross",
+    "X": "x",
+    "h": "hexagon",
+}
+# Of a marker by kind of evidence; figures fill halves, which Plotly has not.
+FILLINGS = {"measured": "", "emulated": "-open", "simulated": "-open-dot", "published": "-dot"}
+LINE_PIXELS = 2
+DIGITS = 6  # of what is drawn; tables keep all
+
+
+def to_json(page: Page) -> str:
+    """Safe inside a script element: no `<` is left, so nothing in it ends the element or begins a comment."""
+    text = json.dumps(payload(page), allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def payload(page: Page) -> dict[str, Any]:
+    """`{"looks": ..., "plots": ..., "losses": ..., "heatMaps": ..., "tables": ...}`, each by name."""
+    blocks = list(blocks_of(page))
+    return {
+        "looks": {name: _look(look) for name, look in page.looks.items()},
+        "plots": {one.name: _plot(one) for one in blocks if isinstance(one, Plot)},
+        "losses": {
+            f"{one.name}-{index}": _loss(loss, among=one.losses)
+            for one in blocks
+            if isinstance(one, Losses)
+            for index, loss in enumerate(one.losses)
+        },
+        "heatMaps": {one.name: _heat_map(one) for one in blocks if isinstance(one, HeatMap)},
+        "tables": {one.name: _table(one) for one in blocks if isinstance(one, Table)},
+    }
+
+
+def blocks_of(page: Page) -> Iterator[Block]:
+    """All of them, in the order of the page."""
+    yield from page.first
+    for section in page.sections:
+        yield from section.blocks
+
+
+def _look(look: Look) -> dict[str, str]:
+    dashes = ",".join(f"{LINE_PIXELS * dash:g}px" for dash in look.dashes)
+    return {"color": look.color, "symbol": SYMBOLS.get(look.marker, "circle"), "dash": dashes or "solid"}
+
+
+def _plot(plot: Plot) -> dict[str, Any]:
+    scale = 100.0 if plot.y.kind == "percent" else 1.0
+    return {
+        "x": _axis(plot.x, 1.0),
+        "y": _axis(plot.y, scale),
+        "series": [_series(series, scale) for series in plot.series],
+        "guides": [_guide(guide, scale) for guide in plot.guides],
+    }
+
+
+def _axis(axis: Axis, scale: float) -> dict[str, Any]:
+    return {
+        "title": axis.title,
+        "kind": "linear" if axis.kind == "percent" else axis.kind,
+        "places": [place for place, _ in axis.ticks],
+        "labels": [label for _, label in axis.ticks],
+        "low": _drawn(axis.low, scale),
+        "high": _drawn(axis.high, scale),
+    }
+
+
+def _series(series: Series, scale: float) -> dict[str, Any]:
+    known = any(point.low is not None for point in series.points)
+    return {
+        "name": series.name,
+        "look": series.look,
+        "filling": FILLINGS.get(series.evidence, ""),
+        "joined": series.joined,
+        "tags": _tags(series.tags),
+        "x": [round(point.x, 6) for point in series.points],
+        "y": [_drawn(point.y, scale) for point in series.points],
+        "low": [_drawn(point.low, scale) for point in series.points] if known else [],
+        "high": [_drawn(point.high, scale) for point in series.points] if known else [],
+        "text": ["\n".join(point.lines) for point in series.points],
+        "flagged": [index for index, point in enumerate(series.points) if point.flagged],
+    }
+
+
+def _guide(guide: Guide, scale: float) -> dict[str, Any]:
+    return {
+        "label": guide.label,
+        "y": _drawn(guide.y, scale),
+        "xs": [x for x, _ in guide.points],
+        "ys": [_drawn(y, scale) for _, y in guide.points],
+        "bound": guide.bound,
+    }
+
+
+def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
+    """With the scale that all losses share, in percent."""
+    ends = [end for one in among for end in _ends(one)]
+    parts = [
+        {
+            "label": part.label,
+            "center": _drawn(part.share.center, 100),
+            "low": _drawn(part.share.low, 100),
+            "high": _drawn(part.share.high, 100),
+            "value": share_text(part.share),
+            "text": "\n".join(
+                [
+                    part.label,
+                    f"{share_text(part.share)} of the ideal speed",
+                    *([f"{milliseconds_text(part.milliseconds)} ms per step"] if part.milliseconds else []),
+                    f"{part.share.method}, n = {part.share.n}",
+                ]
+            ),
+            "largest": part.label in loss.largest,
+        }
+        for part in loss.parts
+    ]
+    total = loss.kept.complement()
+    return {
+        "parts": parts,
+        "total": {
+            "center": _drawn(total.center, 100),
+            "value": share_text(total),
+            "text": f"in total\n{share_text(total)} lost\n{efficiency_text(loss.kept)} kept\n"
+            f"{total.method}, n = {total.n}",
+        },
+        "from": _drawn(min(0.0, *ends), 100),
+        "to": _drawn(max(0.01, *ends), 100),
+    }
+
+
+def _ends(loss: Loss) -> Iterator[float]:
+    """Where the waterfall's bars and whiskers end, as shares."""
+    begin = 0.0
+    for part in loss.parts:
+        one = part.share
+        yield from (begin + end for end in (one.center, one.low, one.high) if end is not None)
+        begin += one.center
+    yield 1 - loss.kept.center
+
+
+def _heat_map(one: HeatMap) -> dict[str, Any]:
+    return {
+        "values": [[_drawn(value) for value in row] for row in one.values],
+        "hosts": list(one.hosts),
+        "ranks": list(one.ranks),
+        "late": list(one.late),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    columns = list(dict.fromkeys(name for row in table.rows for name in row.data))
+    return {"columns": columns, "rows": [[row.data.get(name) for name in columns] for row in table.rows]}
+
+
+def _tags(tags: Tags) -> list[str]:
+    return [tags.workload, tags.framework, tags.backend]
+
+
+def _drawn(value: float | None, scale: float = 1.0) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{scale * value:.{DIGITS}g}")

@@ -1,0 +1,189 @@
+"""Why speed is lost, as the page shows it: waterfalls, stragglers, bounds.
+
+Heat maps show ranks by windows where no rank waits for another, and which ranks are stragglers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings import stragglers as late_words
+from dlscale.analysis.findings.rank_times import RankTimes
+from dlscale.analysis.findings.stragglers import Stragglers
+from dlscale.analysis.findings.waterfall import Waterfall, waterfall_headline
+from dlscale.analysis.render.html.labels import plural, tags_of, training_title, workload_title
+from dlscale.analysis.render.html.model import Guide, HeatMap, Loss, Part, Sentence, Tags
+from dlscale.analysis.render.text import backend_name
+
+LIMIT_KINDS = ("wire", "memory", "loader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Causes:
+    """`unknown` says where the loss cannot be cut into parts; `bounds` are lines above which no efficiency lies."""
+
+    losses: tuple[Loss, ...] = ()
+    unknown: tuple[Sentence, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()
+    late: tuple[Sentence, ...] = ()
+    bounds: Mapping[Family, Sequence[Guide]] = field(default_factory=dict)
+    bound_notes: Mapping[Family, str] = field(default_factory=dict)
+
+
+def causes_of(table: ScalingTable) -> Causes:
+    """All that the table says about why speed is lost."""
+    bounded = {family: [row for row in table.of(family) if row.limits] for family in table.families}
+    bounded = {family: rows for family, rows in bounded.items() if rows}
+    return Causes(
+        losses=tuple(_loss(one) for one in table.waterfalls if one.parts),
+        unknown=tuple(_unknown(table.waterfalls)),
+        heat_maps=tuple(heat_maps(table.heats, table.lateness)),
+        late=tuple(_late(table.lateness)),
+        bounds={family: tuple(_guides(rows)) for family, rows in bounded.items()},
+        bound_notes={family: _not_known(rows) for family, rows in bounded.items()},
+    )
+
+
+def _loss(one: Waterfall) -> Loss:
+    if one.efficiency is None:
+        raise ValueError(f"{one.cell.id} has parts, but no efficiency")
+    certain = any(part.loss.low is not None and part.loss.low > 0 for part in one.parts)
+    largest = (one.largest.name, *one.rivals) if one.largest and certain else ()
+    return Loss(
+        name=backend_name(one.cell),
+        title=training_title(one.family),
+        tags=tags_of(one.cell),
+        num_ranks=one.cell.num_ranks,
+        evidence=one.evidence,
+        kept=one.efficiency,
+        parts=tuple(
+            Part(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
+            for part in one.parts
+        ),
+        largest=largest,
+        sentence=_sentence(one),
+        notes=tuple(f"{note[0].upper()}{note[1:]}." for note in one.notes),
+    )
+
+
+def _sentence(one: Waterfall) -> str:
+    """As in the terminal, with the workload's title and the framework."""
+    cell = one.cell
+    return f"{workload_title(cell.workload)} ({cell.framework}){waterfall_headline(one).removeprefix(cell.workload)}"
+
+
+def _unknown(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
+    for one in falls:
+        if not one.parts:
+            yield Sentence(text=_sentence(one), tags=tags_of(one.cell))
+
+
+def _late(delays: Iterable[Stragglers]) -> Iterator[Sentence]:
+    """Of each family what is known on its most ranks."""
+    last: dict[tuple[Family, str], Stragglers] = {}
+    for one in delays:
+        last[one.family, one.evidence] = one  # ordered by ranks
+    for one in last.values():
+        strong = any(suspect.verdict != "not known" for suspect in one.suspects)
+        name = f"{workload_title(one.family.workload)} ({one.family.framework})"
+        tags = Tags(workload=one.family.workload, framework=one.family.framework)
+        for said in late_words.straggler_sentences(one):
+            yield Sentence(text=f"{name}, {said}", strong=strong, tags=tags)
+
+
+def _guides(found: Sequence[ScalingRow]) -> Iterator[Guide]:
+    """A line per kind of bound; one per backend where backends differ."""
+    lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
+    for name in dict.fromkeys(backend_name(one.cell) for one in found):
+        own = sorted(
+            (one for one in found if backend_name(one.cell) == name), key=lambda one: one.cell.num_ranks
+        )
+        for kind in LIMIT_KINDS:
+            known = {
+                float(one.cell.num_ranks): limit.efficiency
+                for one in own
+                for limit in one.limits
+                if limit.kind == kind and limit.efficiency is not None
+            }
+            if known:
+                lines.setdefault((kind, tuple(known.items())), []).append(name)
+    kinds = [kind for kind, _ in lines]
+    for (kind, points), names in lines.items():
+        whose = f" ({', '.join(names)})" if kinds.count(kind) > 1 else ""
+        yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
+
+
+def _not_known(found: Sequence[ScalingRow]) -> str:
+    """Why some kinds of bound are not there, by what is said on the most ranks; empty if all are."""
+    most = max(found, key=lambda one: one.cell.num_ranks)
+    known = {limit.kind for one in found for limit in one.limits if limit.efficiency is not None}
+    reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
+    return f"No bound by {', '.join(reasons)}." if reasons else ""
+
+
+MAX_COLUMNS = 120  # of a heat map; neighbours of a launch are put together beyond
+MAX_RANKS = 128  # of a heat map; the slowest of more
+
+
+def heat_maps(found: Iterable[RankTimes], delays: Iterable[Stragglers]) -> Iterator[HeatMap]:
+    """Of each family that of `none` on the most ranks, where nobody waits for anybody."""
+    last: dict[tuple[Family, str], RankTimes] = {}
+    for heat in found:
+        if heat.cell.backend == "none":
+            last[heat.family, heat.evidence] = heat  # ordered by ranks
+    late = {(one.family, one.evidence, one.num_ranks): one for one in delays}
+    for index, ((family, evidence), heat) in enumerate(last.items()):
+        known = late.get((family, evidence, heat.cell.num_ranks))
+        yield _heat_map(f"heat-{index}", family, heat, known)
+
+
+def _heat_map(name: str, family: Family, heat: RankTimes, known: Stragglers | None) -> HeatMap:
+    ranks = _slowest(heat)
+    values = _thinned(heat)
+    hosts = heat.hosts or ("",) * len(heat.values)
+    suspects = {
+        rank
+        for one in (known.suspects if known else ())
+        if one.verdict == "late"
+        for rank in range(len(hosts))
+        if one.rank == rank or (one.rank is None and hosts[rank] in one.hosts)
+    }
+    rest = len(heat.values) - len(ranks)
+    notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
+    notes += ["Launches ran on different nodes; the names are those of the first one."] if heat.moved else []
+    return HeatMap(
+        name=name,
+        title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
+        says=f"Each rank against the median of all, over {plural(heat.num_windows, 'window')}.",
+        values=tuple(tuple(1 + value for value in values[rank].tolist()) for rank in ranks),
+        hosts=tuple(hosts[rank] for rank in ranks),
+        ranks=tuple(ranks),
+        late=tuple(rank for rank in ranks if rank in suspects),
+        notes=tuple(notes),
+        tags=Tags(workload=family.workload, framework=family.framework),
+    )
+
+
+def _slowest(heat: RankTimes) -> list[int]:
+    order = np.argsort(-np.median(heat.values, axis=1), kind="stable")
+    return sorted(order[:MAX_RANKS].tolist())
+
+
+def _thinned(heat: RankTimes) -> NDArray[np.float64]:
+    """[P][columns]: medians over neighbouring columns of a launch, so that it fits; unchanged where it does."""
+    launches = np.split(heat.values, heat.first_columns[1:], axis=1)
+    room = max(1, MAX_COLUMNS // len(launches))
+    if heat.values.shape[1] <= MAX_COLUMNS or all(one.shape[1] <= room for one in launches):
+        return heat.values
+    parts = [
+        np.median(part, axis=1)
+        for one in launches
+        for part in np.array_split(one, min(room, one.shape[1]), axis=1)
+    ]
+    return np.stack(parts, axis=1)

@@ -1,0 +1,385 @@
+"""From a scaling table and its records to the content of the page.
+
+The first screen says in at most three sentences what the efficiency is and what the largest loss is, and shows
+where the speed goes as one strip per curve; the sections follow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable, input_cost
+from dlscale.analysis.findings import productivity
+from dlscale.analysis.findings.backends import backend_sentences
+from dlscale.analysis.findings.contrasts import Contrasts
+from dlscale.analysis.render.html import communication, comparisons, costs, study_facts, tables
+from dlscale.analysis.render.html.comparisons import claims, contrast_table, contrast_texts, contrasts_lead
+from dlscale.analysis.render.html.curves import (
+    efficiency_plots,
+    looks,
+    own_efficiency_plots,
+    throughput_plots,
+)
+from dlscale.analysis.render.html.labels import (
+    efficiency_text,
+    listed,
+    plural,
+    share_text,
+    tags_of,
+    workload_title,
+)
+from dlscale.analysis.render.html.losses import Causes
+from dlscale.analysis.render.html.model import (
+    Block,
+    Loss,
+    Losses,
+    Page,
+    Part,
+    Plot,
+    Section,
+    Segment,
+    Sentence,
+    Strip,
+    Table,
+)
+from dlscale.analysis.render.html.rules import Facts, judged
+from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
+from dlscale.analysis.render.html.timeline import (
+    MeasuredCase,
+    by_cell,
+    launch_plot,
+    launches_of,
+    outlier_marks,
+)
+from dlscale.analysis.render.text import backend_name, rate
+from dlscale.benchmarks.records.files import BadFile
+from dlscale.benchmarks.records.record import Record
+
+
+def page_of(
+    table: ScalingTable,
+    records: Iterable[Record],
+    *,
+    bad_files: Sequence[BadFile] = (),
+    study: StudyFacts | None = None,
+    causes: Causes | None = None,
+    contrasts: Contrasts | None = None,
+) -> Page:
+    """The page of a study: `table`, `causes` and `contrasts` are made of `records`.
+
+    The same records give the same page: nothing in it depends on when it is made.
+    """
+    records = list(records)
+    study, causes = study or StudyFacts(), causes or Causes()
+    launches = launches_of(records)
+    efficiency = efficiency_plots(table, causes)
+    rates = throughput_plots(table)
+    own = own_efficiency_plots(table)
+    drawn = looks(table.rows)
+    every = launch_plot(launches, outlier_marks(table.rows))
+    facts = Facts(
+        table=table,
+        launches=launches,
+        groups=by_cell(launches),
+        records=records,
+        bad_files=bad_files,
+        study=study,
+        efficiency=efficiency,
+        plots=[*efficiency, *rates, *own, *([every] if every else [])],
+        contrasts=contrasts,
+    )
+    sections = [
+        _section("losses", "Where the speed goes", _losses(causes)),
+        _contrasts(contrasts),
+        _section("backends", "Backends beside each other", _backends(table)),
+        _section(
+            "exchange",
+            "The exchange by itself",
+            communication.exchange_blocks(table.exchanges, drawn),
+            lead=communication.LEAD,
+        ),
+        _section("throughput", "Throughput", rates),
+        _section("own", "Against one rank of the same backend", own, lead=OWN),
+        _section("numbers", "All numbers", [tables.numbers_table(table.rows)] if table.rows else []),
+        _section("launches", "Every launch", _launches(table, launches, every)),
+        _section("energy", "Energy", _energy(table, records)),
+        _section("costs", "Start, input and saving", _costs(table)),
+        _section("gaps", "What is missing", _gaps(table, study, bad_files)),
+        _section("productivity", "What it takes in a script", _known(_changes(table))),
+        _section("environment", "Environment", _environment(records), folded=True),
+    ]
+    return Page(
+        title=study_facts.page_title(table),
+        facts=study_facts.heading_facts(table, records, study),
+        evidence=study_facts.evidence_note(table),
+        summary=summary(table, causes.losses, contrasts),
+        strips=strips(causes.losses),
+        warnings=study_facts.study_warnings(table, study, bad_files),
+        first=tuple(efficiency),
+        sections=tuple(section for section in sections if section.blocks),
+        rules=judged(facts),
+        looks=drawn,
+        origin=table.provenance.short_line(),
+    )
+
+
+OWN = "What each backend loses by scaling alone: its fixed costs on 1 rank are left out."
+
+
+def _section(
+    name: str, title: str, blocks: Iterable[Block], *, lead: str = "", folded: bool = False
+) -> Section:
+    return Section(name=name, title=title, blocks=tuple(blocks), lead=lead, folded=folded)
+
+
+def _losses(causes: Causes) -> Iterator[Block]:
+    if causes.losses:
+        yield Losses(name="loss-plots", losses=tuple(on_most_ranks(causes.losses)))
+    yield from causes.unknown
+    if causes.losses:
+        yield comparisons.loss_table(causes.losses)
+    yield from causes.late
+    yield from causes.heat_maps
+
+
+def _backends(table: ScalingTable) -> Iterator[Block]:
+    yield from comparisons.verdicts(table.comparisons)
+    yield from _known(comparisons.comparison_table(table.comparisons))
+
+
+def _contrasts(found: Contrasts | None) -> Section:
+    """Rows in the table and, for the most ranks, sentences."""
+    title = "Which differences are beyond chance"
+    if found is None:
+        return _section("contrasts", title, ())
+    return _section(
+        "contrasts", title, [*contrast_texts(found), contrast_table(found)], lead=contrasts_lead(found)
+    )
+
+
+def _launches(table: ScalingTable, launches: Sequence[MeasuredCase], every: Plot | None) -> Iterator[Block]:
+    if every:
+        yield every
+    yield from _known(tables.outlier_table(table.rows))
+    if launches:
+        yield tables.step_table(launches)
+
+
+def _energy(table: ScalingTable, records: Sequence[Record]) -> Iterator[Block]:
+    yield from _known(costs.energy_table(table.energies, records))
+    if said := costs.unknown_energy(table.energies):
+        yield said
+
+
+def _costs(table: ScalingTable) -> Iterator[Block]:
+    for row in table.rows:
+        if said := input_cost(row):
+            yield Sentence(text=f"{row.cell.workload}, {row.cell.framework}, {said}", tags=tags_of(row.cell))
+    yield from _known(costs.start_table(table.start_ups))
+    yield from _known(costs.saving_table(table.savings))
+
+
+def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) -> Iterator[Block]:
+    silent = sum(row.num_planned - row.num_launches for row in table.rows)
+    if study.running and silent:
+        yield Sentence(
+            text=f"The study is still running: {silent} planned launches have given no number yet.",
+            strong=True,
+        )
+    for said in left_out(study, bad_files):
+        yield Sentence(text=f"Left out: {said}.")
+    for one in table.drifts:
+        yield Sentence(text=f"{one.text}.", strong=one.steady is False)
+    yield from _known(tables.failure_table(table.failures))
+    yield from _known(tables.file_table(bad_files))
+
+
+def _changes(table: ScalingTable) -> Table | None:
+    return costs.script_changes_table(productivity.stored_changes(table.pairs))
+
+
+def _environment(records: Sequence[Record]) -> Iterator[Block]:
+    yield from _known(study_facts.node_table(records))
+    yield from _known(study_facts.settings_table(records))
+
+
+def _known(table: Table | None) -> Iterator[Table]:
+    if table:
+        yield table
+
+
+OTHERS = 3  # backends that the second sentence names
+CERTAIN = ("faster", "slower", "alike")
+
+
+def summary(
+    table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
+) -> tuple[str, ...]:
+    """The largest numbers of ranks count; with `losses` each says what it loses most by.
+
+    Of `contrasts` what may be claimed; without any declared, what the backends beside each other say for certain.
+    """
+    if not table.rows:
+        return ("Nothing has been measured yet.",)
+    if losses:
+        return _of_losses(on_most_ranks(losses), _verdict(table, contrasts))
+    trained = [row for row in table.rows if row.cell.control == "train"]
+    if not any(row.throughput for row in trained):
+        planned = sum(row.num_planned for row in table.rows)
+        return (f"No launch gave a number so far; {planned} are planned.",)
+    scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
+    if not scaled:
+        return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)
+    return _of_rows(scaled, _verdict(table, contrasts))
+
+
+def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, ...]:
+    trainings = Counter(loss.title for loss in losses)
+    exchanging = [loss for loss in losses if loss.tags.backend != "none"] or list(losses)
+    best = max(exchanging, key=lambda loss: loss.kept.center)
+    said = [best.sentence]
+    if len(trainings) > 1:
+        worst = min(exchanging, key=lambda loss: loss.kept.center)
+        if worst is not best:
+            said.append(
+                f"That is the most of {plural(len(exchanging), 'curve')}; the least: {worst.sentence}"
+            )
+        causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1)
+        if causes:
+            label, count = causes.most_common(1)[0]
+            said.append(f"The largest loss is {label} in {count} of {len(exchanging)}.")
+        return tuple(said)
+    others = sorted((loss for loss in exchanging if loss is not best), key=lambda loss: -loss.kept.center)
+    if others:
+        said.append(f"{listed([_short(loss) for loss in others[:OTHERS]])}{_more(others)}.")
+    return (*said, *verdict)
+
+
+def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[str, ...]:
+    """Without losses: what is kept, and that nobody measured what the rest went to."""
+    most = max(row.cell.num_ranks for row in scaled)
+    rated = [
+        (row, one)
+        for row in scaled
+        if row.cell.num_ranks == most and (one := row.efficiency_none or row.efficiency_backend)
+    ]
+    if not rated:
+        best = max(
+            scaled, key=lambda row: (row.cell.num_ranks, row.throughput.center if row.throughput else 0.0)
+        )
+        return (
+            f"{backend_name(best.cell)} does {rate(best.throughput)} samples/s on "
+            f"{plural(best.cell.num_ranks, 'rank')}; 1 rank gave no number, so there is no efficiency.",
+        )
+    exchanging = [item for item in rated if item[0].cell.backend != "none"] or rated
+    ordered = sorted(exchanging, key=lambda item: -item[1].center)
+    row, one = ordered[0]
+    name = f"{workload_title(row.cell.workload)} ({row.cell.framework}) on {backend_name(row.cell)}"
+    said = [f"{name} keeps {efficiency_text(one)} at {plural(most, 'rank')} of what one rank does alone."]
+    if len(ordered) > 1:
+        last, least = ordered[-1]
+        name = f"{workload_title(last.cell.workload)} ({last.cell.framework}) on {backend_name(last.cell)}"
+        said.append(f"The least of {len(ordered)} is {efficiency_text(least)}: {name}.")
+    return (*said, *verdict)[:3]
+
+
+def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
+    """Of each training those on the most ranks that it has a loss on."""
+    found: dict[str, list[Loss]] = {}
+    for loss in losses:
+        found.setdefault(loss.title, []).append(loss)
+    return [
+        loss
+        for group in found.values()
+        for loss in group
+        if loss.num_ranks == max(one.num_ranks for one in group)
+    ]
+
+
+def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
+    """What can be said for certain of the backends on the most ranks; nothing where nothing can."""
+    if contrasts:
+        return tuple(claims(contrasts)[:1])
+    if len({one.family for one in table.comparisons}) != 1:
+        return ()
+    last = max(table.comparisons, key=lambda one: one.num_ranks)
+    certain = [one for one in last.contenders if one.verdict in CERTAIN]
+    return tuple(backend_sentences(certain)[:1])
+
+
+def _short(loss: Loss) -> str:
+    shares = {part.label: share_text(part.share) for part in loss.parts}
+    cause = f" ({' or '.join(f'{label}: {shares[label]}' for label in loss.largest)})" if loss.largest else ""
+    return f"{loss.name} keeps {efficiency_text(loss.kept)}{cause}"
+
+
+def _more(others: Sequence[Loss]) -> str:
+    return f", {len(others) - OTHERS} more below" if len(others) > OTHERS else ""
+
+
+def _best_rate(rows: Iterable[ScalingRow]) -> str:
+    rated = [(row, row.throughput) for row in rows if row.throughput]
+    row, one = max(rated, key=lambda item: item[1].center)
+    return f"{backend_name(row.cell)}: {rate(one)} samples/s"
+
+
+MOST = 5  # strips; all losses are drawn further down
+
+
+def strips(losses: Iterable[Loss]) -> tuple[Strip, ...]:
+    """Of one training its backends, of several the best backend of each; what keeps most comes first."""
+    ordered = sorted(on_most_ranks(losses), key=lambda loss: -loss.kept.center)
+    names = {loss.title: f"{workload_title(loss.tags.workload)}, {loss.tags.framework}" for loss in ordered}
+    if len(names) == 1:
+        return tuple(_strip(loss) for loss in ordered[:MOST])
+    best = [next(loss for loss in ordered if loss.title == title) for title in names]
+    clear = len(set(names.values())) == len(names)
+    return tuple(_strip(loss, names[loss.title] if clear else loss.title) for loss in best[:MOST])
+
+
+def _strip(loss: Loss, training: str = "") -> Strip:
+    where = f"{loss.name}, {plural(loss.num_ranks, 'rank')}"
+    return Strip(
+        name=f"{training}: {where}" if training else where,
+        kept=f"{efficiency_text(loss.kept)} kept",
+        cause=_cause(loss),
+        certain=len(loss.largest) == 1,
+        segments=tuple(_segments(loss)),
+        tags=loss.tags,
+    )
+
+
+def _cause(loss: Loss) -> str:
+    largest = [part for part in loss.parts if part.label in loss.largest]
+    if len(largest) == 1:
+        return _says(largest[0])
+    if largest:
+        return f"{' or '.join(part.label for part in largest)}: not told apart"
+    low = loss.kept.complement().low
+    return "no single cause is certain" if low is not None and low > 0 else "no loss beyond the noise"
+
+
+def _segments(loss: Loss) -> Iterator[Segment]:
+    """What was gained (a negative part) has no width of its own: the others share what is lost in all."""
+    left = min(1.0, max(0.0, loss.kept.center))
+    yield Segment(begin=0.0, width=_percent(left), says=f"{efficiency_text(loss.kept)} kept")
+    costs: Sequence[Part] = [part for part in loss.parts if part.share.center > 0]
+    scale = (1 - left) / (sum(part.share.center for part in costs) or 1.0)
+    for part in costs:
+        width = part.share.center * scale
+        yield Segment(
+            begin=_percent(left),
+            width=_percent(width),
+            says=_says(part),
+            largest=part.label in loss.largest,
+        )
+        left += width
+
+
+def _says(part: Part) -> str:
+    return f"{part.label}: {share_text(part.share)}"
+
+
+def _percent(value: float) -> float:
+    return round(100 * value, 3)

@@ -1,0 +1,394 @@
+"""The 12 rules of Hoefler and Belli (SC15, doi 10.1145/2807591.2807644), each judged by what is in the records.
+
+Nothing is declared: a rule passes only if the facts that it asks for were found. `why` names them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import base_cell
+from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrasts
+from dlscale.analysis.records import APART, MAX_START_SKEW, MIN_WINDOWS
+from dlscale.analysis.render.html.labels import plural, training_title
+from dlscale.analysis.render.html.model import Plot, Rule, Verdict
+from dlscale.analysis.render.html.study_facts import StudyFacts
+from dlscale.analysis.render.html.timeline import MeasuredCase
+from dlscale.analysis.render.text import backend_name, rate
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
+from dlscale.benchmarks.records.files import BadFile
+from dlscale.benchmarks.records.record import Record
+
+NAMED = 3  # of many examples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """A study's numbers, and what is shown of them. `plots` are all of the page's, `efficiency` those of that."""
+
+    table: ScalingTable
+    launches: Sequence[MeasuredCase]
+    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # of `launches.by_cell`
+    records: Sequence[Record]
+    bad_files: Sequence[BadFile] = ()
+    study: StudyFacts = field(default_factory=StudyFacts)
+    efficiency: Sequence[Plot] = ()
+    plots: Sequence[Plot] = ()
+    contrasts: Contrasts | None = None  # None: there were no two to compare
+
+    @property
+    def trained(self) -> list[ScalingRow]:
+        """Rows of real training that gave a number."""
+        return [row for row in self.table.rows if row.cell.control == "train" and row.throughput]
+
+    @property
+    def scaled(self) -> list[ScalingRow]:
+        """Those on more than 1 rank."""
+        return [row for row in self.trained if row.cell.num_ranks > 1]
+
+
+def where(row: ScalingRow) -> str:
+    """`ring on 8 ranks`, for a list of examples."""
+    ranks = row.cell.num_ranks
+    return f"{backend_name(row.cell)} on {ranks} rank{'s' * (ranks > 1)} ({row.cell.workload}, {row.cell.framework})"
+
+
+def examples(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
+    """Of each block that the row has in common with its base case (a): log of the efficiency, [B]; may be empty."""
+    base = base_cell(
+        row.cell, [one.cell for one in facts.table.rows if one.family == row.family], same_backend=False
+    )
+    if base is None or row.efficiency_none is None:
+        return np.empty(0)
+    over, under = (_by_block(facts, row, cell.id) for cell in (row.cell, base))
+    common = [block for block in over if block in under]
+    ratios = [over[block] / under[block] / row.cell.num_ranks for block in common]
+    return np.log(np.array(ratios, dtype=np.float64))
+
+
+def _by_block(facts: Facts, row: ScalingRow, cell_id: str) -> dict[Hashable, float]:
+    group = facts.groups.get((row.family.system, cell_id, str(row.evidence)), ())
+    return {(one.study, one.block): one.samples_per_second for one in group}
+
+
+def judge_base_case(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 1: a rate of none on 1 rank beside every curve."""
+    families = dict.fromkeys(row.family for row in facts.scaled)
+    if not families:
+        return "not applicable", "Nothing gave a number on more than 1 rank, so no speed-up is told."
+    said, missing = [], []
+    for family in families:
+        rows = [row for row in facts.trained if row.family == family and row.cell.num_ranks == 1]
+        base = next((row for row in rows if row.cell.backend == "none"), None)
+        if base:
+            said.append(f"{training_title(family)} {rate(base.throughput)} samples/s")
+        else:
+            missing.append(training_title(family))
+    if missing:
+        return "not met", f"No rate of none on 1 rank: {examples(missing)}."
+    return "pass", f"none on 1 rank: {examples(said)}."
+
+
+def judge_ratios(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 4: each efficiency is the ratio of two geometric means over the same blocks, as recomputed here."""
+    checked, wrong = 0, []
+    rows = [row for row in facts.scaled if row.efficiency_none]
+    if not rows:
+        return "not applicable", "No ratio is shown."
+    for row in rows:
+        logs = log_ratios(row, facts)
+        if len(logs) and row.efficiency_none:
+            checked += 1
+            if not math.isclose(math.exp(float(logs.mean())), row.efficiency_none.center, rel_tol=1e-6):
+                wrong.append(where(row))
+    if wrong:
+        return "not met", f"Not the ratio of two geometric means over common blocks: {examples(wrong)}."
+    unpaired = len(rows) - checked
+    rest = f"; {plural(unpaired, 'other')} without a common block" if unpaired else ""
+    return "pass", (
+        f"{plural(checked, 'efficiency').replace('ys', 'ies')} recomputed from launches: each is the ratio of two "
+        f"geometric means over the same blocks, with both rates beside it{rest}."
+    )
+
+
+def judge_normality(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 6: rates need no distribution; Shapiro and Wilk's test looks at the log ratios behind t intervals."""
+    methods = {
+        row.throughput.method for row in facts.trained if row.throughput and row.throughput.low is not None
+    }
+    if not facts.trained:
+        return "not applicable", "There are no numbers."
+    if methods - {"interpolated order statistics"}:
+        return "not met", f"Rates have intervals by {examples(sorted(methods))}."
+    probabilities = {where(row): found for row in facts.scaled if (found := _shapiro(log_ratios(row, facts)))}
+    free = "Intervals of rates are of order statistics" if methods else "Rates have no intervals"
+    if not probabilities:
+        return "pass", f"{free}; no t interval is shown."
+    limit = (1 - LEVEL) / len(probabilities)
+    rejected = [name for name, found in probabilities.items() if found < limit]
+    if rejected:
+        return "not met", (
+            f"{free}, but the log ratios behind the t intervals are not normal (Shapiro-Wilk, p < {limit:.2g}) for "
+            f"{examples(rejected)}."
+        )
+    return "pass", (
+        f"{free}; log ratios behind {len(probabilities)} t intervals: Shapiro-Wilk rejects none (smallest p "
+        f"{min(probabilities.values()):.2g}, limit {limit:.2g}). With so few blocks the test is a weak one."
+    )
+
+
+def judge_tests(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 7: what is called faster or slower is so by a paired test, corrected for all that were declared with it."""
+    declared = facts.contrasts
+    if declared is None:
+        return "not applicable", "No two backends were measured on the same ranks."
+    poor = [one for one in declared.found if one.verdict == "cannot be shown"]
+    if poor:
+        reasons = list(dict.fromkeys(one.reason for one in poor))
+        num = len(declared.found)
+        return "not met", f"{len(poor)} of {plural(num, 'comparison')} cannot be shown: {examples(reasons)}."
+    kinds = Counter(one.verdict for one in declared.found)
+    return "pass", (
+        f"{plural(len(declared.found), 'comparison')}, declared by rule, with a sign-flip test of paired blocks, an "
+        f"interval and Holm's correction: {kinds['faster'] + kinds['slower']} claim a difference, {kinds['alike']} are "
+        f"alike within {100 * CONTRAST_BAND:.0f} %, {kinds['not shown']} are not shown."
+    )
+
+
+def _shapiro(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    """The test's p; None for fewer than 3 values, or where all are equal."""
+    if len(logs) < MIN_BLOCKS or np.ptp(logs) == 0:
+        return None
+    from scipy.stats import shapiro  # half a second of import, for this rule alone
+
+    return float(shapiro(logs).pvalue)
+
+
+UNKNOWN = "unknown"
+
+
+def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 2: every planned launch gave a number, or something says why it did not."""
+    planned = sum(row.num_planned for row in facts.table.rows)
+    numbers = sum(row.num_launches for row in facts.table.rows)
+    if not planned:
+        return "not applicable", "Nothing was planned or measured."
+    good = {(one.system, one.study, one.cell.id, one.block) for one in facts.launches}
+    failed = {
+        (record.system, record.study, record.case.cell.id, record.case.block)
+        for record in facts.table.failures
+        if record.case.cell.control not in APART
+    } - good
+    unread = {bad.path.name.rsplit(".", 2)[0] for bad in facts.bad_files}
+    silent = planned - numbers - len(failed) - len(unread)
+    if facts.study.running:
+        return (
+            "not met",
+            f"The study is still running: {numbers} of {planned} planned launches gave a number so far.",
+        )
+    if silent > 0:
+        return (
+            "not met",
+            f"{silent} of {planned} planned launches left neither a number nor a reason; resume the study.",
+        )
+    reasons = (
+        f"; the reasons of {plural(len(failed) + len(unread), 'other')} are listed"
+        if failed or unread
+        else ""
+    )
+    return "pass", f"{numbers} of {planned} planned launches gave a number{reasons}."
+
+
+def judge_factors(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 9: code, versions, settings and nodes are in the records."""
+    if not facts.records:
+        return "not applicable", "There are no records."
+    records = facts.records
+    problems: dict[str, Callable[[Record], bool]] = {
+        "from an unknown commit": lambda record: record.fingerprint.commit == UNKNOWN,
+        "from a changed checkout": lambda record: "+dirty" in record.fingerprint.commit,
+        "without versions": lambda record: not record.fingerprint.versions,
+        "without configuration": lambda record: record.configuration is None,
+        "without facts of their nodes": lambda record: record.failure is None and not record.nodes,
+    }
+    said = [
+        f"{count} {what}"
+        for what, wrong in problems.items()
+        if (count := sum(wrong(record) for record in records))
+    ]
+    if said:
+        return "not met", f"Of {plural(len(records), 'record')}: {', '.join(said)}."
+    versions = max(len(record.fingerprint.versions) for record in records)
+    nodes = {facts.node for record in records for facts in record.nodes}
+    return "pass", (
+        f"{plural(len(records), 'record')} with commit, {versions} versions, resolved configuration and facts of "
+        f"{plural(len(nodes), 'node')}."
+    )
+
+
+def judge_bounds(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 11: a line above which nothing real can lie, in each efficiency plot, besides the ideal one."""
+    if not facts.efficiency:
+        return "not applicable", "There is no efficiency to bound."
+    bare = [plot.title for plot in facts.efficiency if not any(guide.bound for guide in plot.guides)]
+    if bare:
+        return (
+            "not met",
+            f"Only the ideal line: {examples(bare)}. Wire, memory and loader are not known there.",
+        )
+    return (
+        "pass",
+        f"{plural(len(facts.efficiency), 'efficiency plot')}, each with the bounds that are known beside the ideal.",
+    )
+
+
+def judge_lines(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 12: a line joins points of one kind of evidence only, each on more ranks than the one before."""
+    if not facts.plots:
+        return "not applicable", "There are no plots."
+    joined = [series for plot in facts.plots for series in plot.series if series.joined]
+    wrong = [
+        series.name for series in joined if not all(one.x < other.x for one, other in pairwise(series.points))
+    ]
+    if wrong:
+        return "not met", f"A line joins what is not in order: {examples(wrong)}."
+    return "pass", (
+        f"{plural(len(facts.plots), 'plot')}; {plural(len(joined), 'line')}, each over more and more ranks, of one "
+        "kind of evidence and one backend."
+    )
+
+
+MEAN_OVER_MEDIAN = 1.05  # beyond, the median tells less than what a training costs
+
+
+def judge_rates(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 3: each rate is the batch over the median cost, as recomputed from the launches."""
+    checked, wrong = 0, []
+    for row in facts.table.rows:
+        group = facts.groups.get((row.family.system, row.cell.id, str(row.evidence)), [])
+        if row.throughput and group:
+            checked += 1
+            cost = float(np.median([np.median(one.seconds) for one in group]))
+            if not math.isclose(row.cell.global_batch / cost, row.throughput.center, rel_tol=1e-6):
+                wrong.append(where(row))
+    if wrong:
+        return "not met", f"Not the batch over the median cost of its launches: {examples(wrong)}."
+    if not checked:
+        return "not applicable", "There are no rates."
+    return (
+        "pass",
+        f"The rates of {plural(checked, 'cell')} are the batch over the median cost of the launches, recomputed.",
+    )
+
+
+def judge_intervals(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 5: no number without an interval."""
+    if not facts.trained:
+        return "not applicable", "There are no numbers."
+    bare = [where(row) for row in facts.trained if row.throughput and row.throughput.low is None]
+    ratios = [row for row in facts.scaled if row.efficiency_none or row.efficiency_backend]
+    bare_ratios = [
+        where(row)
+        for row in ratios
+        if any(one and one.low is None for one in (row.efficiency_none, row.efficiency_backend))
+    ]
+    if bare or bare_ratios:
+        said = [f"no interval of the rate: {examples(bare)}"] if bare else []
+        said += [f"no interval of an efficiency: {examples(bare_ratios)}"] if bare_ratios else []
+        return "not met", f"{'; '.join(said).capitalize()}."
+    return (
+        "pass",
+        f"{plural(len(facts.trained), 'rate')} and the efficiencies of {plural(len(ratios), 'cell')} have one.",
+    )
+
+
+def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 8: the mean of the steps, which is what a training costs, is near the median that is shown."""
+    if not facts.launches:
+        return "not applicable", "There are no numbers."
+    far, worst = [], 1.0
+    for group in facts.groups.values():
+        seconds = np.concatenate([one.seconds for one in group])
+        ratio = float(seconds.mean() / np.median(seconds))
+        worst = max(worst, ratio)
+        if ratio > MEAN_OVER_MEDIAN:
+            cell = group[0].cell
+            far.append(
+                f"{backend_name(cell)} on {plural(cell.num_ranks, 'rank')} ({100 * (ratio - 1):.0f} %)"
+            )
+    if far:
+        return "not met", (
+            "The mean step is more than 5 % above the median, so that slow steps cost more than the rates say: "
+            f"{examples(far)}. The table of step times has the percentiles."
+        )
+    return "pass", (
+        f"Mean and median step differ by {100 * (worst - 1):.1f} % at most; percentiles 5 to 99 are in the table of "
+        "step times."
+    )
+
+
+def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
+    """Rule 10: every rank's time is there, ranks start together, windows are enough and steady."""
+    if not facts.launches:
+        return "not applicable", "There are no numbers."
+    apart = [one for one in facts.launches if not one.start_skew <= MAX_START_SKEW]
+    short = [one for one in facts.launches if len(one.seconds) < MIN_WINDOWS]
+    moving = [one for one in facts.launches if not one.steady]
+    said = [
+        f"{plural(len(found), 'launch')} {what}"
+        for found, what in (
+            (apart, f"whose ranks start more than {100 * MAX_START_SKEW:.0f} % of a window apart"),
+            (short, f"of fewer than {MIN_WINDOWS} windows"),
+            (moving, "that never became steady"),
+        )
+        if found
+    ]
+    if said:
+        return "not met", f"Of {plural(len(facts.launches), 'launch')}: {', '.join(said)}."
+    windows = sum(len(one.seconds) for one in facts.launches)
+    skew = 100 * max(one.start_skew for one in facts.launches)
+    return "pass", (
+        f"{windows} windows with every rank's time, of which the slowest counts; ranks start at "
+        f"most {skew:.2g} % of a window apart."
+    )
+
+
+Judge = Callable[[Facts], tuple[Verdict, str]]
+
+RULES: tuple[tuple[str, Judge], ...] = (
+    ("State the base case and its absolute speed.", judge_base_case),
+    ("Give the reason where only a part is reported.", judge_subsets),
+    ("Summarise costs by their sum, and rates by total over total.", judge_rates),
+    ("Do not average ratios.", judge_ratios),
+    ("Give intervals, unless values are deterministic.", judge_intervals),
+    ("Do not assume a normal distribution without looking.", judge_normality),
+    ("Compare with sound tests.", judge_tests),
+    ("Ask whether the median is what matters; else give percentiles.", judge_percentiles),
+    ("Document all factors and the set-up.", judge_factors),
+    ("Say how parallel time was measured, synchronised and summarised.", judge_measurement),
+    ("Show bounds.", judge_bounds),
+    ("Plot what is needed; lines only where a trend is real.", judge_lines),
+)
+
+
+def judged(facts: Facts) -> tuple[Rule, ...]:
+    """All 12 in order."""
+    found = []
+    for number, (text, judge) in enumerate(RULES, start=1):
+        verdict, why = judge(facts)
+        found.append(Rule(number=number, text=text, verdict=verdict, why=why))
+    return tuple(found)

@@ -1,0 +1,305 @@
+"""The study as a whole: which records its report uses and leaves out; where, when and with what they were measured.
+
+Nothing is dropped without a note. In the tables of nodes and settings, values that differ between records are
+listed with `|`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from dlscale.analysis.efficiency import ScalingTable
+from dlscale.analysis.records import why_unusable
+from dlscale.analysis.render.html.labels import EVIDENCE, listed, plural, start_time, workload_title
+from dlscale.analysis.render.html.model import Column, Row, Table, Tags, Value
+from dlscale.analysis.render.html.tables import NOTHING, of_number
+from dlscale.benchmarks.records.files import BadFile
+from dlscale.benchmarks.records.record import Record
+
+NAMED_FILES = 5  # of many that are bad for the same reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFacts:
+    """What is known of a study beside its records. `num_planned` launches, 0 where there is no plan."""
+
+    name: str = ""
+    running: bool = False
+    num_planned: int = 0
+    left_out: tuple[str, ...] = ()
+
+
+def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
+    """The records that may lie on common curves, and a sentence for each fingerprint that was left out.
+
+    Of a system, environment and framework the fingerprint with most good launches stays, of equal ones the one that
+    was measured last. Failed launches of the others stay too: they are told of, and lie on no curve.
+    """
+    records = list(records)
+    groups: defaultdict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[(record.system, record.case.cell.environment, record.case.cell.framework)].append(record)
+    dropped: set[int] = set()
+    said = []
+    for key, group in sorted(groups.items()):
+        if len({record.fingerprint.digest for record in group}) == 1:
+            continue
+        good = [record for record in group if why_unusable(record) is None]
+        counts = Counter(record.fingerprint.digest for record in good)
+        latest: dict[str, str] = {}
+        for record in good:
+            digest = record.fingerprint.digest
+            latest[digest] = max(latest.get(digest, ""), record.started_at)
+        ordered = sorted(counts, key=lambda digest: (counts[digest], latest[digest], digest), reverse=True)
+        for digest in ordered[1:]:
+            dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
+            said.append(
+                f"{_launches(counts[digest])} of {' / '.join(key)} with fingerprint {digest}: code, versions or node "
+                f"changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
+            )
+    return [record for record in records if id(record) not in dropped], said
+
+
+def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, ...]]]:
+    """Reason and file names, the most frequent reason first."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for bad in bad_files:
+        groups[bad.reason].append(bad.path.name)
+    return sorted(
+        ((reason, tuple(sorted(names))) for reason, names in groups.items()),
+        key=lambda group: (-len(group[1]), group[0]),
+    )
+
+
+def left_out(study: StudyFacts, bad_files: Iterable[BadFile]) -> list[str]:
+    """One sentence per reason for which something that lies in the study's folder is not in the report."""
+    sentences = list(study.left_out)
+    for reason, names in bad_file_groups(bad_files):
+        sentences.append(f"{_files(names)}: {reason}")
+    return sentences
+
+
+def _launches(number: int) -> str:
+    return f"{number} launch{'es' * (number > 1)}"
+
+
+def _files(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(names[:NAMED_FILES]) + (" ..." if len(names) > NAMED_FILES else "")
+    return f"{len(names)} files ({shown})"
+
+
+NAMED_NODES = 4
+
+
+def page_title(table: ScalingTable) -> str:
+    """`How HEP-CNN and CosmoGAN scale on local`."""
+    workloads = sorted({workload_title(family.workload) for family in table.families})
+    systems = sorted({family.system for family in table.families} - {"unknown"})
+    if not workloads:
+        return "Nothing measured yet"
+    where = f" on {listed(systems)}" if systems else ""
+    return f"How {listed(workloads)} scale{'s' * (len(workloads) == 1)}{where}"
+
+
+def heading_facts(
+    table: ScalingTable, records: Sequence[Record], study: StudyFacts
+) -> tuple[tuple[str, str], ...]:
+    """(what, which), without those that nothing is known of."""
+    ranks = sorted({row.cell.num_ranks for row in table.rows})
+    nodes = sorted({rank.node for record in records for rank in record.ranks})
+    numbers = sum(row.num_launches for row in table.rows)
+    planned = sum(row.num_planned for row in table.rows)
+    found = {
+        "Study": study.name or ", ".join(table.provenance.studies),
+        "When": _span([record.started_at for record in records]),
+        "Scaling": listed(sorted({family.scaling_mode for family in table.families})),
+        "Frameworks": listed(sorted({family.framework for family in table.families})),
+        "Ranks": ", ".join(map(str, ranks)),
+        "Nodes": _nodes(nodes),
+        "Launches": f"{numbers} of {planned} planned gave a number" if planned else "",
+    }
+    return tuple((name, value) for name, value in found.items() if value)
+
+
+def evidence_note(table: ScalingTable) -> str:
+    """The kinds of evidence in words."""
+    kinds = [kind for kind in EVIDENCE if any(row.evidence == kind for row in table.rows)]
+    return "; ".join(EVIDENCE[kind] for kind in kinds)
+
+
+def study_warnings(
+    table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]
+) -> tuple[tuple[str, str], ...]:
+    """(sentence, name of the section that has more) of what changes how the numbers are read."""
+    said = []
+    if study.running:
+        said.append(("The study is still running: this is what it has measured so far.", "gaps"))
+    verdicts = {row.pair.verdict for row in table.rows if row.pair and not row.pair.comparable}
+    said += [(f"{verdict}.", "numbers") for verdict in sorted(verdicts)]
+    systems = table.provenance.systems
+    if len(systems) > 1:
+        said.append(
+            (f"Records of {len(systems)} systems: {listed(list(systems))}. Each curve is of one.", "numbers")
+        )
+    kinds = {row.evidence for row in table.rows if row.evidence}
+    if len(kinds) > 1:
+        said.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
+    drifted = [one for one in table.drifts if one.steady is False]
+    said += [(f"{one.text[0].upper()}{one.text[1:]}.", "gaps") for one in drifted]
+    if table.failures:
+        said.append((f"{plural(len(table.failures), 'launch')} gave no number.", "gaps"))
+    if left := left_out(study, bad_files):
+        said.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
+    return tuple(said)
+
+
+def _span(started: Sequence[str]) -> str:
+    """`22 Nov 2026, 02:10 to 03:40 UTC`."""
+    moments = sorted(found for one in started if (found := start_time(one)))
+    if not moments:
+        return ""
+    first, last = moments[0], moments[-1]
+    if first.date() == last.date():
+        return f"{_day(first)}, {first:%H:%M} to {last:%H:%M} UTC"
+    return f"{_day(first)}, {first:%H:%M} to {_day(last)}, {last:%H:%M} UTC"
+
+
+def _day(one: datetime) -> str:
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return f"{one.day} {months[one.month - 1]} {one.year}"  # whatever the locale
+
+
+def _nodes(nodes: Sequence[str]) -> str:
+    if not nodes:
+        return ""
+    more = f", {len(nodes) - NAMED_NODES} more" if len(nodes) > NAMED_NODES else ""
+    return f"{len(nodes)} ({', '.join(nodes[:NAMED_NODES])}{more})"
+
+
+MANY = 6  # values of one setting that are written out
+SETTING_COLUMNS = (
+    Column(label="what", numeric=False),
+    Column(label="name", numeric=False),
+    Column(label="value", numeric=False),
+)
+NODE_COLUMNS = (
+    Column(label="node", numeric=False),
+    Column(label="CPUs"),
+    Column(label="memory", unit="GiB"),
+    Column(label="NUMA domains"),
+    Column(label="governor", numeric=False),
+    Column(label="devices", numeric=False),
+    Column(label="switches", numeric=False),
+    Column(label="file system", numeric=False),
+    Column(label="largest load before"),
+)
+
+Entry = tuple[str, str, object, Tags]
+
+
+def settings_table(records: Sequence[Record]) -> Table | None:
+    """Versions, machine, rules, variables, and what each backend decided; None without records."""
+    values: dict[tuple[str, str, Tags], set[str]] = {}
+    for record in records:
+        for what, name, value, tags in _entries(record):
+            values.setdefault((what, name, tags), set()).add(_text(value))
+    rows = tuple(
+        Row(
+            values=(Value(text=what), Value(text=name), Value(text=_joined(found))),
+            data={"what": what, "name": name, "value": " | ".join(sorted(found))},
+            tags=tags,
+        )
+        for (what, name, tags), found in values.items()
+    )
+    table = Table(name="environment", caption="Software and settings", columns=SETTING_COLUMNS, rows=rows)
+    return table if rows else None
+
+
+def node_table(records: Iterable[Record]) -> Table | None:
+    """One row per node that a record tells of; None where none does."""
+    nodes: dict[str, dict[str, object]] = {}
+    loads: dict[str, float] = {}
+    for record in records:
+        for rank in record.ranks:
+            nodes.setdefault(rank.node, {})
+        for facts in record.nodes:
+            nodes[facts.node] = facts.model_dump(exclude={"rank", "load_before", "load_after"})
+            if facts.load_before is not None:
+                loads[facts.node] = max(loads.get(facts.node, 0.0), facts.load_before)
+    rows = tuple(_node(name, facts, loads.get(name)) for name, facts in sorted(nodes.items()))
+    table = Table(name="nodes", caption="Nodes", columns=NODE_COLUMNS, rows=rows)
+    return table if rows else None
+
+
+def _entries(record: Record) -> Iterator[Entry]:
+    cell, print_ = record.case.cell, record.fingerprint
+    framework = Tags(framework=cell.framework)
+    yield "code", "commit", print_.commit, Tags()
+    yield "code", "fingerprint", print_.digest, framework
+    yield "system", "name", record.system, Tags()
+    yield from _group("machine", print_.node, Tags())
+    yield "environment", "name", cell.environment, framework
+    yield from _group("software", print_.versions, framework)
+    if record.allocation:
+        for name, value in record.allocation.model_dump(exclude={"nodes"}).items():
+            yield "batch job", name, value, Tags()
+    if record.configuration:
+        yield "study", "digest", record.configuration.study_digest, Tags()
+        yield "study", "budget", f"{record.configuration.budget_seconds:g} s", Tags()
+        yield from _group("rules", record.configuration.rules, Tags())
+        yield from _group("fabric", record.configuration.fabric, Tags())
+    yield "study", "seed of order and weights", record.order_seed, Tags()
+    yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
+    yield from _group("variables", record.environment_variables, framework)
+    if cell.control == "train":
+        backend = Tags(framework=cell.framework, backend=cell.backend)
+        yield from _group(f"{cell.backend} in {cell.framework}", record.backend_settings, backend)
+
+
+def _group(what: str, values: Mapping[str, object], tags: Tags) -> Iterator[Entry]:
+    for name, value in sorted(values.items()):
+        yield what, name, value, tags
+
+
+def _node(name: str, facts: Mapping[str, object], load: float | None) -> Row:
+    memory = facts.get("memory_bytes")
+    size = memory / 2**30 if isinstance(memory, int) else None
+    return Row(
+        values=(
+            Value(text=name),
+            _known(facts, "num_cpus"),
+            of_number(size, ".1f"),
+            _known(facts, "numa_domains"),
+            _known(facts, "cpu_governor"),
+            _known(facts, "devices"),
+            _known(facts, "switch_path"),
+            _known(facts, "results_filesystem"),
+            of_number(load, ".2f"),
+        ),
+        data={"node": name, **{key: _text(value) for key, value in facts.items() if key != "node"}},
+    )
+
+
+def _known(facts: Mapping[str, object], name: str) -> Value:
+    value = facts.get(name)
+    if value is None:
+        return NOTHING
+    return Value(text=_text(value), order=float(value) if isinstance(value, int) else None)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "not known"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _joined(found: Iterable[str]) -> str:
+    values = sorted(found)
+    if len(values) <= MANY:
+        return " | ".join(values)
+    return f"{' | '.join(values[:MANY])} | {len(values) - MANY} more"

@@ -1,0 +1,201 @@
+"""Every case that gave a number, as one point over the time of the study, with the step times inside it.
+
+Launches and windows that are outliers are marked; they count everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.findings.outliers import (
+    MIN_WINDOWS,
+    Outlier,
+    Outliers,
+    deviations,
+    stands_out,
+    usual_deviation,
+)
+from dlscale.analysis.records import APART, start_skew, why_unusable, world_step_seconds
+from dlscale.analysis.render.html.labels import CONTROLS, plural, start_time, tags_of, workload_title
+from dlscale.analysis.render.html.model import Axis, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.render.text import backend_name, number
+from dlscale.benchmarks.records.record import Cell, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCase:
+    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's.
+
+    `samples_per_second` is the launch's own value: the batch over its median step.
+    """
+
+    cell: Cell
+    system: str
+    study: str
+    evidence: str
+    block: int
+    began: datetime | None  # UTC
+    steady: bool
+    start_skew: float  # fraction of a window
+    seconds: NDArray[np.float64]
+    samples_per_second: float
+
+    @property
+    def key(self) -> Key:
+        """(system, cell, kind of evidence)."""
+        return self.system, self.cell.id, self.evidence
+
+
+def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
+    """The latest good attempt of each case, ordered by when it began. Canaries and exchanges alone are none."""
+    latest: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        if record.case.cell.control not in APART and why_unusable(record) is None:
+            key = (record.system, record.study, record.case.id)
+            if key not in latest or record.attempt > latest[key].attempt:
+                latest[key] = record
+    ordered = sorted(latest.items(), key=lambda item: (item[1].started_at, item[0]))
+    return [_launch(record) for _, record in ordered]
+
+
+def by_cell(launches: Iterable[MeasuredCase]) -> dict[Key, list[MeasuredCase]]:
+    """(system, cell, kind of evidence) -> its launches."""
+    found: dict[Key, list[MeasuredCase]] = {}
+    for launch in launches:
+        found.setdefault(launch.key, []).append(launch)
+    return found
+
+
+def launch_plot(launches: Sequence[MeasuredCase], out: OutlierMarks) -> Plot | None:
+    """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
+
+    What moves all cells at once is the machine, and cancels in paired ratios. What stands `out` has a ring.
+    """
+    points: dict[tuple[str, str, Tags], list[Point]] = {}
+    for where, group in by_cell(launches).items():
+        rates = [one.samples_per_second for one in group]
+        middle = float(np.median(rates))
+        for one, rate in zip(group, rates, strict=True):
+            if one.began:
+                key = (backend_name(one.cell), one.evidence, tags_of(one.cell))
+                flagged, more = out.of(where, (one.study, one.block), one.seconds)
+                point = _point(one, one.began, ratio=rate / middle, more=more, flagged=flagged)
+                points.setdefault(key, []).append(point)
+    if sum(map(len, points.values())) < 2:
+        return None
+    series = tuple(
+        Series(name=name, look=name, evidence=evidence, points=tuple(found), tags=tags)
+        for (name, evidence, tags), found in sorted(points.items(), key=lambda item: _order(*item[0]))
+    )
+    rings = sum(point.flagged for one in series for point in one.points)
+    low, high = np.percentile([point.y for one in series for point in one.points], [5, 95])
+    return Plot(
+        name="every-launch",
+        title="Samples per second over the median of the cell",
+        says=(
+            f"{sum(len(one.points) for one in series)} launches, each relative to the median of its cell: nine of ten "
+            f"lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
+            + (f" {plural(rings, 'launch')} stand{'s' * (rings == 1)} out." if rings else "")
+        ),
+        x=Axis(title="begin of the launch (UTC)", kind="time"),
+        y=Axis(title="of the median [%]", kind="percent"),
+        series=series,
+        guides=(Guide(label="median", y=1.0),),
+        table="steps",
+        flag=RING if rings else "",
+    )
+
+
+def _order(name: str, evidence: str, tags: Tags) -> tuple[object, ...]:
+    return name != "none", name, evidence, tags.workload, tags.framework
+
+
+def _launch(record: Record) -> MeasuredCase:
+    cell, seconds = record.case.cell, world_step_seconds(record)
+    return MeasuredCase(
+        cell=cell,
+        system=record.system,
+        study=record.study,
+        evidence=record.evidence,
+        block=record.case.block,
+        began=start_time(record.started_at),
+        steady=record.steady is not False,
+        start_skew=start_skew(record),
+        seconds=seconds,
+        samples_per_second=float(cell.global_batch / np.median(seconds)),
+    )
+
+
+def _point(
+    one: MeasuredCase, began: datetime, *, ratio: float, more: tuple[str, ...], flagged: bool
+) -> Point:
+    cell = one.cell
+    what = [workload_title(cell.workload), cell.framework, CONTROLS.get(cell.control, "")]
+    return Point(
+        x=1000 * began.timestamp(),
+        y=ratio,
+        lines=(
+            f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {one.block}",
+            ", ".join(filter(None, what)),
+            f"{number(one.samples_per_second)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
+            *more,
+        ),
+        flagged=flagged,
+    )
+
+
+Key = tuple[str, str, str]  # system, cell, kind of evidence
+RING = "stands out, and counts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierMarks:
+    """Of all cells, by system, cell and kind of evidence."""
+
+    cells: Mapping[Key, Outliers]
+    launches: Mapping[tuple[Key, Hashable], Outlier]  # and by study and block
+
+    def of(self, key: Key, block: Hashable, seconds: NDArray[np.float64]) -> tuple[bool, tuple[str, ...]]:
+        """Whether a launch stands out, and what is told of it and of its windows; `seconds` of these, [W]."""
+        found = self.launches.get((key, block))
+        cell = self.cells.get(key)
+        windows = _windows(seconds) if cell and cell.num_windows_out else ()
+        return found is not None, (*([how_far(found)] if found else []), *windows)
+
+
+def outlier_marks(rows: Iterable[ScalingRow]) -> OutlierMarks:
+    """What the table's rows have found."""
+    cells = {
+        (row.family.system, row.cell.id, str(row.evidence)): row.outliers for row in rows if row.outliers
+    }
+    return OutlierMarks(
+        cells=cells,
+        launches={(key, out.block): out for key, one in cells.items() for out in one.launches},
+    )
+
+
+def how_far(one: Outlier) -> str:
+    """`stands out: its steps take 12 % longer than its cell and its block let expect, never steady`."""
+    side = "longer" if one.factor > 1 else "less"
+    unsteady = "" if one.steady else ", never steady"
+    size = f"{100 * abs(one.factor - 1):.0f} %"
+    return f"stands out: its steps take {size} {side} than its cell and its block let expect{unsteady}"
+
+
+def _windows(seconds: NDArray[np.float64]) -> tuple[str, ...]:
+    """By the rule of `outliers.cells`; only where that found any in the cell."""
+    if len(seconds) < MIN_WINDOWS:
+        return ()
+    logs = np.log(seconds)
+    out = stands_out(deviations(logs), usual=usual_deviation(logs))
+    if not out.any():
+        return ()
+    num, longest = int(out.sum()), float(seconds[out].max() / np.median(seconds))
+    some = f"{num} of {plural(len(seconds), 'window')} stand{'s' * (num == 1)} out"
+    return (f"{some}, the longest {longest:.2f} times the median",)

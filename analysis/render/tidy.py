@@ -1,0 +1,324 @@
+"""The tidy tables of a study as CSV or Parquet, and a Data Package that describes their columns.
+
+One table has a row per launch and attempt, failed ones included; one a row per window; one a row per window and
+rank.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dlscale.analysis.findings.energy import Reading, reading
+from dlscale.analysis.provenance import Provenance, provenance
+from dlscale.analysis.records import (
+    exchange_mode,
+    latest_good,
+    num_samples,
+    options_text,
+    start_skew,
+    steady_windows,
+    why_unusable,
+    world_step_seconds,
+)
+from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, RANKS, TABLES, WINDOWS, Column
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.records.record import Phases, Record
+
+Format = Literal["csv", "parquet"]
+DESCRIPTION = "datapackage.json"
+
+
+def write_tables(
+    records: Sequence[Record], folder: Path, *, form: Format, per_rank: bool = False
+) -> list[Path]:
+    """`launches`, `windows` and, if `per_rank`, `ranks` in `folder`; the files that were written.
+
+    Equal records in any order give equal bytes. Raises UsageError without pyarrow where Parquet is asked for.
+    """
+    if form == "parquet":
+        _pyarrow()
+    ordered = sorted(records, key=key_of)
+    counts = counting(ordered)
+    where = provenance(ordered)
+    make_folder(folder)
+    written = []
+    for name in ("launches", "windows", *(["ranks"] if per_rank else [])):
+        if name == "launches":
+            frame = launch_frame(ordered, counts)
+        elif name == "windows":
+            frame = window_frame(ordered, lambda record: key_of(record) in counts)
+        else:
+            frame = rank_frame(ordered)
+        path = folder / f"{name}.{form}"
+        content = _csv(frame) if form == "csv" else _parquet(frame, TABLES[name], where)
+        write_atomically(path, content, mode=0o644, remedy="free space or choose another folder with --out")
+        written.append(path)
+    description = json.dumps(_description([path.name for path in written], where), indent=1) + "\n"
+    write_atomically(folder / DESCRIPTION, description, mode=0o644)
+    return [*written, folder / DESCRIPTION]
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text.encode()
+
+
+def _parquet(frame: pd.DataFrame, columns: Sequence[Column], where: Provenance) -> bytes:
+    """The meaning of a column is in its metadata, the origin of the data in the file's."""
+    pa, pq = _pyarrow()
+    kinds = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+    fields = []
+    for column in columns:
+        kind = kinds[column.kind]
+        if isinstance(frame.dtypes[column.name], pd.CategoricalDtype):
+            kind = pa.dictionary(pa.int32(), kind)
+        fields.append(pa.field(column.name, kind, metadata={"description": column.meaning}))
+    schema = pa.schema(fields, metadata={"dlscale": where.line()})
+    table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False).replace_schema_metadata(
+        schema.metadata
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def _description(names: Sequence[str], where: Provenance) -> dict[str, Any]:
+    """As https://specs.frictionlessdata.io/tabular-data-package asks for it."""
+    key = [column.name for column in KEY]
+    resources = []
+    for file in names:
+        name, _, form = file.partition(".")
+        fields = [{"name": one.name, "type": one.kind, "description": one.meaning} for one in TABLES[name]]
+        schema: dict[str, Any] = {"fields": fields}
+        if name == "launches":
+            schema["primaryKey"] = key
+        else:
+            schema["primaryKey"] = [*key, "window", *(["rank"] if name == "ranks" else [])]
+            schema["foreignKeys"] = [{"fields": key, "reference": {"resource": "launches", "fields": key}}]
+        profile = "tabular-data-resource" if form == "csv" else "data-resource"
+        resources.append({"name": name, "path": file, "profile": profile, "schema": schema})
+    return {"name": "dlscale-tables", "description": where.line(), "resources": resources}
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UsageError(
+            "writing Parquet needs the package pyarrow: pip install 'dlscale[parquet]'; or give --format csv"
+        ) from None
+    return pa, pq
+
+
+Key = tuple[str, str, str, int]  # system, study, case, attempt
+
+
+def key_of(record: Record) -> Key:
+    """What tells an attempt from all others."""
+    return record.system, record.study, record.case.id, record.attempt
+
+
+def counting(records: Iterable[Record]) -> set[Key]:
+    """The attempts that the report's numbers are made of; canaries are none of them."""
+    return {key_of(record) for record in latest_good(records) if record.case.cell.control != "canary"}
+
+
+def launch_frame(records: Sequence[Record], counts: Collection[Key]) -> pd.DataFrame:
+    """The table `launches`, in the order of the records."""
+    return typed([_row(record, counts=key_of(record) in counts) for record in records], LAUNCHES)
+
+
+def _row(record: Record, *, counts: bool) -> dict[str, object]:
+    cell, reason, windows = record.case.cell, why_unusable(record), steady_windows(record)
+    row: dict[str, object] = {
+        "study": record.study,
+        "case_id": record.case.id,
+        "attempt": record.attempt,
+        "counts": counts,
+        "system": record.system,
+        "cell_id": cell.id,
+        **cell.model_dump(),
+        "backend_options": options_text(cell),
+        "block": record.case.block,
+        "position": record.case.position,
+        "evidence": record.evidence,
+        "started_at": record.started_at,
+        "fingerprint": record.fingerprint.digest,
+        "commit": record.fingerprint.commit,
+        "failure_kind": record.failure.kind if record.failure else "",
+        "reason": reason or "",
+        "oversubscribed": record.oversubscribed,
+        "steady": record.steady,
+        "exchange": exchange_mode(record),
+        "num_windows": len(windows),
+        "num_steps": sum(window.num_steps for window in windows),
+        "num_samples": sum(num_samples(window, cell) for window in windows),
+        "peak_rss_bytes": max((rank.peak_rss_bytes for rank in record.ranks), default=0) or None,
+        "num_skipped_samples": sum(count for count in record.skipped_samples if count),
+        **{f"{name}_seconds": _slowest(record.phases, name) for name in Phases.model_fields},
+    }
+    if reason is None:
+        seconds = float(np.median(world_step_seconds(record)))
+        row["seconds_per_step"] = seconds
+        if cell.control != "exchange":
+            row["samples_per_second"] = cell.global_batch / seconds
+        row["start_skew_of_window"] = start_skew(record)
+    energy = reading(record)
+    if isinstance(energy, Reading):
+        row["energy_joules"] = energy.joules
+        row["joules_per_sample"] = energy.joules_per_sample
+        row["energy_sources"] = ", ".join(energy.sources)
+    else:
+        row["energy_sources"] = ""
+    return row
+
+
+def _slowest(phases: Phases, name: str) -> float | None:
+    """None where a rank did not reach the phase: it may be the slowest."""
+    seconds: list[float | None] = getattr(phases, name)
+    known = [one for one in seconds if one is not None]
+    return max(known) if known and len(known) == len(seconds) else None
+
+
+Arrays = dict[str, NDArray[Any]]
+Matrix = NDArray[np.float64]  # [W][P]
+
+
+def window_frame(records: Sequence[Record], counts: Callable[[Record], bool]) -> pd.DataFrame:
+    """The table `windows`, in the order of the records. Only steady windows of records that `counts` do."""
+    return stacked([_windows(record, counts=counts(record)) for record in records if record.windows], WINDOWS)
+
+
+def rank_frame(records: Sequence[Record]) -> pd.DataFrame:
+    """The table `ranks`, in the order of the records."""
+    return stacked([_ranks(record) for record in records if record.windows], RANKS)
+
+
+def _windows(record: Record, *, counts: bool) -> Arrays:
+    cell, windows = record.case.cell, record.windows
+    starts, seconds = _matrix(record, "start_seconds"), _matrix(record, "seconds")
+    # A window without the times of all ranks has no world time: the missing rank may be the slowest.
+    unsound = ~np.all((seconds > 0) & np.isfinite(seconds), axis=1)
+    seconds[unsound] = np.nan
+    world = seconds.max(axis=1)
+    applied = np.array([np.nan if one.num_applied is None else one.num_applied for one in windows])
+    num_steps = np.array([one.num_steps for one in windows])
+    steps = np.where(np.isnan(applied), num_steps, applied / cell.num_ranks)
+    samples = np.array([num_samples(one, cell) for one in windows])
+    phases = np.array([one.phase for one in windows], dtype=object)
+    return {
+        **_key(record),
+        **{
+            name: np.array(getattr(cell, name), dtype=object)
+            for name in ("workload", "framework", "backend", "control")
+        },
+        "num_ranks": np.array(cell.num_ranks),
+        "block": np.array(record.case.block),
+        "window": np.arange(len(windows)),
+        "phase": phases,
+        "counts": (phases == "steady") & counts,
+        "num_steps": num_steps,
+        "num_applied": applied,
+        "num_samples": samples,
+        "start_seconds": starts.min(axis=1),
+        "start_skew_seconds": starts.max(axis=1) - starts.min(axis=1),
+        "slowest_rank": np.where(unsound, np.nan, seconds.argmax(axis=1)),
+        "slowest_rank_seconds": world,
+        "mean_rank_seconds": seconds.mean(axis=1),
+        "fastest_rank_seconds": seconds.min(axis=1),
+        "seconds_per_step": np.divide(world, steps, out=np.full(len(windows), np.nan), where=steps > 0),
+        "samples_per_second": np.where(cell.control == "exchange", np.nan, samples / world),
+    }
+
+
+def _ranks(record: Record) -> Arrays:
+    windows, num_ranks = record.windows, record.case.cell.num_ranks
+    steps = [one.rank_steps or [one.num_steps] * num_ranks for one in windows]
+    return {
+        **_key(record),
+        "window": np.repeat(np.arange(len(windows)), num_ranks),
+        "rank": np.tile(np.arange(num_ranks), len(windows)),
+        "num_steps": _whole(steps, num_ranks).ravel(),
+        "start_seconds": _matrix(record, "start_seconds").ravel(),
+        "seconds": _matrix(record, "seconds").ravel(),
+    }
+
+
+def _key(record: Record) -> Arrays:
+    return {
+        "study": np.array(record.study, dtype=object),
+        "case_id": np.array(record.case.id, dtype=object),
+        "attempt": np.array(record.attempt),
+    }
+
+
+def _matrix(record: Record, name: str) -> Matrix:
+    return _whole([getattr(window, name) for window in record.windows], record.case.cell.num_ranks)
+
+
+def _whole(rows: Sequence[Sequence[float]], num_ranks: int) -> Matrix:
+    """[W][P]; NaN for the ranks of a window that has not as many values as there are ranks."""
+    nothing = [np.nan] * num_ranks
+    return np.array([row if len(row) == num_ranks else nothing for row in rows], dtype=np.float64)
+
+
+DTYPES = {"string": "string", "integer": "Int64", "number": "Float64", "boolean": "boolean"}
+
+
+def typed(rows: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> pd.DataFrame:
+    """Rows with those columns in that order; a key that a row lacks, or None, is not known."""
+    make: Any = pd.array  # whose annotations know types by literal names only
+    return pd.DataFrame(
+        {
+            one.name: make([_known(row.get(one.name)) for row in rows], dtype=DTYPES[one.kind])
+            for one in columns
+        }
+    )
+
+
+def stacked(parts: Sequence[Mapping[str, NDArray[Any]]], columns: Sequence[Column]) -> pd.DataFrame:
+    """Arrays of equal length for each part, one below the other; NaN is not known.
+
+    A column of words has one word per part and is kept as a category, for there are many rows and few words.
+    """
+    lengths = [len(next(one for one in part.values() if one.ndim)) for part in parts]
+    frame = {}
+    for column in columns:
+        found = [part[column.name] for part in parts]
+        if column.kind == "string":
+            frame[column.name] = _words(found, lengths)
+        else:
+            frame[column.name] = _numbers(found, lengths, DTYPES[column.kind])
+    return pd.DataFrame(frame)
+
+
+def _known(value: object) -> object:
+    unknown = value is None or (isinstance(value, float) and not np.isfinite(value))
+    return pd.NA if unknown else value
+
+
+def _words(found: Sequence[NDArray[Any]], lengths: Sequence[int]) -> pd.Categorical:
+    """Each part has one word, or one for each of its rows."""
+    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+    return pd.Categorical(np.concatenate([*spread, np.array([], dtype=object)]))
+
+
+def _numbers(found: Sequence[NDArray[Any]], lengths: Sequence[int], dtype: str) -> Any:
+    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+    values = np.concatenate([*spread, np.array([], dtype=spread[0].dtype if spread else float)])
+    if dtype == "boolean":
+        return pd.array(values.astype(bool), dtype="boolean")
+    unknown = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
+    whole = np.where(unknown, 0, values)
+    if dtype == "Int64":
+        return pd.arrays.IntegerArray(whole.astype(np.int64), unknown)
+    return pd.arrays.FloatingArray(whole.astype(np.float64), unknown)

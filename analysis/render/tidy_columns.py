@@ -1,0 +1,126 @@
+"""The columns of the tidy tables: name, kind, meaning. A test compares them with docs/tidy-tables.md.
+
+A unit is in the name (`_seconds`, `_bytes`, `samples_per_second`). Unknown values are empty in CSV and null in
+Parquet, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["string", "integer", "number", "boolean"]  # as a Data Package names them
+
+
+class Column(NamedTuple):
+    """Of a tidy table."""
+
+    name: str
+    kind: Kind
+    meaning: str
+
+
+KEY = (
+    Column("study", "string", "the study, with the digest of its plan"),
+    Column("case_id", "string", "one launch of a cell, as planned"),
+    Column("attempt", "integer", "1 for the first try at that launch"),
+)
+LAUNCHES = (
+    *KEY,
+    Column(
+        "counts",
+        "boolean",
+        "the report's numbers are made of it: of its case the latest attempt with a number",
+    ),
+    Column("system", "string", "the machine"),
+    Column("cell_id", "string", "what was measured: equal for the launches that are compared"),
+    Column("workload", "string", "what is trained"),
+    Column("preset", "string", "the size of the workload"),
+    Column("framework", "string", "torch or tensorflow"),
+    Column("backend", "string", "how ranks combine gradients; `none` does not"),
+    Column("backend_options", "string", "`name=value, ...`; empty without any"),
+    Column("environment", "string", "the set of installed software"),
+    Column("scaling_mode", "string", "weak: samples per rank are fixed; strong: samples over all ranks"),
+    Column("num_ranks", "integer", "processes that train"),
+    Column("num_servers", "integer", "processes that serve parameters"),
+    Column("num_nodes", "integer", "nodes that they are on"),
+    Column("cores_per_rank", "integer", "cores that each is bound to"),
+    Column("threads_per_rank", "integer", "threads of its framework"),
+    Column("local_batch", "integer", "samples per rank and step"),
+    Column("global_batch", "integer", "samples per step over all ranks"),
+    Column("precision", "string", "fp32, bf16 ..."),
+    Column("compiled", "boolean", "by torch.compile or XLA"),
+    Column("memory_format", "string", "channels_last or channels_first"),
+    Column("device", "string", "cpu or gpu"),
+    Column("control", "string", "`train` is the real thing; the others are in docs/metrics.md"),
+    Column("data", "string", "synthetic, or name and digest of the input"),
+    Column("block", "integer", "launches of one block ran close in time"),
+    Column("position", "integer", "the place in the block's random order"),
+    Column("evidence", "string", "measured, emulated, simulated or published"),
+    Column("started_at", "string", "UTC, ISO 8601"),
+    Column("fingerprint", "string", "equal for what may lie on one curve"),
+    Column("commit", "string", "of the checkout that measured"),
+    Column("failure_kind", "string", "empty unless it failed"),
+    Column("reason", "string", "why it gives no number; empty if it does"),
+    Column("oversubscribed", "boolean", "more ranks x cores than the machine has"),
+    Column("steady", "boolean", "whether the warm-up met its steady-state test"),
+    Column("exchange", "string", "of gradients: overlapped, in line, mixed; empty if unknown"),
+    Column("num_windows", "integer", "after the warm-up"),
+    Column("num_steps", "integer", "in these windows"),
+    Column("num_samples", "integer", "in these windows, over all ranks"),
+    Column("seconds_per_step", "number", "median over these windows, of the slowest rank"),
+    Column("samples_per_second", "number", "over all ranks: the batch over `seconds_per_step`"),
+    Column("start_skew_of_window", "number", "last start - first start, as a share of a window; median"),
+    Column("peak_rss_bytes", "integer", "the largest rank's resident set"),
+    Column("num_skipped_samples", "integer", "unreadable ones, over all ranks"),
+    Column(
+        "energy_joules", "number", "of all nodes over these windows; not known unless every machine gave it"
+    ),
+    Column("joules_per_sample", "number", "`energy_joules` / `num_samples`"),
+    Column("energy_sources", "string", "what counted: rapl, pm_counters, nvml; empty if nothing did"),
+    Column(
+        "start_up_seconds", "number", "from mpiexec to the end of imports and MPI_Init, of the slowest rank"
+    ),
+    Column("import_backend_seconds", "number", "importing what the backend needs, of the slowest rank"),
+    Column("connect_seconds", "number", "until the ranks have found each other, of the slowest rank"),
+    Column("gates_seconds", "number", "checks of correctness, of the slowest rank"),
+    Column("first_step_seconds", "number", "of the trainer that is measured, of the slowest rank"),
+    Column("warm_up_seconds", "number", "all steps of the warm-up, of the slowest rank"),
+)
+WINDOWS = (
+    *KEY,
+    Column("counts", "boolean", "after the warm-up, of an attempt that counts"),
+    Column("workload", "string", "as in launches"),
+    Column("framework", "string", "as in launches"),
+    Column("backend", "string", "as in launches"),
+    Column("control", "string", "as in launches"),
+    Column("num_ranks", "integer", "as in launches"),
+    Column("block", "integer", "as in launches"),
+    Column("window", "integer", "from 0, the warm-up's among them"),
+    Column("phase", "string", "warmup or steady"),
+    Column("num_steps", "integer", "of a rank; where ranks do not step together the most that any took"),
+    Column(
+        "num_applied", "integer", "local batches that the weights took up, where ranks do not step together"
+    ),
+    Column("num_samples", "integer", "over all ranks; where ranks do not step together those applied"),
+    Column("start_seconds", "number", "the earliest rank's start, since the first window's"),
+    Column("start_skew_seconds", "number", "last start - first start"),
+    Column("slowest_rank", "integer", "the first of those that took longest"),
+    Column("slowest_rank_seconds", "number", "the window's world time"),
+    Column("mean_rank_seconds", "number", "mean over ranks"),
+    Column("fastest_rank_seconds", "number", "the least of any rank"),
+    Column(
+        "seconds_per_step",
+        "number",
+        "world time / steps; of control `exchange` with what ranks do between buckets, which its numbers leave out",
+    ),
+    Column("samples_per_second", "number", "`num_samples` / world time"),
+)
+RANKS = (
+    *KEY,
+    Column("window", "integer", "as in windows"),
+    Column("rank", "integer", "from 0"),
+    Column("num_steps", "integer", "that this rank took"),
+    Column("start_seconds", "number", "this rank's start, since the first window's earliest"),
+    Column("seconds", "number", "from this rank's first stamp to its last"),
+)
+TABLES: dict[str, tuple[Column, ...]] = {"launches": LAUNCHES, "windows": WINDOWS, "ranks": RANKS}

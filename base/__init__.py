@@ -1,0 +1,1 @@
+"""What every other folder stands on: errors, files, definitions read from TOML, quantities."""

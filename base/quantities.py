@@ -1,0 +1,188 @@
+"""Quantities as people write them, and facts: quantities that say where they come from.
+
+Durations, counts, lists and message sizes are read and written as they are typed on a command line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, PositiveInt
+
+from dlscale.base.definitions import Frozen
+
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_ELEMENT_BYTES = 4  # of fp32: a message is a whole number of them
+
+
+def parse_size(text: str) -> int:
+    """Bytes from 512, 512B, 4KiB or 1.5MiB. Raises ValueError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", text.strip())
+    size = float(found[1]) * UNITS[found[2] or "B"] if found else 0.0
+    if size < _ELEMENT_BYTES or size % _ELEMENT_BYTES:
+        raise ValueError(f"{text!r} is not the size of a message; write 4KiB or 25MiB, a multiple of 4 bytes")
+    return int(size)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Ascending sizes from a list (4KiB,25MiB) with ranges (4KiB:256MiB:x4; without a factor, x2).
+
+    Raises ValueError.
+    """
+    sizes: list[int] = []
+    for word in split_list(text):
+        begin, *rest = word.split(":")
+        size, end, factor = parse_size(begin), parse_size(begin), 2
+        if rest:
+            end = parse_size(rest[0])
+        if rest[1:]:
+            found = re.fullmatch(r"x(\d+)", rest[1])
+            factor = int(found[1]) if found else 0
+        if len(rest) > 2 or factor < 2 or end < size:
+            raise ValueError(f"{word!r} is not an ascending range of sizes; write 4KiB:256MiB:x4")
+        while size <= end:
+            sizes.append(size)
+            size *= factor
+    return sorted(set(sizes))
+
+
+def format_size(num_bytes: int) -> str:
+    """`4 KiB`, `25 MiB`, `100 B`."""
+    for unit, factor in reversed(UNITS.items()):
+        if num_bytes >= factor:
+            value = num_bytes / factor
+            return f"{value:.0f} {unit}" if value % 1 == 0 else f"{value:.3g} {unit}"
+    return f"{num_bytes} B"
+
+
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_ALL = _PREFIXES | _BINARY
+
+
+def _scaled(unit: str, scale: float, prefixes: dict[str, float] = _PREFIXES) -> dict[str, float]:
+    return {prefix + unit: factor * scale for prefix, factor in prefixes.items()}
+
+
+# Dimension -> unit as typed -> how many of the dimension's base unit it is.
+DIMENSIONS: dict[str, dict[str, float]] = {
+    "bytes": _scaled("B", 1.0, _ALL),
+    "bytes per second": _scaled("B/s", 1.0, _ALL) | _scaled("b/s", 0.125) | _scaled("bit/s", 0.125),
+    "seconds": {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+    "operations per second": _scaled("FLOP/s", 1.0) | _scaled("OP/s", 1.0),
+    "hertz": _scaled("Hz", 1.0),
+}
+
+
+def parse_quantity(text: str, dimension: str) -> float:
+    """`text` (8 GB/s, 1.3 us, 24h) in the dimension's base unit. Raises ValueError for another dimension's unit."""
+    units = DIMENSIONS[dimension]
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)\s*", text)
+    if not found or found[2] not in units:
+        examples = {
+            "bytes": "96 GB or 16 GiB",
+            "bytes per second": "8 GB/s or 200 Gb/s",
+            "seconds": "1.3 us or 24 h",
+            "operations per second": "3 TFLOP/s",
+            "hertz": "1.4 GHz",
+        }
+        raise ValueError(f"{text!r} is not in {dimension}; write it like {examples[dimension]}")
+    return float(found[1]) * units[found[2]]
+
+
+class Fact(Frozen):
+    """Something known of a machine. `source` is a key of the file's [sources].
+
+    `kind` is how the source says it: in its text, in a table, in source code, scripts or configuration files, in a
+    figure (read by eye), by the machine itself, or `computed` from other facts.
+    """
+
+    source: str
+    kind: Literal["text", "table", "source code", "figure", "machine", "computed"] = "text"
+    note: str = ""
+
+
+class Count(Fact):
+    """How many there are of something."""
+
+    value: PositiveInt
+
+
+class Text(Fact):
+    """A name or a word, such as a processor's model or a network's topology."""
+
+    value: str
+
+
+class Quantity(Fact):
+    """A number with its unit. `number` is in the base unit of its dimension, which the field declares."""
+
+    value: str
+    number: float = 0.0
+
+
+def _in(dimension: str) -> BeforeValidator:
+    """Reads the value of a fact in that dimension."""
+
+    def read(fact: Any) -> Any:
+        if isinstance(fact, dict) and isinstance(fact.get("value"), str):
+            return fact | {"number": parse_quantity(fact["value"], dimension)}
+        return fact
+
+    return BeforeValidator(read)
+
+
+def _known(fact: Quantity) -> Quantity:
+    if fact.number <= 0:
+        raise ValueError(f"{fact.value!r} is not positive")
+    return fact
+
+
+Bytes = Annotated[Quantity, _in("bytes"), AfterValidator(_known)]
+Bandwidth = Annotated[Quantity, _in("bytes per second"), AfterValidator(_known)]
+Seconds = Annotated[Quantity, _in("seconds"), AfterValidator(_known)]
+Flops = Annotated[Quantity, _in("operations per second"), AfterValidator(_known)]
+Frequency = Annotated[Quantity, _in("hertz"), AfterValidator(_known)]
+
+_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from 90, 90s, 4min or 1.5h. Raises ValueError."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if not found or (found[2] or "s") not in _SECONDS:
+        raise ValueError(f"{text!r} is not a duration; write 240, 240s, 4min or 1h")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: 42 s, 4 min 10 s, 1 h 05 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def split_list(text: str) -> list[str]:
+    """Words separated by commas or spaces."""
+    return [word for word in re.split(r"[,\s]+", text) if word]
+
+
+def parse_counts(text: str) -> list[int]:
+    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2. Raises ValueError."""
+    counts: list[int] = []
+    for word in split_list(text):
+        found = re.fullmatch(r"(\d+)(?::(\d+)(?::(x?)(\d+))?)?", word)
+        if not found:
+            raise ValueError(f"{word!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
+        value, end = int(found[1]), int(found[2] or found[1])
+        step = int(found[4] or 1)
+        if value < 1 or end < value or step < 1 or (found[3] and step < 2):
+            raise ValueError(f"{word!r} is not an ascending range of positive counts")
+        while value <= end:
+            counts.append(value)
+            value = value * step if found[3] else value + step
+    return sorted(set(counts))

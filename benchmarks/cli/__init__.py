@@ -1,0 +1,97 @@
+"""The command line. Verbs are loaded when they are called, so that `dlscale --help` costs next to nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from dlscale.base.errors import UsageError
+
+VERBS = {
+    "plan": ("run", "Print what a study would run, and start nothing."),
+    "run": ("run", "Run a study, or go on with one; then print its table and draw its figures."),
+    "resume": ("resume", "Go on with a study that was interrupted or had failures."),
+    "status": ("status", "Say how far the studies in a results folder are, and what failed."),
+    "report": ("report", "Print a study's table from its records."),
+    "figures": (
+        "report",
+        "Draw a study's figures from its records, or published figures with our series beside them.",
+    ),
+    "verify-figures": ("published", "Compare our records with published figures, and those with each other."),
+    "compare": (
+        "compare",
+        "Test a study's backends against one of them, or say what differs between two studies.",
+    ),
+    "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
+    "export": (
+        "export",
+        "Put a study's records and numbers into other forms: tables, one file, other tools' formats.",
+    ),
+    "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
+    "check": ("check", "Check that frameworks train the same program, and that a network learns."),
+    "data": ("data", "Make input data, or convert it."),
+    "system": ("system", "List and show the machines that dlscale knows."),
+    "doctor": ("doctor", "Say which backends can be used here, and what the others miss."),
+    "predict": ("predict", "Carry a measured curve to more nodes (not there yet)."),
+}
+
+FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
+INTERRUPTED = 130  # the shell's own number for Ctrl-C
+
+
+class _Verbs(click.Group):
+    """Knows each verb's module and line of help without importing it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
+        module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="dlscale")
+def cli() -> None:
+    """Measure how distributed deep-learning training scales.
+
+    \b
+    Examples:
+      dlscale run weak-scaling                      the default study on this machine
+      dlscale run weak-scaling --dry-run            the exact commands that it would start
+      dlscale run strong-scaling --ranks 1,2,4 --backends none,ring --budget 10min
+      dlscale report                                the table and the page of the latest study
+      dlscale COMMAND --help                        options and examples of a verb
+    """  # noqa: D301 - click's own mark for a block that is not to be wrapped
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data.
+    """
+    try:
+        status = cli.main(args=arguments, prog_name="dlscale", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        status = FAILED_USAGE
+    except (UsageError, click.ClickException) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"dlscale: {' '.join(text.split())}", err=True)
+        status = FAILED_USAGE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\ndlscale: stopped; finished cases are kept, and the same command goes on", err=True)
+        status = INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone: nothing more to say
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,198 @@
+"""`dlscale check`: is what is compared the same, and is it right?
+
+`parity` compares a workload's two frameworks, `timeline` shows what Horovod does with every tensor in a trace of its
+own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dlscale.base import redaction
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import NOT_COMPARABLE
+from dlscale.benchmarks.cli.check_physics import physics
+from dlscale.benchmarks.cli.options import BackendOptions, Words, json_option
+from dlscale.benchmarks.launch import environment, launchers, parity_gate
+from dlscale.benchmarks.launch.campaign import ALLOCATOR, QUIET
+from dlscale.benchmarks.rank.parity import ParityRequest
+from dlscale.benchmarks.rank.timeline import TimelineRequest
+from dlscale.benchmarks.records.record import Parity, Setting
+from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+from dlscale.collectives.registry import check_options
+from dlscale.models import NAMES, load_workload
+from dlscale.models.frameworks import FRAMEWORKS
+
+LIMIT_SECONDS = 600
+
+
+@click.command()
+@click.option(
+    "--workload", default="hep_cnn", show_default=True, help="What is trained, on resident tensors."
+)
+@click.option("--framework", default="torch", show_default=True, help="torch or tensorflow.")
+@click.option("--preset", help="paper, small or tiny; default: the workload's.")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--backend-options", type=BackendOptions(), help="For example horovod.cycle_time_ms=0.5.")
+@click.option("--environment", "name", help="One of this machine's environments; default: the running one.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("horovod-timeline.json"),
+    show_default=True,
+)
+def timeline(
+    workload: str,
+    framework: str,
+    preset: str | None,
+    ranks: int,
+    steps: int,
+    backend_options: dict[str, dict[str, Setting]] | None,
+    name: str | None,
+    out: Path,
+) -> int:
+    """Train a few steps over Horovod with its timeline on; chrome://tracing and Perfetto show the file.
+
+    The timeline takes time of its own, so nothing here is measured, and no study can switch it on.
+
+    \b
+    Example: dlscale check timeline --workload resnet50 --ranks 2 --out trace.json
+    """  # noqa: D301
+    machine = load_system("local")
+    installation = find_installation(machine, name or default_environment(machine))
+    found = environment.probe(installation, [("horovod", framework)])
+    flavour = environment.check_mpi(installation, found)
+    if found.problems:
+        raise UsageError(next(iter(found.problems.values())))
+    options = {**(backend_options or {}).get("horovod", {}), "timeline": str(out.absolute())}
+    check_options("horovod", options)
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"no folder {out.parent} for the timeline; make it, or give another --out")
+    request = TimelineRequest(
+        workload=workload,
+        framework=framework,
+        preset=load_workload(workload).preset(preset).name,
+        num_steps=steps,
+        options=options,
+    )
+    command = launchers.mpiexec(
+        flavour,
+        installation.mpiexec,
+        num_ranks=ranks,
+        oversubscribed=ranks > machine.num_cores(),
+        variables={**ALLOCATOR, **QUIET, "OMP_NUM_THREADS": "1", **installation.variables},
+        program=[
+            str(installation.python),
+            "-m",
+            "dlscale.benchmarks.rank.timeline",
+            request.model_dump_json(),
+        ],
+    )
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=dict(os.environ)
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"{steps} steps were not done after {LIMIT_SECONDS // 60} minutes; give fewer --steps or another --preset"
+        ) from None
+    if done.returncode or not out.exists():
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it said nothing"]
+        raise UsageError(f"the training could not be traced: {redaction.redact(said[-1])}")
+    click.echo(f"{steps} steps of {workload} on {ranks} ranks: {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+@click.group()
+def check() -> None:
+    """Check that frameworks train the same program, and that a network learns what it should.
+
+    \b
+    Examples:
+      dlscale check parity
+      dlscale check physics
+      dlscale check timeline
+    """  # noqa: D301
+
+
+check.add_command(physics)
+check.add_command(timeline)
+
+
+@check.command("parity")
+@click.option("--workloads", type=Words(), default="all", show_default=True, help="For example hep_cnn.")
+@click.option("--preset", default="tiny", show_default=True, help="Whose numbers are compared.")
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="Of the numbers.",
+)
+@click.option("--environment", "name", help="One of this machine's environments; default: the running one.")
+@json_option
+def parity(workloads: list[str], preset: str, precision: str, name: str | None, as_json: bool) -> int:
+    """Compare each workload's networks in torch and TensorFlow: layers, parameters, FLOPs, numbers.
+
+    Exit status 3 if a pair is not comparable.
+
+    \b
+    Example: dlscale check parity --workloads resnet50 --precision bf16
+    """  # noqa: D301
+    names = list(NAMES) if workloads == ["all"] else workloads
+    for workload in names:
+        load_workload(workload).preset(preset)
+    machine = load_system("local")
+    installation = find_installation(machine, name or default_environment(machine))
+    environment.check_frameworks(installation, environment.probe(installation), FRAMEWORKS)
+    found: list[Parity] = []
+    with Console(stderr=True).status("comparing") as status:
+        for workload in names:
+            status.update(f"comparing {workload} in {' and '.join(FRAMEWORKS)}")
+            request = ParityRequest(workloads=[workload], preset=preset, precision=precision)
+            found += parity_gate.ask(installation, request)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": [row for one in found for row in _rows(one)]}))
+    else:
+        for one in found:
+            _print(one)
+    return 0 if all(one.passed for one in found) else NOT_COMPARABLE
+
+
+def _rows(found: Parity) -> list[dict[str, object]]:
+    return [
+        {
+            "workload": found.workload,
+            "framework": framework,
+            "num_parameters": number,
+            "passed": found.passed,
+            "preset": found.preset,
+            "precision": found.precision,
+            "failed_checks": [gate.name for gate in found.checks if not gate.passed],
+        }
+        for framework, number in found.num_parameters.items()
+    ]
+
+
+def _print(found: Parity) -> None:
+    grid = Table(title=f"{found.workload}, {found.precision}", title_justify="left", box=None, pad_edge=False)
+    for column in ("check", "verdict", "found"):
+        grid.add_column(column)
+    for gate in found.checks:
+        value = gate.detail
+        if gate.tolerance:  # where something may differ
+            difference = "not finite" if gate.value is None else f"{gate.value:.1e}"
+            value = f"differ by {difference}, allowed {gate.tolerance:.0e}, {gate.detail}"
+        grid.add_row(gate.name, "same" if gate.passed else "[bold red]differs[/]", escape(value))
+    Console().print(grid)
+    verdict = "comparable" if found.passed else "NOT COMPARABLE: numbers of the two frameworks say nothing"
+    click.echo(f"{found.workload}: {verdict}\n")

@@ -1,0 +1,252 @@
+"""`dlscale collectives`: how fast the ring's allreduce is over message sizes, beside other libraries'."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.console import Console
+
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import format_seconds, parse_seconds
+from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
+from dlscale.benchmarks.cli.collectives_tune import tune
+from dlscale.benchmarks.cli.options import Counts, Words, json_option, results_option
+from dlscale.benchmarks.cli.progress import MessageSizeProgress
+
+if TYPE_CHECKING:
+    from dlscale.analysis.message_sizes.summary import MessageSizeSummary
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
+EVERY_PEER = "ring, mpich, openmpi, intelmpi, gloo, horovod"
+
+
+class Sizes(click.ParamType[list[int]]):
+    """Message sizes as a list or a range."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """The sizes in `value`, in bytes; a malformed one ends in one line."""
+        from dlscale.base.quantities import parse_sizes
+
+        try:
+            return value if isinstance(value, list) else parse_sizes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Nanoseconds(click.ParamType[tuple[float, float]]):
+    """A range of times."""
+
+    name = "LOW:HIGH"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """(low, high) of `value`; a malformed one ends in one line."""
+        if isinstance(value, tuple):
+            return value
+        low, _, high = value.partition(":")
+        try:
+            found = float(low), float(high)
+        except ValueError:
+            found = (1.0, 0.0)
+        if not 0 <= found[0] <= found[1]:
+            self.fail(f"{value!r} is not a range of nanoseconds; write 0:150", param, ctx)
+        return found
+
+
+def _environments_option(command: F) -> F:
+    return click.option(
+        "--environments",
+        type=click.Path(path_type=Path),
+        default=Path(".peers"),
+        show_default=True,
+        help="Folder of the peers' environments.",
+    )(command)
+
+
+def _backends_option(command: F) -> F:
+    return click.option(
+        "--backends", type=Words(), default="all", show_default=True, help=f"Of {EVERY_PEER}."
+    )(command)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Of messages.")
+@click.option("--ranks", type=Counts(), default="2", show_default=True, help="2, or 2,4; on one node.")
+@_backends_option
+@click.option("--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Of each setting.")
+@click.option("--budget", default="14min", show_default=True, help="Wall time: 90s, 14min, 1h.")
+@click.option("--seed", type=int, default=2018, show_default=True, help="Of the randomised order.")
+@click.option(
+    "--reference",
+    multiple=True,
+    metavar="BACKEND=PATH",
+    help="An IMB-MPI1 that was built with that MPI; MPICH and Intel MPI need none.",
+)
+@_environments_option
+@results_option
+@json_option
+@click.pass_context
+def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **options: Any) -> int:
+    """Time allreduce (fp32 sum, in place, the ranks of one node) over message sizes: the ring, MPICH, Open MPI,
+    Intel MPI, Gloo and Horovod, each at its default and at its best settings.
+
+    Prints a table, says which of the ring's goals are met, and writes raw samples, a CSV and a figure into a folder
+    of its own below RESULTS. Exit status 2 if a backend could not be measured.
+
+    \b
+    Examples:
+      dlscale collectives setup                      installs the backends; needs the network
+      dlscale collectives                            everything, in about a quarter of an hour
+      dlscale collectives --sizes 25MiB --ranks 2,4 --backends ring,openmpi --budget 2min
+      dlscale collectives report                     the table of the latest run
+    """  # noqa: D301
+    if ctx.invoked_subcommand:
+        return 0
+    from dlscale.benchmarks.message_sizes.run import Run
+    from dlscale.benchmarks.message_sizes.run import RunRequest as Request
+
+    request = Request(
+        sizes=options["sizes"],
+        rank_counts=_rank_counts(options["ranks"]),
+        backends=options["backends"],
+        num_blocks=options["launches"],
+        budget_seconds=_seconds(options["budget"]),
+        seed=options["seed"],
+        environments=options["environments"],
+        references=_references(options["reference"]),
+    )
+    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks are seen to.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    run = Run(request, tell=_tell)
+    campaign = run.prepare(results)
+    for state in campaign.peers:
+        if state.unusable:
+            _tell(f"{state.title} is left out: {state.unusable}")
+    _tell(f"measuring for about {format_seconds(request.budget_seconds)} into {run.folder}")
+    try:
+        run.measure(MessageSizeProgress)
+    except KeyboardInterrupt:
+        _tell(f"\ndlscale: stopped; what was measured is kept: dlscale collectives report {run.folder}")
+        return INTERRUPTED
+    return _show(run.folder, as_json=as_json)
+
+
+collectives.add_command(tune)
+
+
+@collectives.command("setup")
+@_backends_option
+@_environments_option
+def setup(backends: list[str], environments: Path) -> int:
+    """Install each backend into an environment of its own, and compile the benchmark with each MPI.
+
+    What is there already is left alone. Exit status 2 if something could not be had; the run then says why.
+
+    \b
+    Example: dlscale collectives setup --backends mpich,openmpi
+    """  # noqa: D301
+    from dlscale.benchmarks.message_sizes.peers import choose_peers, place_of
+    from dlscale.benchmarks.message_sizes.setup import set_up
+
+    peers = choose_peers(backends)
+    notes = [set_up(peer, place_of(peer.name, environments), tell=click.echo) for peer in peers]
+    missing = [peer.title for peer, note in zip(peers, notes, strict=True) if note.failure]
+    if missing:
+        click.echo(f"could not be had: {', '.join(missing)}; the reasons are above")
+    return FAILED_CASES if missing else 0
+
+
+@collectives.command("report")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--round-trip",
+    type=Nanoseconds(),
+    help="Only what was measured while a flag took so many ns from rank to rank and back; writes no files.",
+)
+@results_option
+@json_option
+def report(folder: Path | None, round_trip: tuple[float, float] | None, results: Path, as_json: bool) -> int:
+    """Print the table of a run again and draw its figure, from its records alone (default: the latest run).
+
+    \b
+    Examples:
+      dlscale collectives report --json
+      dlscale collectives report --round-trip 0:150     while the CPUs of the ranks shared a cache
+    """  # noqa: D301
+    from dlscale.analysis.message_sizes.measurements import RoundTrip
+    from dlscale.analysis.message_sizes.measurements import only_at_distance as only
+    from dlscale.analysis.message_sizes.summary import summarise
+    from dlscale.benchmarks.records.message_sizes import latest_run, load_run
+
+    folder = folder or latest_run(results)
+    if round_trip is None:
+        return _show(folder, as_json=as_json)
+    campaign, launches = load_run(folder)
+    low, high = round_trip
+    return _print(
+        summarise(campaign, only(campaign, launches, RoundTrip(least=low, most=high))), as_json=as_json
+    )
+
+
+def _show(folder: Path, *, as_json: bool) -> int:
+    from dlscale.analysis.message_sizes import summary
+    from dlscale.analysis.message_sizes.figure import write_figure
+    from dlscale.analysis.message_sizes.summary import summarise
+    from dlscale.benchmarks.records.message_sizes import load_run
+
+    results = summarise(*load_run(folder))
+    written = [*summary.write_message_sizes_csv(results, folder), *write_figure(results, folder)]
+    status = _print(results, as_json=as_json)
+    if not as_json:
+        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
+    return status
+
+
+def _print(results: MessageSizeSummary, *, as_json: bool) -> int:
+    from dlscale.analysis.message_sizes import summary, terminal
+
+    if as_json:
+        click.echo(json.dumps(summary.message_sizes_json(results)))
+    else:
+        Console().print(terminal.render_message_sizes(results))
+    return FAILED_CASES if results.failures else 0
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from None
+
+
+def _rank_counts(counts: list[int]) -> list[int]:
+    if min(counts) < 2:
+        raise UsageError("--ranks 1: one rank has nobody to talk to; give 2 or more")
+    return counts
+
+
+def _references(words: tuple[str, ...]) -> dict[str, Path]:
+    found = {}
+    for word in words:
+        name, mark, path = word.partition("=")
+        if not mark or not Path(path).is_file():
+            raise UsageError(
+                f"--reference {word}: give BACKEND=PATH, where PATH is an IMB-MPI1 that was built with that MPI, "
+                "for instance openmpi=imb/IMB-MPI1"
+            )
+        found[name] = Path(path).absolute()
+    return found

@@ -1,0 +1,218 @@
+"""`dlscale export`: a study's records and numbers in the forms that others read.
+
+Here: tables (`tidy`, `extrap`, `markdown`) and all records in one file (`pack`, `unpack`). Formats of other tools
+are in `export_formats.py`, tests for other harnesses in `export_harness.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
+from dlscale.analysis.render.markdown import study_markdown as markdown_text
+from dlscale.analysis.render.tidy import write_tables
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.export_formats import lines, mllog
+from dlscale.benchmarks.cli.export_harness import jube, ramble, reframe
+from dlscale.benchmarks.cli.options import choose_study, results_option
+from dlscale.benchmarks.cli.study_report import load, tell_left_out
+from dlscale.benchmarks.records.archive import PACK_FILE
+from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.packing import pack as pack_records
+from dlscale.benchmarks.records.packing import unpack as unpack_records
+from dlscale.benchmarks.records.store import Store
+
+ANOTHER = "free space or choose another place with --out"
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "parquet"]),
+    default="csv",
+    show_default=True,
+    help="Of the tables; Parquet needs pyarrow.",
+)
+@click.option("--per-rank", is_flag=True, help="Also a row per window and rank.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the tables; default: tables in the study's folder.",
+)
+@results_option
+def tidy(
+    study: str | None, form: Literal["csv", "parquet"], per_rank: bool, out: Path | None, results: Path
+) -> int:
+    """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
+
+    docs/tidy-tables.md says what each column is, and so does datapackage.json beside the tables. Exit status: 2 if
+    records are corrupt.
+
+    \b
+    Examples:
+      dlscale export tidy
+      dlscale export tidy weak-scaling --format parquet --out tables
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    records, bad_files = load_records(folder)
+    written = write_tables(records, out or folder / "tables", form=form, per_rank=per_rank)
+    click.echo(f"{len(records)} launches: {', '.join(path.name for path in written)} in {written[0].parent}")
+    return _complain(bad_files)
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the files; default: extra-p in the study's folder.",
+)
+@results_option
+def extrap(study: str | None, out: Path | None, results: Path) -> int:
+    """Write step times and starts of STUDY (default: the latest) for Extra-P, which models how they grow with ranks.
+
+    A file of JSON lines per curve, a line per launch (docs/exports.md). Exit status: 2 if records are
+    corrupt, 4 if no training gave a number.
+
+    \b
+    Example: dlscale export extrap weak-scaling
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    records, bad_files = load_records(folder)
+    found = extrap_models(records)
+    out = out or folder / "extra-p"
+    if found:
+        make_folder(out)
+    for one in found:
+        path = out / f"{one.stem}.jsonl"
+        write_atomically(path, "\n".join(one.lines) + "\n", mode=0o644, remedy=ANOTHER)
+        few = f" of the {MIN_POINTS} that Extra-P asks for" if one.num_points < MIN_POINTS else ""
+        without = f"; without {', '.join(one.left_out)}" if one.left_out else ""
+        click.echo(f"{path}: {one.name}, {one.num_points} numbers of ranks{few}{without}")
+    if not found:
+        click.echo("no training has a number", err=True)
+    return _complain(bad_files) or (0 if found else INSUFFICIENT_DATA)
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
+@results_option
+def markdown(study: str | None, out: Path | None, results: Path) -> int:
+    """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
+
+    Exit status: 2 if records are corrupt or were left out, 4 if nothing has a number.
+
+    \b
+    Examples:
+      dlscale export markdown weak-scaling >> pull-request.md
+      dlscale export markdown --out scaling.md
+    """  # noqa: D301
+    found = load(Store(choose_study(results, study)))
+    text = markdown_text(found.table, bad_files=found.bad_files, left_out=found.left_out)
+    if out:
+        write_atomically(out, text, mode=0o644, remedy=ANOTHER)
+        click.echo(f"table: {out}")
+    else:
+        click.echo(text, nl=False)
+    if _complain(found.bad_files) or found.left_out:
+        return FAILED_CASES
+    return 0 if any(row.throughput for row in found.table.rows) else INSUFFICIENT_DATA
+
+
+def _complain(bad_files: list[BadFile]) -> int:
+    tell_left_out(bad_files)
+    return FAILED_CASES if bad_files else 0
+
+
+@click.command()
+@click.argument("study", required=False)
+@results_option
+def pack(study: str | None, results: Path) -> int:
+    """Put the records of STUDY (default: the latest) into one Parquet file, which every verb reads.
+
+    Their files go away once it was read back and compared. Records that are measured later are files again, beside it,
+    until they are packed too.
+
+    \b
+    Example: dlscale export pack weak-scaling
+    """  # noqa: D301
+    return pack_study(study, results)
+
+
+@click.command()
+@click.argument("study", required=False)
+@results_option
+def unpack(study: str | None, results: Path) -> int:
+    """Make the records of STUDY (default: the latest) files again, byte by byte as they were.
+
+    \b
+    Example: dlscale export unpack weak-scaling
+    """  # noqa: D301
+    return unpack_study(study, results)
+
+
+def pack_study(study: str | None, results: Path) -> int:
+    """As `pack`."""
+    store = Store(choose_study(results, study))
+    num_records = pack_records(store)
+    path = store.folder / PACK_FILE
+    size = f", {path.stat().st_size / 1e6:.1f} MB" if path.exists() else ""
+    click.echo(f"{num_records} records packed into {path}{size}")
+    return 0
+
+
+def unpack_study(study: str | None, results: Path) -> int:
+    """As `unpack`."""
+    store = Store(choose_study(results, study))
+    num_records = unpack_records(store)
+    click.echo(f"{num_records} records unpacked into {store.records_folder}")
+    return 0
+
+
+# An option that may stand without a value: the latest study.
+STUDY: dict[str, Any] = {"is_flag": False, "flag_value": "", "metavar": "[STUDY]"}
+
+
+@click.group(invoke_without_command=True)
+@click.option("--pack", "to_pack", **STUDY, help="As `dlscale export pack`.")
+@click.option("--unpack", "to_unpack", **STUDY, help="As `dlscale export unpack`.")
+@results_option
+@click.pass_context
+def export(context: click.Context, to_pack: str | None, to_unpack: str | None, results: Path) -> int:
+    """Put a study's records and numbers into other forms.
+
+    \b
+    Examples:
+      dlscale export --pack                  the latest study's records in one Parquet file
+      dlscale export --pack weak-scaling
+      dlscale export --unpack weak-scaling   the same records as files again
+      dlscale export tidy --format parquet   tables of launches and windows
+      dlscale export markdown                the report's table for GitHub
+    """  # noqa: D301
+    given = [name for name in context.params if context.get_parameter_source(name) is not _DEFAULT]
+    if context.invoked_subcommand:
+        if given:
+            raise UsageError(
+                f"options before {context.invoked_subcommand} are not for it; put them after it, as in: "
+                f"dlscale export {context.invoked_subcommand} --results {results}"
+            )
+        return 0
+    if (to_pack is None) == (to_unpack is None):
+        raise UsageError("dlscale export needs one of --pack, --unpack or a form; see dlscale export --help")
+    if to_pack is not None:
+        return pack_study(to_pack or None, results)
+    return unpack_study(to_unpack or None, results)
+
+
+_DEFAULT = click.core.ParameterSource.DEFAULT
+
+for command in (pack, unpack, tidy, markdown, extrap, mllog, lines, reframe, jube, ramble):
+    export.add_command(command)

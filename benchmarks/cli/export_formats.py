@@ -1,0 +1,121 @@
+"""`dlscale export mllog|lines`: records in formats that other tools read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.records import why_unusable, world_step_seconds
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.options import Counts, Words, choose_study, results_option
+from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
+from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.record import Record
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the logs; default: mllog in the study's folder.",
+)
+@results_option
+def mllog(study: str | None, out: Path | None, results: Path) -> int:
+    """Write each record of STUDY (default: the latest) as an MLPerf log, <case>.<attempt>.log.
+
+    Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are corrupt.
+
+    \b
+    Example: dlscale export mllog weak-scaling
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    out = out or folder / "mllog"
+    records, bad_files = load_records(folder)
+    texts = ((record, mllog_text(record, _window_rates(record))) for record in records)
+    for index, (record, text) in enumerate(texts):
+        if index == 0:
+            _make(out)
+        remedy = "free space or choose another folder with --out"
+        write_atomically(out / f"{record.case.id}.{record.attempt}.log", text, remedy=remedy)
+    click.echo(f"{len(records)} logs in {out}")
+    return _complain(bad_files)
+
+
+def _window_rates(record: Record) -> list[float]:
+    """Samples per second of each steady window; none if the record gives no number, or of an exchange by itself."""
+    if why_unusable(record) is not None or record.case.cell.control == "exchange":
+        return []
+    return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"folder {folder} cannot be made: {error.strerror}; choose another with --out"
+        ) from None
+
+
+@click.command()
+@click.argument("study", required=False)
+@click.option("--backends", type=Words(), help="Only these.")
+@click.option("--ranks", type=Counts(), help="Only on so many ranks, for example 4 or 1,2,4.")
+@results_option
+def lines(study: str | None, backends: list[str] | None, ranks: list[int] | None, results: Path) -> int:
+    """Print the throughput of STUDY (default: the latest) in the lines that site harnesses look for.
+
+    Those of tf_cnn_benchmarks and of Horovod's synthetic benchmarks, for each training, most ranks first
+    (docs/exports.md). Exit status: 2 if records are corrupt, 4 if no training has a number.
+
+    \b
+    Example: dlscale export lines weak-scaling --backends ring --ranks 2
+    """  # noqa: D301
+    records, bad_files = load_records(choose_study(results, study))
+    found = [
+        one
+        for one in _throughputs(records)
+        if (backends is None or one.cell.backend in backends)
+        and (ranks is None or one.cell.num_ranks in ranks)
+    ]
+    _print(found)
+    return _complain(bad_files) or (0 if found else INSUFFICIENT_DATA)
+
+
+def show_lines(study: Path) -> None:
+    """Print those lines of a study's folder; for `dlscale run --compatibility-lines`."""
+    records, _ = load_records(study)
+    _print(_throughputs(records))
+
+
+def _throughputs(records: list[Record]) -> list[Throughput]:
+    rows = scaling_table(records).rows
+    return [
+        Throughput(
+            cell=row.cell,
+            evidence=row.evidence or "",
+            samples_per_second=row.throughput.center,
+            low=row.throughput.low,
+            high=row.throughput.high,
+        )
+        for row in rows
+        if row.throughput and row.cell.control == "train"
+    ]
+
+
+def _print(found: list[Throughput]) -> None:
+    for one in sorted(found, key=lambda one: one.sort_key):
+        click.echo("\n".join(compatibility_lines(one)))
+    if not found:
+        click.echo("no training has a number", err=True)
+
+
+def _complain(bad_files: list[BadFile]) -> int:
+    for bad in bad_files:
+        click.echo(f"{bad.path}: {bad.reason}", err=True)
+    return FAILED_CASES if bad_files else 0

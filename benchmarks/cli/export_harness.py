@@ -1,0 +1,197 @@
+"""`dlscale export reframe|jube|ramble`: a study as a test of another harness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from dlscale.base import definitions
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import Counts, Words, study_of
+from dlscale.benchmarks.exports.harness import HarnessRun, jube_file, ramble_files, reframe_test
+from dlscale.benchmarks.launch.launchers import cpus_per_rank
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.collectives import NAMES as BACKENDS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OURS = (
+    *("system", "nodes", "ranks", "backends", "results"),
+    *("dry_run", "in_allocation", "compatibility_lines"),
+)
+DEFAULT_NODES = (1, 2, 4)
+DEFAULT_RANKS = (1, 2)
+SPARE_MINUTES = 10  # of a test's time limit
+BUDGETS = 3  # a study's launches take longer than its windows
+
+
+def _harness_options(command: F) -> F:
+    for option in reversed(
+        (
+            click.argument("system"),
+            click.argument("more", metavar="[-- RUN_OPTIONS]", nargs=-1, type=click.UNPROCESSED),
+            click.option(
+                "--study", default="weak-scaling", show_default=True, help="A study, or its .toml file."
+            ),
+            click.option("--nodes", type=Counts(), help="Of systems with a scheduler; default: 1,2,4."),
+            click.option("--ranks", type=Counts(), help="Of systems without one; default: 1,2."),
+            click.option("--backends", type=Words(), help="Default: the study's."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _out_option(what: str) -> Callable[[F], F]:
+    return click.option("--out", type=click.Path(path_type=Path), help=what)
+
+
+@click.command()
+@_harness_options
+@click.option(
+    "--valid-systems", type=Words(), default="*", show_default=True, help="ReFrame's names, as in cori:knl."
+)
+@_out_option("File to write; default: standard output.")
+def reframe(valid_systems: list[str], out: Path | None, **options: Any) -> int:
+    """Write a ReFrame test of a study on SYSTEM.
+
+    It runs all sizes in one job and reads its numbers from `dlscale report --json`. What follows `--` is given to
+    `dlscale run`.
+
+    \b
+    Example: dlscale export reframe local --out dlscale_test.py -- --budget 2min
+    """  # noqa: D301
+    return _emit(reframe_test(_harness_run(**options), valid_systems=valid_systems), out)
+
+
+@click.command()
+@_harness_options
+@_out_option("File to write; default: standard output.")
+def jube(out: Path | None, **options: Any) -> int:
+    """Write a JUBE benchmark of a study on SYSTEM, with a work package for each size and backend.
+
+    \b
+    Example: dlscale export jube local --ranks 1,2 --out dlscale.yaml
+    """  # noqa: D301
+    return _emit(jube_file(_harness_run(**options)), out)
+
+
+@click.command()
+@_harness_options
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("dlscale-ramble"),
+    show_default=True,
+    help="Folder to write.",
+)
+def ramble(out: Path, **options: Any) -> int:
+    """Write a Ramble application of a study on SYSTEM and a workspace's ramble.yaml, as a beginning.
+
+    \b
+    Example: dlscale export ramble local --out dlscale-ramble
+    """  # noqa: D301
+    files = ramble_files(_harness_run(**options))
+    for name in files:
+        _refuse_existing(out / name)
+    for name, content in files.items():
+        _write(out / name, content)
+    click.echo("\n".join(str(out / name) for name in files))
+    return 0
+
+
+def _harness_run(
+    system: str,
+    more: tuple[str, ...],
+    study: str,
+    nodes: list[int] | None,
+    ranks: list[int] | None,
+    backends: list[str] | None,
+) -> HarnessRun:
+    """Everything checked that can be without the machine. Raises UsageError."""
+    machine, given = load_system(system), _parse(study, more)
+    nodes, ranks = _sizes(machine, nodes, ranks)
+    chosen = study_of(study, machine, given | {"nodes": nodes, "ranks": ranks, "backends": backends})
+    for name in chosen.backends:
+        definitions.one_of("backend", name, BACKENDS)
+    per_node = shape(chosen, machine).ranks_per_node or 1
+    return HarnessRun(
+        study=_seen_from_anywhere(study),
+        study_title=chosen.title,
+        system=_seen_from_anywhere(system),
+        system_title=machine.title,
+        backends=tuple(chosen.backends),
+        scheduled=machine.scheduler != "none",
+        sizes=tuple(sorted({*(nodes or []), *(ranks or [])})),
+        ranks_per_node=per_node,
+        cpus_per_rank=cpus_per_rank(machine, per_node),
+        minutes=math.ceil(BUDGETS * chosen.budget / 60) + SPARE_MINUTES,
+        more=more,
+    )
+
+
+def _parse(study: str, more: tuple[str, ...]) -> dict[str, Any]:
+    """The user's words as `dlscale run` understands them. Raises UsageError for those that the test itself sets."""
+    from dlscale.benchmarks.cli.run import run
+
+    if "--help" in more or "-h" in more:
+        raise UsageError("--help after -- ; for the options that may stand there: dlscale run --help")
+    with run.make_context("dlscale run", [study, *more]) as context:
+        for name in OURS:
+            if context.params.get(name) is not None and (
+                context.get_parameter_source(name) is not ParameterSource.DEFAULT
+            ):
+                option = "--" + name.replace("_", "-")
+                raise UsageError(
+                    f"{option} after --, which the exported test sets itself; leave it out there"
+                )
+        return dict(context.params)
+
+
+def _sizes(
+    system: System, nodes: list[int] | None, ranks: list[int] | None
+) -> tuple[list[int] | None, list[int] | None]:
+    """The sizes that were asked for or the usual ones, as nodes or as ranks. Raises UsageError for the wrong kind."""
+    if system.scheduler == "none":
+        if nodes:
+            raise UsageError(f"--nodes on {system.name}, which has 1 node; use --ranks")
+        return None, ranks or list(DEFAULT_RANKS)
+    if ranks:
+        raise UsageError(f"--ranks on {system.name}, whose jobs have whole nodes; use --nodes")
+    return nodes or list(DEFAULT_NODES), None
+
+
+def _seen_from_anywhere(name: str) -> str:
+    """A harness starts its tests in folders of its own."""
+    return str(Path(name).absolute()) if name.endswith(".toml") else name
+
+
+def _emit(text: str, out: Path | None) -> int:
+    if out is None:
+        click.echo(text, nl=False)
+        return 0
+    _refuse_existing(out)
+    _write(out, text)
+    click.echo(str(out))
+    return 0
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise UsageError(
+            f"{path} exists, and may have been changed since; remove it, or choose another --out"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; choose another --out") from None

@@ -1,0 +1,89 @@
+"""`dlscale resume`: continues a study that was interrupted or had failures."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import run_jobs
+from dlscale.benchmarks.cli.options import choose_study, results_option
+from dlscale.benchmarks.cli.run import run_here
+from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
+from dlscale.benchmarks.study.study import StudyFile, read_study_file
+
+
+@click.command()
+@click.argument("study", required=False)
+@results_option
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Leave cases that failed so often.",
+)
+@click.option("--account", help="That the jobs are charged to; default: as before.")
+@click.option("--walltime", help="Of a job at most; default: as before.")
+@click.option("--max-node-hours", type=float, help="Refuse jobs that may be billed more.")
+def resume(
+    study: str | None,
+    results: Path,
+    max_attempts: int,
+    account: str | None,
+    walltime: str | None,
+    max_node_hours: float | None,
+) -> int:
+    """Go on with STUDY (a name or its beginning; default: the latest) as it was asked for.
+
+    Finished cases are skipped, failed ones are tried again, up to a limit. On a system with a scheduler jobs are
+    submitted for what is neither done nor in a job that waits or runs.
+
+    \b
+    Examples:
+      dlscale resume
+      dlscale resume weak-scaling-3a9f --results /scratch/results --max-attempts 5
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    file = read_study_file(folder)
+    jobs = file.system.scheduler != "none"
+    if jobs and not file.system.is_here():
+        raise UsageError(f"{folder} is of {file.system.name}, which this machine is not; resume it there")
+    campaign = (campaign_for_jobs if jobs else prepare_campaign)(
+        file.study,
+        file.system,
+        environment_name=file.environment,
+        data=file.data,
+        results=folder.parent.parent,
+    )
+    _check_same(campaign, folder, file)
+    if not jobs:
+        # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return run_here(campaign, data=file.data, max_attempts=max_attempts)
+    limit = run_jobs.walltime(file.study, file.system, walltime) if walltime else file.walltime
+    return run_jobs.submit(
+        campaign,
+        data=file.data,
+        account=account or file.account,
+        limit=limit,
+        max_node_hours=max_node_hours,
+        max_attempts=max_attempts,
+    )
+
+
+def _check_same(campaign: Campaign, folder: Path, file: StudyFile) -> None:
+    """Records of other code, versions or another machine never join a curve."""
+    if campaign.store.folder.resolve() == folder.resolve():
+        return
+    was, now = file.fingerprint, campaign.fingerprint
+    pairs: dict[str, tuple[object, object]] = {"code": (was.code_digest, now.code_digest)}
+    pairs |= {name: (was.versions.get(name), now.versions.get(name)) for name in was.versions | now.versions}
+    pairs |= {name: (was.node.get(name), now.node.get(name)) for name in was.node | now.node}
+    changed = sorted(name for name, (before, after) in pairs.items() if before != after)
+    raise UsageError(
+        f"{folder} was measured with another {', '.join(changed) or 'definition of its system or its data'}; "
+        "run the study again, which opens a new folder"
+    )

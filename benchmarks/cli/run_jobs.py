@@ -1,0 +1,284 @@
+"""`dlscale plan` and `dlscale run` on systems with a scheduler: jobs are submitted there, and rehearsed elsewhere.
+
+What the jobs cost, and what their number of blocks can show, is printed before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.table import Table
+
+from dlscale.analysis.statistics import blocks_needed, half_width
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import format_seconds, parse_seconds
+from dlscale.benchmarks.cli.options import say_given_up
+from dlscale.benchmarks.jobs import submission
+from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
+from dlscale.benchmarks.jobs.scheduler import scheduler
+from dlscale.benchmarks.jobs.submission import write_rehearsal
+from dlscale.benchmarks.launch.campaign import (
+    Campaign,
+    abandoned_cases,
+    campaign_for_jobs,
+    campaign_for_rehearsal,
+    open_campaign,
+)
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.study.plan import Launch
+from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.systems.system import System
+from dlscale.collectives import capabilities
+
+
+def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start: bool) -> int:
+    """Plan a study's jobs, refuse what is too dear, and submit them if this machine is the system."""
+    is_here = system.is_here()
+    make = campaign_for_jobs if is_here else campaign_for_rehearsal
+    campaign = make(
+        study,
+        system,
+        environment_name=options["environment"],
+        data=options["data"],
+        results=_results(system, options["results"], is_here=is_here),
+    )
+    limit = walltime(study, system, options["walltime"])
+    if not is_here:
+        jobs = _jobs(campaign, campaign.plan.launches, limit)
+        _check_node_hours(jobs, options["max_node_hours"])
+        click.echo(
+            f"rehearsal: this machine is not {system.name}. Nothing is submitted, and nothing was measured."
+        )
+        show_job_costs(campaign, jobs)
+        if start:
+            from dlscale.benchmarks.cli.rehearsal import show_bounds
+
+            show_bounds(campaign)
+            write_rehearsal(campaign, jobs, account=options["account"])
+            click.echo(f"scripts and plan are in {campaign.store.folder}")
+        else:
+            _print_scripts(campaign, jobs, options["account"])
+        return 0
+    if system.needs_account and not options["account"] and start:
+        raise UsageError(f"{system.name} charges its jobs to an account; give --account (make: ACCOUNT=)")
+    if not start:
+        jobs = _jobs(campaign, campaign.todo(campaign.store.summaries()), limit)
+        _check_node_hours(jobs, options["max_node_hours"])
+        show_job_costs(campaign, jobs)
+        _print_scripts(campaign, jobs, options["account"])
+        return 0
+    account, most = options["account"], options["max_node_hours"]
+    return submit(campaign, data=options["data"], account=account, limit=limit, max_node_hours=most)
+
+
+def submit(
+    campaign: Campaign,
+    *,
+    data: str | None,
+    account: str | None,
+    limit: float | None,
+    max_node_hours: float | None,
+    max_attempts: int | None = None,
+) -> int:
+    """Submit jobs for what is neither done nor in a job that waits or runs."""
+    facts = {"data": data, "account": account, "walltime": limit}
+    with open_campaign(campaign, facts, max_attempts=max_attempts) as left:
+        if max_attempts:
+            say_given_up(abandoned_cases(campaign, left), max_attempts)
+        known = all_jobs(campaign.store.folder)
+        states = submission.job_states(campaign.system, known)
+        busy = {
+            case.id
+            for job in known
+            if states[job.name] in ("pending", "running")
+            for launch in job.read().launches
+            for case in launch.cases
+        }
+        todo = [launch for launch in left if not busy & {case.id for case in launch.cases}]
+        if not todo:
+            click.echo(
+                "nothing to submit: "
+                + ("all that is left is in jobs that wait or run" if left else "all cases are done")
+            )
+            return 0
+        first = 1 + max((int(job.name.removeprefix("job-")) for job in known), default=-1)
+        jobs = _jobs(campaign, todo, limit, first_index=first)
+        _check_node_hours(jobs, max_node_hours)
+        show_job_costs(campaign, jobs)
+        for files in submission.submit(campaign, jobs, account=account):
+            click.echo(f"submitted {files.name} as job {files.id}")
+    click.echo(f"records will be in {campaign.store.folder}; dlscale status shows how far they are")
+    return 0
+
+
+def own_nodes(campaign: Campaign) -> tuple[str, ...]:
+    """The nodes of the job that this runs in. Raises UsageError outside one, and if they are too few."""
+    system = campaign.system
+    try:
+        nodes = tuple(scheduler(system.scheduler).nodes(os.environ))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"--in-allocation outside a job of {system.name} ({error}); leave it out, and jobs are submitted"
+        ) from None
+    most = max(launch.cell.num_nodes for launch in campaign.plan.launches)
+    if most > len(nodes):
+        raise UsageError(f"{most} nodes asked for in a job that has {len(nodes)}; give fewer --nodes")
+    return nodes
+
+
+def walltime(study: Study, system: System, asked: str | None) -> float | None:
+    """Seconds that a job may have: as asked, else the partition's limit, else unknown. Raises UsageError."""
+    most = chosen_partition(study, system).max_walltime
+    if asked is None:
+        return most.number if most else None
+    try:
+        seconds = parse_seconds(asked)
+    except ValueError as error:
+        raise UsageError(f"--walltime: {error}") from None
+    if most and seconds > most.number:
+        raise UsageError(
+            f"--walltime {asked} on {system.name}, whose partition {study.partition or system.partition} gives a job "
+            f"{most.value}; ask for less, or for another partition"
+        )
+    return seconds
+
+
+def _results(system: System, results: Path, *, is_here: bool) -> Path:
+    """The system's own place for results, unless another was asked for; a rehearsal stays here. Raises UsageError."""
+    source = click.get_current_context().get_parameter_source("results")
+    if not is_here or source is not ParameterSource.DEFAULT or not system.filesystem:
+        return results
+    path = os.path.expandvars(system.filesystem.results)
+    if "$" in path:
+        raise UsageError(
+            f"{system.name} keeps results in {system.filesystem.results}, and that variable is not set; "
+            "set it, or give --results"
+        )
+    return Path(path)
+
+
+def _jobs(
+    campaign: Campaign, launches: Sequence[Launch], limit: float | None, *, first_index: int = 0
+) -> tuple[JobPlan, ...]:
+    if not launches:
+        return ()
+    system = campaign.system
+    partition = chosen_partition(campaign.plan.study, system)
+    most = (partition.max_nodes or partition.num_nodes).value
+    for launch in launches:
+        if launch.cell.num_nodes > most:
+            raise UsageError(
+                f"{launch.cell.num_ranks} ranks with {launch.cell.num_servers} servers need {launch.cell.num_nodes} "
+                f"nodes of {system.name}, which gives a job {most}; ask for fewer"
+            )
+    least = partition.min_nodes.value if partition.min_nodes else 1
+    jobs, warnings = cut(
+        campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
+    )
+    if limit is None:
+        warnings = (*warnings, "the partition's wall-time limit is not known; --walltime gives one")
+    for warning in (*campaign.plan.warnings, *warnings):
+        click.echo(f"warning: {warning}")
+    return jobs
+
+
+def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:
+    billed = sum(job.billed_node_hours for job in jobs)
+    if most is not None and billed > most:
+        raise UsageError(
+            f"these jobs may be billed {billed:.1f} node-hours, more than --max-node-hours {most:g}; ask for fewer "
+            "nodes, launches or backends, or for a smaller budget"
+        )
+
+
+def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | None) -> None:
+    for job in jobs:
+        click.echo(f"\n# {job.name}")
+        click.echo(submission.job_script(campaign, job, account=account, after=None))
+        click.echo("# its launches, on the first of its nodes:")
+        for launch in job.launches:
+            click.echo("# " + shlex.join(campaign.command(launch)))
+
+
+def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
+    """Jobs, wall time, node-hours used and billed, and what so many launches can show."""
+    plan = campaign.plan
+    cells = {case.cell.id for launch in plan.launches for case in launch.cases}
+    click.echo(
+        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name}: {len(cells)} cells, "
+        f"{plan.study.launches} launches of each, {len(jobs)} jobs; "
+        f"{plan.shape.ranks_per_node} ranks per node, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
+    )
+    table = Table(box=None, pad_edge=False)
+    for name in ("job", "nodes", "sizes", "launches", "wall time", "node-hours used", "billed"):
+        table.add_column(name, justify="left" if name in ("job", "sizes") else "right")
+    used = billed = 0.0
+    for job in jobs:
+        own = sum(launch.cell.num_nodes * plan.seconds([launch]) / 3600 for launch in job.launches)
+        used, billed = used + own, billed + job.billed_node_hours
+        sizes = sorted({launch.cell.num_nodes for launch in job.launches})
+        table.add_row(
+            job.name,
+            str(job.num_nodes),
+            ",".join(map(str, sizes)),
+            str(len(job.launches)),
+            format_seconds(job.seconds),
+            f"{own:.2f}",
+            f"{job.billed_node_hours:.2f}",
+        )
+    if len(jobs) > 1:
+        table.add_row(
+            "all",
+            "",
+            "",
+            "",
+            format_seconds(sum(job.seconds for job in jobs)),
+            f"{used:.2f}",
+            f"{billed:.2f}",
+        )
+    Console().print(table)
+    num_cases = sum(len(launch.cases) for job in jobs for launch in job.launches)
+    click.echo(
+        f"{used / max(1, num_cases):.3f} node-hours used per case, {billed / max(1, num_cases):.3f} billed"
+    )
+    _say_what_it_can_show(campaign)
+
+
+def _say_what_it_can_show(campaign: Campaign) -> None:
+    study = campaign.plan.study
+    exchanging = [name for name in study.backends if capabilities(name).exchanges]
+    width = half_width(study.launches)
+    if study.launches == 1:
+        click.echo("1 launch of each cell: no number will have an interval; 6 or more carry one (--launches)")
+    else:
+        click.echo(
+            f"{study.launches} blocks: a 95 % interval is +-{width:.2f} of the spread between launches "
+            f"(at a spread of 2 %: +-{2 * width:.1f} %)"
+        )
+    comparisons = num_comparisons(case.cell for launch in campaign.plan.launches for case in launch.cases)
+    if comparisons < 1:
+        return
+    needed = blocks_needed(comparisons)
+    verdict = "enough" if study.launches >= needed else f"too few: give --launches {needed}"
+    click.echo(
+        f"comparisons of backends with {exchanging[0]}, on all numbers of ranks together: {comparisons}, which need "
+        f"{needed} blocks or more: {verdict}"
+    )
+
+
+def num_comparisons(cells: Iterable[Cell]) -> int:
+    """As many as `dlscale compare` declares of a study: on several ranks each backend against the first."""
+    contenders: dict[tuple[object, ...], set[str]] = {}
+    for cell in cells:
+        if cell.control == "train" and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
+            key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
+            contenders.setdefault(key, set()).add(cell.id)
+    return sum(len(those) - 1 for those in contenders.values())

@@ -1,0 +1,131 @@
+"""`dlscale status`: how far the studies of a results folder are, what failed, and what became of their jobs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel, ValidationError
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
+from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
+from dlscale.benchmarks.records.files import summaries
+from dlscale.benchmarks.records.record import is_canary
+from dlscale.benchmarks.study.study import read_study_file
+
+
+class _Named(BaseModel):
+    name: str
+
+
+class _Case(BaseModel):
+    block: int
+
+
+class _Plan(BaseModel):
+    """What is shown of study.json; the rest of what may be very long is only read over."""
+
+    study: _Named
+    launches: list[list[_Case]]
+
+
+@click.command()
+@results_option
+@json_option
+def status(results: Path, as_json: bool) -> int:
+    """Say how far the studies in a results folder are, and what failed.
+
+    \b
+    Example: dlscale status --results results
+    """  # noqa: D301
+    rows = [_row(folder) for folder in study_folders(results)]
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": rows}))
+    for row in [] if as_json else rows:
+        lines = [
+            f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed",
+            *(f"  {job_line(job)}" for job in row["jobs"]),
+            *(f"  {text}" for text in row["problems"]),
+        ]
+        click.echo("\n".join(lines))
+    return FAILED_CASES if any(row["failed"] or row["problems"] for row in rows) else 0
+
+
+def _row(folder: Path) -> dict[str, Any]:
+    attempts, bad_files = summaries(folder)
+    attempts = [one for one in attempts if not is_canary(one.case)]
+    done = {one.case for one in attempts if one.good}
+    not_done = sorted(
+        (one for one in attempts if one.case not in done), key=lambda one: (one.case, one.attempt)
+    )
+    failed = {one.case: one for one in not_done}  # the latest attempt says why
+    study, num_planned = _planned(folder / "study.json")
+    return {
+        "folder": str(folder),
+        "study": study,
+        "planned": num_planned,
+        "done": len(done),
+        "failed": len(failed),
+        "jobs": job_rows(folder),
+        "failures": dict(Counter(one.failure_kind for one in failed.values())),
+        "problems": [
+            *(f"{one.case}: {one.failure_message}" for one in failed.values()),
+            *(f"{bad.path}: {bad.reason}" for bad in bad_files),
+        ],
+    }
+
+
+def _planned(path: Path) -> tuple[str, int]:
+    """The study's name, and how many cases it has. Raises UsageError if its plan cannot be read."""
+    try:
+        plan = _Plan.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no sound plan"
+        raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None
+    return plan.study.name, sum(len(cases) for cases in plan.launches)
+
+
+def job_rows(folder: Path) -> list[dict[str, str | None]]:
+    """Name, scheduler's id, state and reason of each job; nothing of a study that has none.
+
+    Away from the system nobody can be asked: the state is then what the job said itself.
+    """
+    jobs = all_jobs(folder)
+    if not jobs:
+        return []
+    from dlscale.benchmarks.jobs import submission
+
+    system = read_study_file(folder).system
+    try:
+        states = dict(submission.job_states(system, jobs)) if system.is_here() else {}
+        asked = bool(states)
+    except UsageError as error:
+        states, asked = {}, False
+        problem = str(error)
+    else:
+        problem = f"this machine is not {system.name}"
+    rows = []
+    for job in jobs:
+        reason = _reason(job)
+        state = str(states[job.name]) if asked else "ended" if job.has_ended else "unknown"
+        rows.append(
+            {"job": job.name, "id": job.id, "state": state, "reason": reason or (None if asked else problem)}
+        )
+    return rows
+
+
+def job_line(row: dict[str, str | None]) -> str:
+    """`job-000: running as job 4711`."""
+    place = f" as job {row['id']}" if row["id"] and row["state"] in ("pending", "running") else ""
+    reason = f" ({row['reason']})" if row["reason"] and not place else ""
+    return f"{row['job']}: {row['state']}{place}{reason}"
+
+
+def _reason(job: JobFiles) -> str | None:
+    ends = [event["reason"] for event in job.events() if event["event"] == "end"]
+    return str(ends[-1]) if ends and job.has_ended else None

@@ -1,0 +1,116 @@
+"""A study's records read once, for everything that `report`, `figures`, `proposal` and `export` show of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.families import pairs_of
+from dlscale.analysis.findings.contrast_declaration import Declared
+from dlscale.analysis.render.html.comparisons import contrasts_of
+from dlscale.analysis.render.html.document import write_page
+from dlscale.analysis.render.html.losses import causes_of
+from dlscale.analysis.render.html.model import Page
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
+from dlscale.benchmarks.records.record import Parity, Record
+from dlscale.benchmarks.records.store import Store
+
+
+def parity_forbids(parities: Iterable[Parity]) -> Forbidden:
+    """Why two frameworks may not be compared: only if the parity gate found that their networks are the same."""
+    parities = list(parities)
+
+    def why(pair: Declared) -> str:
+        sides = (pair.contender, pair.reference)
+        if len({side.cell.framework for side in sides}) == 1:
+            return ""
+        found = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
+        return "" if found and found.comparable else found.verdict if found else "their networks differ"
+
+    return why
+
+
+def order_of(folder: Path) -> list[str]:
+    """What the study names, in its order; nothing where study.json does not say."""
+    try:
+        study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        return [*study["backends"], *study["frameworks"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+Forbidden = Callable[[Declared], str]
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What is sound of a study, its table, and what had to be left out."""
+
+    folder: Path
+    records: list[Record]
+    table: ScalingTable
+    bad_files: list[BadFile]
+    left_out: list[str]
+    parities: list[Parity]
+
+    def page(self, *, running: bool = False) -> Page:
+        """The page's content; `running`: somebody is measuring into the folder now."""
+        study = StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
+        found = contrasts_of(
+            self.table,
+            order=order_of(self.folder),
+            forbidden=parity_forbids(self.parities),
+        )
+        return page_of(
+            self.table,
+            self.records,
+            bad_files=self.bad_files,
+            study=study,
+            causes=causes_of(self.table),
+            contrasts=found,
+        )
+
+
+def load(store: Store) -> Loaded:
+    """Raises UsageError if there is no study, or its plan cannot be read."""
+    everything, bad_files = load_records(store.folder)
+    records, left_out = of_one_fingerprint(everything)
+    parities = load_parity(store.folder)
+    return Loaded(
+        folder=store.folder,
+        records=records,
+        table=scaling_table(records, planned=store.planned(), parities=parities),
+        bad_files=bad_files,
+        left_out=left_out,
+        parities=parities,
+    )
+
+
+def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) -> None:
+    """Say on stderr what an output was not made from: the first file and how many more, and whole groups of records."""
+    if bad_files:
+        rest = f" (and {len(bad_files) - 1} more such files)" if len(bad_files) > 1 else ""
+        click.echo(f"left out: {bad_files[0].path}: {bad_files[0].reason}{rest}", err=True)
+    for sentence in left_out:
+        click.echo(f"left out: {sentence}", err=True)
+
+
+def put(page: Page, folder: Path) -> None:
+    """Write the page into a study's folder and say where it is; a folder of somebody else's stays as it is."""
+    path = folder / PAGE
+    try:
+        write_page(page, path)
+    except UsageError as error:
+        click.echo(f"no page: {error}", err=True)
+    else:
+        click.echo(f"report: {path}")

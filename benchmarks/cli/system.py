@@ -1,0 +1,266 @@
+"""`dlscale system`: lists, shows and checks the machines that dlscale knows, and drafts the file of this one.
+
+`show` prints a table per section of the file, every fact with its kind and its source.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from dlscale.base import definitions
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+from dlscale.base.quantities import Fact
+from dlscale.benchmarks.cli import FAILED_USAGE
+from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.system import System, facts, load_system
+
+KINDS = {
+    "text": "in the text of",
+    "table": "in a table of",
+    "source code": "in the code or scripts of",
+    "figure": "read by eye off a figure of",
+    "machine": "by the machine itself:",
+    "computed": "computed with facts of",
+}
+
+
+def render_system(system: System) -> RenderableType:
+    """Everything in a system's file, for `rich.console.Console.print`."""
+    parts: list[RenderableType] = [f"[bold]{escape(system.title)}[/bold]"]
+    sections: dict[str, BaseModel | None] = {
+        "a node": system.node,
+        "its devices": system.devices,
+        "the network": system.fabric,
+        "the file system": system.filesystem,
+        "ranks on a node": system.placement,
+        "how a study becomes jobs": system.policy if system.scheduler != "none" else None,
+    }
+    parts += _section("", _general(system))
+    for title, part in sections.items():
+        if part is not None:
+            parts += _section(title, _rows(part))
+    for name, partition in system.partitions.items():
+        mark = ", the default one" if name == system.partition else ""
+        parts += _section(f"partition {name}{mark}", _rows(partition))
+    for name, environment in system.environments.items():
+        parts += _section(f"environment {name}", _rows(environment))
+    if system.sources:
+        parts += _section("sources", [(key, text, "") for key, text in system.sources.items()])
+    return Group(*parts)
+
+
+def _section(title: str, rows: list[tuple[str, str, str]]) -> list[RenderableType]:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    if any(known for _, _, known in rows):
+        table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row[: len(table.columns)]))
+    return [*([f"\n[bold]{escape(title)}[/bold]"] if title else []), table]
+
+
+def _general(system: System) -> list[tuple[str, str, str]]:
+    recognised = [f"host {name}" for name in system.recognised.hostnames]
+    recognised += [f"{name}={value}" for name, value in system.recognised.variables.items()]
+    words = {
+        "name": ", ".join([system.name, *system.aliases]),
+        "state": system.state,
+        "scheduler, launcher": f"{system.scheduler}, {system.launcher}",
+        "needs an account": "yes" if system.needs_account else "no",
+        "recognised by": ", ".join(recognised) or "-",
+        "is this machine": "yes" if system.is_here() else "no",
+    }
+    rows = [(name, value, "") for name, value in words.items()]
+    return [*rows, *([("nodes", *_told(system.num_nodes))] if system.num_nodes else [])]
+
+
+def _rows(part: BaseModel) -> list[tuple[str, str, str]]:
+    known = dict(facts(part))
+    return [(name, *_told(fact)) for name, fact in known.items()] + list(_settings(part))
+
+
+def _told(fact: Fact) -> tuple[str, str]:
+    """A fact's value, and how it is known."""
+    value = str(getattr(fact, "value", ""))
+    return value, f"{KINDS[fact.kind]} {fact.source}" + (f": {fact.note}" if fact.note else "")
+
+
+def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
+    """What is not a fact: options, variables, commands, those that are set."""
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if value is None or isinstance(value, Fact) or value in ([], {}):
+            continue
+        if isinstance(value, Mapping):
+            yield from (
+                (f"{name} {key}", str(one), "") for key, one in value.items() if not isinstance(one, Fact)
+            )
+        elif isinstance(value, list):
+            yield name, "\n".join(map(str, value)), ""
+        else:
+            yield name, str(value), ""
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), help="Write the draft to this .toml file instead.")
+@click.option("--force", is_flag=True, help="Write it even if there is such a file already.")
+@click.option("--name", help="The system's name; default: the cluster's, as its scheduler calls it.")
+def probe(out: Path | None, force: bool, name: str | None) -> int:
+    """Describe the machine that this runs on: the draft of a system's file.
+
+    Run it on a log-in node, and once more in a job if compute nodes differ. It reads files and asks the scheduler;
+    it starts and submits nothing.
+
+    \b
+    Examples:
+      dlscale system probe
+      dlscale system probe --name mine --out mine.toml
+      dlscale run weak-scaling --system mine.toml --dry-run
+    """  # noqa: D301
+    from dlscale.benchmarks.systems.probe.draft import FILL_IN, draft
+    from dlscale.benchmarks.systems.probe.machine import read_machine
+    from dlscale.benchmarks.systems.probe.node import Host
+
+    if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise UsageError(
+            f"--name {name!r} is no system's name; give one in small letters, such as my-cluster"
+        )
+    if out:
+        _check(out, force=force)
+    text = draft(read_machine(Host()), name=name)
+    if not out:
+        click.echo(text, nl=False)
+        return 0
+    replaced = out.exists()
+    write_atomically(out, text, mode=0o644, remedy="free space or give another file with --out")
+    click.echo(
+        f"{'replaced' if replaced else 'wrote'} {out}; {text.count(FILL_IN) - 1} places ask you to fill them in"
+    )
+    click.echo(f"try it with: dlscale run weak-scaling --system {out} --dry-run")
+    return 0
+
+
+def _check(out: Path, *, force: bool) -> None:
+    """Returns if `out` may be written. Raises UsageError."""
+    if out.suffix != ".toml":
+        raise UsageError(
+            f"--out {out} does not end in .toml, by which dlscale knows files of systems; rename it"
+        )
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder; give the name of a file in it")
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists already; give --force to replace it, or another file with --out")
+    if not out.parent.is_dir():
+        raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
+
+
+@click.group()
+def system() -> None:
+    """List, show and check the machines that dlscale knows, or describe a new one.
+
+    \b
+    Examples:
+      dlscale system list
+      dlscale system show cori
+      dlscale system probe --name mine --out mine.toml
+      dlscale system lint mine.toml
+    """  # noqa: D301
+
+
+system.add_command(probe)
+
+
+@system.command("list")
+@json_option
+def list_systems(as_json: bool) -> int:
+    """Names of all systems, and whether this machine is one of them.
+
+    \b
+    Example: dlscale system list --json
+    """  # noqa: D301
+    rows = [_row(load_system(name)) for name in definitions.names("systems")]
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": rows}))
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for name in ("system", "title", "scheduler", "nodes", "devices", "state", "here"):
+        table.add_column(name, justify="right" if name == "nodes" else "left", overflow="fold")
+    for row in rows:
+        devices = f"{row['devices_per_node']} x {row['device_model']}" if row["devices_per_node"] else "-"
+        table.add_row(
+            escape("\n".join([row["system"], *(f"= {alias}" for alias in row["aliases"])])),
+            *(escape(str(row[key])) for key in ("title", "scheduler")),
+            f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
+            escape(devices),
+            row["state"],
+            "yes" if row["here"] else "-",
+        )
+    Console().print(table)
+    return 0
+
+
+def _row(found: System) -> dict[str, Any]:
+    return {
+        "system": found.name,
+        "aliases": found.aliases,
+        "title": found.title,
+        "scheduler": found.scheduler,
+        "num_nodes": found.num_nodes.value if found.num_nodes else None,
+        "devices_per_node": found.devices.per_node.value if found.devices else 0,
+        "device_model": found.devices.model.value if found.devices else "",
+        "state": found.state,
+        "here": found.is_here(),
+    }
+
+
+@system.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> int:
+    """What is known of a system: every fact with its kind and its source. NAME can be a .toml file.
+
+    \b
+    Example: dlscale system show cori
+    """  # noqa: D301
+    found = load_system(name)
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+    else:
+        Console().print(render_system(found))
+    return 0
+
+
+@system.command("lint")
+@click.argument("names", metavar="NAME_OR_FILE...", nargs=-1)
+@json_option
+def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
+    """Everything that makes systems unfit, one line each; without names all that dlscale knows.
+
+    \b
+    Examples:
+      dlscale system lint mine.toml
+      dlscale system lint
+    """  # noqa: D301
+    asked = names or tuple(definitions.names("systems"))
+    rows = [{"system": name, "problem": problem} for name in asked for problem in lint(name)]
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": rows}))
+    else:
+        for row in rows:
+            click.echo(f"{row['system']}: {row['problem']}")
+        if not rows:
+            click.echo(f"{len(asked)} system{'s' if len(asked) > 1 else ''}: nothing wrong")
+    return FAILED_USAGE if rows else 0

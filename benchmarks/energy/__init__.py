@@ -1,1 +1,0 @@
-"""The energy that a node takes while it trains, where the machine lets it be read."""

@@ -1,0 +1,190 @@
+"""A record in formats that other tools read: MLPerf training logs, and the lines that site harnesses look for.
+
+`:::MLLOG` lines are written by the package mlperf-logging. They are no submission, so `submission_*` and everything
+else that a record does not hold is left out. `total images/sec: X` is tf_cnn_benchmarks' last line, `Total img/sec
+on N GPU(s): X +-Y` that of Horovod's synthetic benchmarks. Our samples are images.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Cell, Record, Window
+
+PACKAGE = "mlperf_logging"
+
+
+def mllog_text(record: Record, samples_per_second: Sequence[float]) -> str:
+    """The log of one attempt at a case.
+
+    `samples_per_second` are those of its steady windows, in order; none if the record gives no number. What was never
+    reached has no line: a launch that failed before its first window has a beginning and no run.
+    Raises UsageError without mlperf-logging.
+    """
+    mllog, names, output = _package(), _constants(), io.StringIO()
+    logger = mllog.MLLogger(logger=_into(output), root_dir=re.escape(str(Path(__file__).parents[2])))
+    began = _milliseconds(record)
+    logger.start(key=names.INIT_START, metadata=_what(record), time_ms=began)
+    for key, (value, metadata) in _facts(record, names).items():
+        logger.event(key=key, value=value, metadata=metadata, time_ms=began)
+    first = _first_window(record)
+    steady = [window for window in record.windows if window.phase == "steady"]
+    if first is None or not steady:
+        return output.getvalue()
+
+    def at(seconds: float) -> int:
+        return began + round(1000 * (first + seconds))
+
+    logger.end(key=names.INIT_STOP, time_ms=at(min(steady[0].start_seconds)))
+    logger.start(key=names.RUN_START, time_ms=at(min(steady[0].start_seconds)))
+    num_steps = sum(window.num_steps for window in record.windows if window.phase == "warmup")
+    for window, rate in zip(steady, samples_per_second, strict=False):
+        num_steps += window.num_steps
+        logger.event(
+            key="tracked_stats",
+            value={"throughput": float(rate)},
+            metadata={"step": num_steps},
+            time_ms=at(_end(window)),
+        )
+    status = names.SUCCESS if record.good else names.ABORTED
+    logger.end(key=names.RUN_STOP, metadata={names.STATUS: status}, time_ms=at(max(map(_end, steady))))
+    return output.getvalue()
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module(f"{PACKAGE}.mllog.mllog")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(PACKAGE):
+            raise
+        raise UsageError(
+            "MLPerf logs need the package mlperf-logging, which is not installed; "
+            "install it with: pip install 'dlscale[mllog]'"
+        ) from None
+
+
+def _constants() -> Any:
+    return importlib.import_module(f"{PACKAGE}.mllog.constants")
+
+
+def _into(output: io.StringIO) -> logging.Logger:
+    """A logger that nobody else has or configures."""
+    logger = logging.Logger("dlscale.mllog")  # not the registry's: nobody else adds handlers
+    logger.addHandler(logging.StreamHandler(output))
+    return logger
+
+
+def _milliseconds(record: Record) -> int:
+    began = datetime.fromisoformat(record.started_at)
+    return round(1000 * (began if began.tzinfo else began.replace(tzinfo=UTC)).timestamp())
+
+
+def _first_window(record: Record) -> float | None:
+    """Seconds from the launch's beginning to the first window, as the slowest rank's phases say; None if unknown.
+
+    Building the network lies in no phase, and controls that share a launch are taken to come first, so that it
+    may have been later.
+    """
+    phases = record.phases
+    per_rank = list(zip(phases.start_up, phases.import_backend, phases.connect, phases.gates, strict=False))
+    sums = [sum(seconds for seconds in one if seconds is not None) for one in per_rank if None not in one]
+    return max(sums) if sums and len(sums) == record.case.cell.num_ranks else None
+
+
+def _end(window: Window) -> float:
+    return max(start + seconds for start, seconds in zip(window.start_seconds, window.seconds, strict=True))
+
+
+def _facts(record: Record, names: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Key -> value and metadata of what holds for the whole run."""
+    cell = record.case.cell
+    facts: dict[str, tuple[Any, dict[str, Any]]] = {
+        names.SEED: (record.order_seed, {}),
+        names.GLOBAL_BATCH_SIZE: (cell.global_batch, {}),
+        "number_of_nodes": (cell.num_nodes, {}),
+        "number_of_ranks": (cell.num_ranks, {"servers": cell.num_servers} if cell.num_servers else {}),
+    }
+    if cell.device == "cpu":
+        facts["accelerators_per_node"] = (0, {})
+    elif record.ranks:  # each rank has one of its own
+        facts["accelerators_per_node"] = (max(Counter(rank.node for rank in record.ranks).values()), {})
+    return facts
+
+
+def _what(record: Record) -> dict[str, Any]:
+    """What was run, and why there is no result if there is none."""
+    cell = record.case.cell
+    failure = {"failure": record.failure.kind} if record.failure else {}
+    return {
+        "study": record.study,
+        "case": record.case.id,
+        "attempt": record.attempt,
+        "evidence": record.evidence,
+        "system": record.system,
+        **{name: getattr(cell, name) for name in ("workload", "preset", "framework", "backend", "precision")},
+        "control": cell.control,
+        **failure,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """A cell's images per second over all ranks, in the slowest rank's time; `low` and `high` are its interval."""
+
+    cell: Cell
+    evidence: str
+    samples_per_second: float
+    low: float | None
+    high: float | None
+
+    @property
+    def sort_key(self) -> tuple[object, ...]:
+        """Most ranks first and what does not communicate last: several harnesses take the first line they find."""
+        cell = self.cell
+        return (-cell.num_ranks, cell.backend == "none", cell.workload, cell.framework, cell.backend, cell.id)
+
+
+def compatibility_lines(found: Throughput) -> list[str]:
+    """What it is, after a `#`, and the two lines.
+
+    Y is half the length of the interval; without an interval the second line ends after X.
+    """
+    cell, rate = found.cell, found.samples_per_second
+    half = "" if found.low is None or found.high is None else f" +-{_text((found.high - found.low) / 2, 1)}"
+    return [
+        f"# {_title(cell)}, {found.evidence}",
+        f"total images/sec: {_text(rate, 2)}",
+        f"Total img/sec on {cell.num_ranks} {cell.device.upper()}(s): {_text(rate, 1)}{half}",
+    ]
+
+
+def _title(cell: Cell) -> str:
+    options = " ".join(f"{name}={value}" for name, value in sorted(cell.backend_options.items()))
+    backend = f"{cell.backend} ({options})" if options else cell.backend
+    servers = f" and {_count(cell.num_servers, 'server')}" if cell.num_servers else ""
+    return (
+        f"{cell.workload} ({cell.preset}) in {cell.framework} over {backend}, "
+        f"{_count(cell.num_ranks, 'rank')}{servers} on {_count(cell.num_nodes, 'node')}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _text(value: float, decimals: int) -> str:
+    """With the decimals that the format is known for; below 1 with two digits at least, so that it is not 0.0."""
+    if 0 < value < 1:
+        decimals = max(decimals, 1 - math.floor(math.log10(value)))
+    return f"{value:.{decimals}f}"

@@ -1,0 +1,1 @@
+"""Jobs: which launches a scheduler's job runs, its script, its submission, and what runs inside it."""

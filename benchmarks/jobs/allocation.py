@@ -1,0 +1,131 @@
+"""What a job runs on the first of its nodes: launch after launch on nested subsets of them.
+
+    python -m dlscale.benchmarks.jobs.allocation STUDY_FOLDER JOB
+
+A job may be started several times (requeued after a preemption, or submitted again): what is done is skipped. A
+launch that cannot end before the job's wall time does, or reach a checkpoint of its training, is not started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles
+from dlscale.benchmarks.jobs.scheduler import scheduler
+from dlscale.benchmarks.launch import parity_gate, supervisor
+from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_launch
+from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.study import StudyFile, read_study_file
+from dlscale.benchmarks.systems.anchors import sample_seconds
+from dlscale.benchmarks.systems.system import find_installation
+
+RESERVE_SECONDS = WARN_SECONDS + 10.0  # between a launch's expected end and the job's
+
+
+def run(folder: Path, name: str) -> None:
+    """Run what is left of a job. Raises UsageError if the study cannot be measured here any more."""
+    begin = time.time()
+    files = JobFiles(folder, name)
+    job, study = files.read(), read_study_file(folder)
+    with files.lock():
+        _run_job(study, job, files, begin)
+
+
+def _run_job(study: StudyFile, job: JobFile, files: JobFiles, begin: float) -> None:
+    commands = scheduler(study.system.scheduler)
+    nodes = tuple(commands.nodes(os.environ))
+    files.say("begin", nodes=len(nodes), starts_before=commands.requeues(os.environ))
+    end = commands.end_time(os.environ) or begin + job.seconds
+    try:
+        campaign = _campaign(study, job, files, nodes)
+        left = _run(campaign, end)
+    except UsageError as error:
+        files.say("end", reason=str(error))
+        raise
+    except KeyboardInterrupt:
+        files.say("end", reason="stopped by the scheduler or by hand")
+        raise
+    files.say("end", reason=f"the wall time ended with {left} launches left" if left else "done")
+
+
+def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str, ...]) -> Campaign:
+    """The job's part of the study, on this machine's environment, which must be the one it was submitted with."""
+    if len(nodes) < job.num_nodes:
+        raise UsageError(
+            f"{files.name} asked for {job.num_nodes} nodes and sees {len(nodes)} ({', '.join(nodes[:4])}); "
+            "resume the study"
+        )
+    plan = Plan(
+        study=study.study,
+        launches=job.plan().launches,
+        shape=shape(study.study, study.system),
+        known_budget_per_case=job.budget_per_case,
+        sample_seconds=sample_seconds(study.system.name),
+    )
+    installation = find_installation(study.system, study.environment)
+    campaign = campaign_here(study.system, installation, plan, folder=files.folder)
+    was, now = study.fingerprint, campaign.fingerprint
+    if (was.code_digest, was.versions) != (now.code_digest, now.versions):
+        changed = sorted(k for k in was.versions | now.versions if was.versions.get(k) != now.versions.get(k))
+        raise UsageError(
+            f"{files.name} was submitted with another {', '.join(changed) or 'code'} than it finds now; "
+            "run the study again, which opens a new folder"
+        )
+    return replace(campaign, nodes=nodes, spool_folder=files.spool_folder)
+
+
+def _run(campaign: Campaign, end: float) -> int:
+    """Run launches until all are done or the time is; returns how many were left."""
+    store = campaign.store
+    make_folder(campaign.spool_folder)
+    supervisor.collect_leftovers(campaign.spool_folder, store)
+    for request in parity_gate.missing(campaign):
+        parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
+    todo = campaign.todo(store.summaries())
+    begin, planned = time.monotonic(), 0.0
+    deadline = begin + end - time.time()  # from here on nobody's setting the time changes it
+    for position, launch in enumerate(todo):
+        expected = campaign.plan.least_seconds([launch])
+        # How much longer than planned so far.
+        pace = max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
+        if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:
+            return len(todo) - position
+        planned += campaign.plan.seconds([launch])
+        _say(launch, position, len(todo))
+        for record in run_launch(campaign, launch):
+            if record.failure:
+                sys.stdout.write(f"  failed: {record.failure.kind}: {record.failure.message}\n")
+    return 0
+
+
+def _say(launch: Launch, position: int, num_launches: int) -> None:
+    cell = launch.cell
+    sys.stdout.write(
+        f"{supervisor.now()} {position + 1}/{num_launches}: {cell.workload} in {cell.framework} over {cell.backend}, "
+        f"{cell.num_ranks} ranks on {cell.num_nodes} nodes, {cell.control}\n"
+    )
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Run the job named on the command line; exit status 1 with one line if that cannot be."""
+    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run(Path(sys.argv[1]), sys.argv[2])
+    except UsageError as error:
+        sys.exit(f"dlscale: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""From launches to the jobs that a scheduler is given, what they cost, and what a study's folder keeps of them.
+
+jobs/
+job-000.json     what it is to run: written before it is submitted
+job-000.sh       the script that the scheduler is given
+job-000.id       the scheduler's number for it; missing if it was never accepted
+job-000.jsonl    what it said itself: begin and end, once per start
+job-000.log      what it and the scheduler printed
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.systems.system import Policy
+from dlscale.collectives import capabilities
+
+START_SECONDS = 60.0  # of a job: modules, staging, the first look at its nodes
+WARN_SECONDS = 120  # before the end of its wall time a job is told to stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """One job: its launches in order, the canary's at both ends."""
+
+    index: int
+    launches: tuple[Launch, ...]
+    num_nodes: int  # as many as its largest launch needs, or the partition gives; others run on the first ones of them
+    seconds: float  # wall time that it asks for
+
+    @property
+    def name(self) -> str:
+        """Unique within a study, and safe as a file name."""
+        return f"job-{self.index:03d}"
+
+    @property
+    def billed_node_hours(self) -> float:
+        """All nodes for the whole wall time: the most that a centre charges."""
+        return self.num_nodes * self.seconds / 3600
+
+
+def cut(
+    plan: Plan,
+    launches: Sequence[Launch],
+    policy: Policy,
+    *,
+    limit: float | None,
+    min_nodes: int = 1,
+    first_index: int = 0,
+) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+    """The jobs that run `launches` of `plan`, and warnings. `limit`: seconds that a job may have; None: any.
+    `min_nodes`: of a job, as the partition demands or bills.
+
+    A training that is saved may take more than one job: the first is given here, `resume` cuts the next.
+
+    A tier's blocks stay whole where that is possible, so that what is compared runs in one job. Raises UsageError if a
+    single launch with its canaries does not fit into a job.
+    """
+    jobs: list[JobPlan] = []
+    warnings: list[str] = []
+    for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.study.launches):
+        blocks = [tuple(block) for _, block in groupby(of_tier, key=lambda launch: launch.cases[0].block)]
+        sizes = max((launch.cell for block in blocks for launch in block), key=lambda cell: cell.num_nodes)
+        share = -(-len(blocks) // min(plan.study.allocations, len(blocks)))
+        units: list[tuple[Launch, ...]] = blocks
+        longest = max(_seconds(plan, block, policy) for block in blocks)
+        if limit is not None and longest > limit:
+            units = [(launch,) for block in blocks for launch in block]
+            share = len(units)
+            warnings.append(
+                f"a block on up to {sizes.num_nodes} nodes needs {format_seconds(longest)}, more than the "
+                f"{format_seconds(limit)} of a job: its cases run in several jobs, and across jobs nothing is paired"
+            )
+        for members in _filled(plan, units, share, policy, limit):
+            index = first_index + len(jobs)
+            seconds = _seconds(plan, members, policy)
+            if limit is not None and seconds > limit:
+                warnings.append(
+                    f"{members[0].id} needs {format_seconds(seconds)}, more than the {format_seconds(limit)} of a job: "
+                    f"about {math.ceil(seconds / limit)} jobs, each from the last checkpoint on; "
+                    "`dlscale resume` submits the next when one has ended"
+                )
+            jobs.append(
+                JobPlan(
+                    index=index,
+                    launches=_with_canaries(plan, members, index),
+                    num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
+                    seconds=seconds if limit is None else min(seconds, limit),
+                )
+            )
+    return tuple(jobs), tuple(warnings)
+
+
+def _filled(
+    plan: Plan, units: Sequence[tuple[Launch, ...]], share: int, policy: Policy, limit: float | None
+) -> Iterable[tuple[Launch, ...]]:
+    """The units in order, as many to a job as its time and its share allow."""
+    members: list[Launch] = []
+    count, seconds = 0, 0.0
+    for unit in units:
+        needed = _seconds(plan, unit, policy)
+        least = _seconds(plan, unit, policy, to_end=False)
+        if limit is not None and least > limit:
+            raise UsageError(
+                f"a job of {format_seconds(limit)} is too short: {unit[0].id} with the canaries at both ends needs "
+                f"{format_seconds(least)}; ask for a longer --walltime, or for {_shorter(plan)}"
+            )
+        more = policy.margin * plan.seconds(unit)
+        if count and (count == share or (limit is not None and seconds + more > limit)):
+            yield tuple(members)
+            members, count = [], 0
+        members += unit
+        count, seconds = count + 1, seconds + more if count else needed
+    yield tuple(members)
+
+
+def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: bool = True) -> float:
+    """Wall time for those launches with a canary at both ends, margin and warning included."""
+    estimate = plan.seconds if to_end else plan.least_seconds
+    return WARN_SECONDS + policy.margin * (
+        START_SECONDS + estimate([*launches, *[_canary(plan, launches, 0)] * 2])
+    )
+
+
+def _shorter(plan: Plan) -> str:
+    """What makes a launch shorter."""
+    if plan.study.rules.train_steps:
+        return "checkpoints at shorter intervals (--checkpoint-every)"
+    return "fewer windows (--budget)"
+
+
+def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tuple[Launch, ...]:
+    return (_canary(plan, launches, 2 * index), *launches, _canary(plan, launches, 2 * index + 1))
+
+
+def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
+    """The same training on the job's largest number of nodes, at its beginning and at its end: has anything changed?
+
+    Its backend is the first of the study's that exchanges gradients, so that the network is looked at, too.
+    """
+    order = [*sorted(plan.study.backends, key=lambda name: not capabilities(name).exchanges)]
+    # A reference on the whole machine may be of a backend that the study does not compare.
+    compared = [launch for launch in launches if launch.cell.backend in order] or launches
+    order += [launch.cell.backend for launch in launches]
+    largest = max(
+        compared,
+        key=lambda launch: (launch.cell.num_nodes, launch.cell.num_ranks, -order.index(launch.cell.backend)),
+    )
+    cell = largest.cell.model_copy(update={"control": "canary"})
+    return Launch(cases=(Case(cell=cell, block=block, position=0),), data=largest.data)
+
+
+FOLDER = "jobs"
+
+# `vanished`: the scheduler no longer has it, and it never said that it had ended.
+JobState = Literal["never submitted", "pending", "running", "ended", "vanished"]
+
+
+class JobLaunch(Frozen):
+    """Cases that share a launch, and the file that they read."""
+
+    cases: list[Case]
+    data: str | None
+
+
+class JobFile(Frozen):
+    """What a job is to run."""
+
+    schema_version: Literal[1] = 1
+    index: NonNegativeInt
+    num_nodes: PositiveInt
+    seconds: PositiveFloat  # wall time that it asks for
+    budget_per_case: float  # of the whole study, seconds (`Plan`)
+    launches: list[JobLaunch]
+
+    @classmethod
+    def of(cls, plan: JobPlan, budget_per_case: float) -> JobFile:
+        """The file of that job."""
+        launches = [
+            JobLaunch(cases=list(launch.cases), data=str(launch.data.absolute()) if launch.data else None)
+            for launch in plan.launches
+        ]
+        return cls(
+            index=plan.index,
+            num_nodes=plan.num_nodes,
+            seconds=plan.seconds,
+            budget_per_case=budget_per_case,
+            launches=launches,
+        )
+
+    def plan(self) -> JobPlan:
+        """The job again."""
+        launches = tuple(
+            Launch(cases=tuple(one.cases), data=Path(one.data) if one.data else None) for one in self.launches
+        )
+        return JobPlan(index=self.index, launches=launches, num_nodes=self.num_nodes, seconds=self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """One job's files in a study's folder."""
+
+    folder: Path  # of the study
+    name: str
+
+    @property
+    def _folder(self) -> Path:
+        return self.folder / FOLDER
+
+    @property
+    def plan_path(self) -> Path:
+        """What it is to run."""
+        return self._folder / f"{self.name}.json"
+
+    @property
+    def script_path(self) -> Path:
+        """What the scheduler is given."""
+        return self._folder / f"{self.name}.sh"
+
+    @property
+    def id_path(self) -> Path:
+        """The scheduler's number."""
+        return self._folder / f"{self.name}.id"
+
+    @property
+    def events_path(self) -> Path:
+        """What the job said itself."""
+        return self._folder / f"{self.name}.jsonl"
+
+    @property
+    def log_path(self) -> Path:
+        """What it and the scheduler printed."""
+        return self._folder / f"{self.name}.log"
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where its launches write while they run: no other job's leftovers lie there."""
+        return self.folder / "spool" / self.name
+
+    def read(self) -> JobFile:
+        """What it is to run. Raises UsageError if the file is unsound."""
+        try:
+            return JobFile.model_validate_json(self.plan_path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise UsageError(
+                f"{self.plan_path} is unsound ({type(error).__name__}); delete it, and resume the study"
+            ) from None
+
+    def write(self, file: JobFile, script: str) -> None:
+        """Before it is submitted."""
+        make_folder(self._folder)
+        write_atomically(self.plan_path, file.model_dump_json())
+        write_atomically(self.script_path, script)
+
+    @property
+    def id(self) -> str | None:
+        """The scheduler's number for it; None if it was never accepted."""
+        return self.id_path.read_text(encoding="utf-8").strip() if self.id_path.exists() else None
+
+    def accepted(self, job_id: str) -> None:
+        """The scheduler took it."""
+        write_atomically(self.id_path, job_id + "\n")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one start of a job measures at a time; UsageError if another one does. Ends with its holder."""
+        with (self._folder / f"{self.name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{self.name} is running already; wait for it, or cancel it first") from None
+            yield
+
+    def say(self, event: str, **values: Any) -> None:
+        """Append an event. It begins a line of its own even after one that was cut off."""
+        with self.events_path.open("a", encoding="utf-8") as file:
+            file.write("\n" + json.dumps({"event": event, "time": time.time(), **values}) + "\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it said, in order; a line that was cut off by its end is left out."""
+        found = []
+        for line in (
+            self.events_path.read_text(encoding="utf-8").splitlines() if self.events_path.exists() else []
+        ):
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it said so after its latest beginning."""
+        events = [event["event"] for event in self.events()]
+        return bool(events) and events[-1] == "end"
+
+
+def all_jobs(folder: Path) -> list[JobFiles]:
+    """The jobs of a study's folder, in their order."""
+    return [JobFiles(folder, path.stem) for path in sorted((folder / FOLDER).glob("job-*.json"))]
+
+
+def states(jobs: Sequence[JobFiles], scheduler_says: Mapping[str, str]) -> dict[str, JobState]:
+    """Each job's state by name. `scheduler_says`: the states of those that it still knows, by its numbers."""
+    found: dict[str, JobState] = {}
+    for job in jobs:
+        said = scheduler_says.get(job.id or "", "unknown")
+        if said == "pending":
+            found[job.name] = "pending"
+        elif said == "running":
+            found[job.name] = "running"
+        elif job.has_ended:
+            found[job.name] = "ended"
+        else:
+            found[job.name] = "vanished" if job.id or job.events() else "never submitted"
+    return found

@@ -1,0 +1,176 @@
+"""The interface of a scheduler: what a job asks of it, the table of functions that each one fills, and its quoting.
+
+There is one module per scheduler (`NAMES`), loaded when it is asked for. User's values become words of a script
+here: quoted, and refused where a line could not hold them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.system import Partition
+
+State = Literal[
+    "pending", "running", "ended", "unknown"
+]  # unknown: the scheduler does not know the job any more
+
+# What a script tells its program, for schedulers whose own variables do not say it. Records keep variables that begin
+# with DLSCALE_: these differ from job to job, and must not make records differ.
+END_TIME_VARIABLE = "_DLSCALE_END_TIME"  # seconds since the epoch
+NODES_VARIABLE = "_DLSCALE_NODES"  # a host list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """A job as it is asked for. Nodes are asked for whole."""
+
+    name: str
+    num_nodes: int
+    ranks_per_node: int
+    seconds: float  # wall time; schedulers count whole minutes, and it is rounded up to them
+    partition: Partition
+    account: str | None
+    output: str  # where stdout and stderr go, as a path seen from `folder`
+    folder: str  # where the script runs
+    after: str | None  # id of a job after whose end, however it ended, this may start
+    warn_seconds: int = (
+        120  # before its wall time ends the job's program gets SIGTERM, where the scheduler can do it
+    )
+    # By which some schedulers count; 0: `batch_script` takes them from the system.
+    cores_per_node: int = 0
+    cpus_per_rank: int = 0
+
+    @property
+    def minutes(self) -> int:
+        """The wall time in whole minutes, at least one."""
+        return max(1, math.ceil(self.seconds / 60))
+
+    @property
+    def output_path(self) -> str:
+        """Where stdout and stderr go, wherever the job was submitted."""
+        return str(PurePosixPath(self.folder) / self.output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """How one scheduler is spoken to: functions from values to texts, which start nothing themselves.
+
+    `states` is given what `query` printed on stdout, and calls an id that is not in there "unknown". A scheduler may
+    fail a query for one id that it has forgotten; `forgot` says of such a failure's stderr that this was the reason
+    and not, for instance, a scheduler that is down, which says nothing of any job.
+    """
+
+    directives: Callable[[JobRequest], list[str]]  # whole lines of a script, "#SBATCH --nodes=4"
+    submit: Callable[[Path], list[str]]  # the command that hands it a script
+    job_id: Callable[[str], str]  # from what that printed; ValueError if there is none
+    query: Callable[[Sequence[str]], list[str]]  # the command that tells the states of jobs
+    states: Callable[[str, Sequence[str]], dict[str, State]]
+    forgot: Callable[[str], bool]
+    cancel: Callable[[str], list[str]]
+    nodes: Callable[
+        [Mapping[str, str]], list[str]
+    ]  # inside a job: its nodes in order, from its variables and files
+    end_time: Callable[
+        [Mapping[str, str]], float | None
+    ]  # inside a job: when its wall time ends (epoch), if known
+    requeues: Callable[[Mapping[str, str]], int]  # inside a job: how often it was started before
+    # Variables that a script sets for its program, as shell words that ask for what no variable says.
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def clock(minutes: int) -> str:
+    """HH:MM:SS."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+
+def script_end_time(variables: Mapping[str, str]) -> float | None:
+    """When the wall time ends as the script reckoned at its own begin, for schedulers that do not say it."""
+    return number(variables, END_TIME_VARIABLE)
+
+
+def number(variables: Mapping[str, str], name: str) -> float | None:
+    """A variable's value, if it has one that is a number."""
+    try:
+        return float(variables[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def states_of(found: Mapping[str, State], ids: Sequence[str]) -> dict[str, State]:
+    """`found` for all of `ids`."""
+    return {one: found.get(one, "unknown") for one in ids}
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Each once, in the order of their first appearance: node files have a line per rank."""
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def lines_of(variables: Mapping[str, str], name: str) -> list[str]:
+    """The lines of the file that a variable names. Raises ValueError outside a job, where it is not set."""
+    if name not in variables:
+        raise ValueError(f"{name} is not set: this is not inside a job")
+    return [line.strip() for line in Path(variables[name]).read_text(encoding="utf-8").splitlines()]
+
+
+_UNFIT = re.compile(r"[\x00\n\r]")
+_TAIL = len("-job-000")
+_NAME = re.compile(r"\$(?:\w+|\{\w+\})")
+
+
+def one_line(value: str, what: str) -> str:
+    """`value`, if it fits into a line. Raises UsageError for a line break or a NUL in it."""
+    if _UNFIT.search(value):
+        raise UsageError(
+            f"{what} has a line break or a NUL in it ({value!r}), which no batch script can hold; remove it"
+        )
+    return value
+
+
+def quoted(value: str, what: str) -> str:
+    """`value` as one word for the shell and for the parsers of directives, taken literally."""
+    return shlex.quote(one_line(value, what))
+
+
+def quoted_words(values: Iterable[str], what: str) -> str:
+    """Several of them."""
+    return " ".join(quoted(value, what) for value in values)
+
+
+def quoted_path(value: str, what: str) -> str:
+    """As `word`, but $NAME and ${NAME} stand for variables of the job: such paths differ from user to user."""
+    one_line(value, what)
+    if not _NAME.search(value):
+        return shlex.quote(value)
+    literal = [re.sub(r'(["$`\\])', r"\\\1", part) for part in _NAME.split(value)]
+    names = [*_NAME.findall(value), ""]
+    return '"' + "".join(part + name for part, name in zip(literal, names, strict=True)) + '"'
+
+
+def job_name(value: str, *, longest: int = 100) -> str:
+    """A job's name as every scheduler takes it: it is only for people, so what does not fit is replaced.
+
+    A long one keeps its end, which tells a study's jobs apart.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", value)
+    name = name if name[:1].isalpha() else f"dlscale-{name}"
+    return name if len(name) <= longest else name[: longest - _TAIL] + name[-_TAIL:]
+
+
+NAMES = ("slurm", "pbs", "torque", "cobalt", "lsf", "flux")
+
+
+def scheduler(name: str) -> Scheduler:
+    """The functions of that scheduler. Raises ValueError for a system without one ("none")."""
+    if name not in NAMES:
+        raise ValueError(f"no scheduler {name!r}; there are: {', '.join(NAMES)}")
+    found: Scheduler = importlib.import_module(f"dlscale.benchmarks.jobs.{name}").SCHEDULER
+    return found

@@ -1,0 +1,127 @@
+"""The batch script of a job: directives, the environment, staging, and the program in place of the shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.jobs.scheduler import (
+    END_TIME_VARIABLE,
+    JobRequest,
+    one_line,
+    quoted,
+    quoted_path,
+    quoted_words,
+    scheduler,
+)
+from dlscale.benchmarks.launch.launchers import cpus_per_rank, one_per_node
+from dlscale.benchmarks.systems.system import Environment, System
+
+# A login shell, because what defines `module` is often read by those alone.
+INTERPRETER = "#!/bin/bash -l"
+_MODULE_VERBS = ("load", "unload", "swap", "switch", "use", "unuse", "purge", "restore")
+_COPY = 'mkdir -p -- "$0" && cp -R -- "$@" "$0"'
+
+
+def batch_script(
+    system: System, environment: Environment, request: JobRequest, command: Sequence[str]
+) -> str:
+    """The whole script, which runs `command` on the first of the job's nodes. Raises UsageError for unfit values.
+
+    It ends as `command` itself: a signal for the script is one for the program, and its exit status is the job's. The
+    program's path may name $VARIABLES of the job, as those of environments do; all else is taken literally.
+    """
+    commands = scheduler(system.scheduler)
+    request = _completed(system, environment, request)
+    parts = [
+        [INTERPRETER, *commands.directives(request)],
+        ["set -eo pipefail", f"cd {quoted(request.folder, 'the folder of the job')}"],
+        _facts({END_TIME_VARIABLE: f"$(($(date +%s) + {60 * request.minutes}))", **commands.facts}),
+        _software(environment),
+        _staging(system, environment, request.num_nodes),
+        _exports(system, environment),
+        [
+            " ".join(
+                [
+                    "exec",
+                    quoted_path(command[0], "the program"),
+                    quoted_words(command[1:], "the command of the job"),
+                ]
+            )
+        ],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _completed(system: System, environment: Environment, request: JobRequest) -> JobRequest:
+    """With the system's counts, and the environment's directives after the partition's."""
+    own = [*request.partition.directives, *environment.directives]
+    cores = 0 if system.node.cores == "detect" else system.node.cores.value
+    return replace(
+        request,
+        partition=request.partition.model_copy(update={"directives": own}),
+        cores_per_node=request.cores_per_node or cores,
+        cpus_per_rank=request.cpus_per_rank or cpus_per_rank(system, request.ranks_per_node),
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> list[str]:
+    """Not in one line each: `export NAME=$(...)` succeeds even where what is asked fails."""
+    return [*(f"{name}={asked}" for name, asked in facts.items()), f"export {' '.join(facts)}"]
+
+
+def _software(environment: Environment) -> list[str]:
+    """The centre's modules and the system file's own commands, which are shell.
+
+    Only after them are unset variables errors: the scripts behind modules use such.
+    """
+    lines = [_module(module) for module in environment.modules]
+    lines += [one_line(command, "a command of the environment") for command in environment.commands]
+    return [*lines, "set -u"]
+
+
+def _module(text: str) -> str:
+    """A module's name, or another verb and its arguments: "unload darshan"."""
+    given = one_line(text, "a module of the environment").split()
+    verb = [] if given[:1] and given[0] in _MODULE_VERBS else ["load"]
+    return f"module {quoted_words([*verb, *given], 'a module')}"
+
+
+def _staging(system: System, environment: Environment, num_nodes: int) -> list[str]:
+    """Each node copies the environment's files once, all nodes at the same time."""
+    if not environment.stage:
+        return []
+    mpi = None if environment.mpi == "detect" else environment.mpi
+    if system.launcher == "mpiexec" and mpi is None:
+        raise UsageError(
+            f'system {system.name} stages files with mpiexec, and its environment has mpi = "detect"; '
+            "name its MPI (mpich, intelmpi or openmpi) in the system file"
+        )
+    launcher = one_per_node(system.launcher, num_nodes, mpi=mpi, mpiexec=environment.mpiexec or "mpiexec")
+    paths = [quoted_path(path, "a path to stage") for path in (environment.stage_folder, *environment.stage)]
+    copy = quoted_words(["bash", "-c", _COPY], "the copying")
+    return [f"{quoted_words(launcher, 'the launcher')} {copy} {' '.join(paths)}"]
+
+
+def _exports(system: System, environment: Environment) -> list[str]:
+    """Variables of the placement and the environment, taken literally; the latter's count where both set one."""
+    variables = (system.placement.variables if system.placement else {}) | environment.variables
+    for name in variables:
+        if not name.isidentifier() or not name.isascii():
+            raise UsageError(
+                f"{name!r} is no name of a variable; correct it in the file of system {system.name}"
+            )
+    return [f"export {name}={_value(environment, name, value)}" for name, value in variables.items()]
+
+
+def _value(environment: Environment, name: str, value: str) -> str:
+    what = f"the variable {name}"
+    if "{prefix}" not in value:
+        return quoted(value, what)
+    if "$" in environment.prefix:  # a centre's, which is another folder for each user
+        return quoted_path(value.replace("{prefix}", environment.prefix), what)
+    prefix = Path(sys.prefix) if environment.prefix == "current" else Path(environment.prefix).absolute()
+    return quoted(value.replace("{prefix}", str(prefix)), what)

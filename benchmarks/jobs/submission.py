@@ -1,0 +1,146 @@
+"""Submitting jobs to a scheduler, and asking for their states.
+
+On a machine that is not the system's own, a rehearsal writes down what the system would be given
+(`write_rehearsal`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles, JobPlan, JobState, states
+from dlscale.benchmarks.jobs.scheduler import JobRequest, Scheduler, scheduler
+from dlscale.benchmarks.jobs.script import batch_script
+from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.systems.system import System
+
+PROGRAM = ("-m", "dlscale.benchmarks.jobs.allocation")
+COMMAND_SECONDS = 120  # a scheduler that does not answer for so long is down
+
+
+def job_script(campaign: Campaign, job: JobPlan, *, account: str | None, after: str | None) -> str:
+    """The batch script of a job, exactly as the scheduler is given it."""
+    study, system = campaign.plan.study, campaign.system
+    folder = campaign.store.folder.absolute()
+    request = JobRequest(
+        name=f"{study.name}-{job.name}",
+        num_nodes=job.num_nodes,
+        ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
+        seconds=job.seconds,
+        partition=chosen_partition(study, system),
+        account=account,
+        output=str(JobFiles(folder, job.name).log_path),
+        folder=str(Path.cwd()),  # where relative prefixes of environments begin
+        after=after,
+        warn_seconds=WARN_SECONDS,
+    )
+    command = [str(campaign.installation.python), *PROGRAM, str(folder), job.name]
+    return batch_script(system, system.environments[campaign.installation.name], request, command)
+
+
+def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) -> list[JobFiles]:
+    """Hand the jobs to the system's scheduler, in order; those of a chained policy each after the one before.
+
+    Raises UsageError with the scheduler's own words if it refuses one; those before it stay submitted.
+    """
+    commands = scheduler(campaign.system.scheduler)
+    chained = campaign.system.policy.jobs == "chained"
+    submitted: list[JobFiles] = []
+    for job in sorted(jobs, key=lambda job: -job.num_nodes) if chained else jobs:
+        after = submitted[-1].id if chained and submitted else None
+        files = JobFiles(campaign.store.folder, job.name)
+        text = job_script(campaign, job, account=account, after=after)
+        files.write(JobFile.of(job, campaign.plan.budget_per_case), text)
+        said = _submitted(commands.submit(files.script_path.absolute()), campaign.store.folder)
+        try:
+            files.accepted(commands.job_id(said))
+        except ValueError as error:
+            raise UsageError(
+                f"{files.name} may have been submitted, but its number is not known: {error}"
+            ) from None
+        submitted.append(files)
+    return submitted
+
+
+def job_states(system: System, jobs: Sequence[JobFiles]) -> dict[str, JobState]:
+    """Each job's state by its name. Raises UsageError if the scheduler does not answer."""
+    ids = [job.id for job in jobs if job.id]
+    return states(jobs, _scheduler_says(scheduler(system.scheduler), ids))
+
+
+def _scheduler_says(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, str]:
+    """The states of those jobs. Some schedulers fail a whole query for one id that they have forgotten."""
+    if not ids:
+        return {}
+    query = commands.query(ids)
+    done = _run(query)
+    if done.returncode == 0:
+        return commands.states(done.stdout, ids)
+    if not commands.forgot(done.stderr):  # it is down, which says nothing of any job
+        raise UsageError(f"{query[0]} failed: {_last_words(done)}; try again when the scheduler answers")
+    if len(ids) == 1:
+        return {ids[0]: "unknown"}
+    return {one: state for job in ids for one, state in _scheduler_says(commands, [job]).items()}
+
+
+def _submitted(command: Sequence[str], cwd: Path) -> str:
+    done = _run(command, cwd)
+    if done.returncode:
+        raise UsageError(
+            f"{command[0]} refused (exit status {done.returncode}): {_last_words(done)}; correct that, and give "
+            "the same command again"
+        )
+    return done.stdout
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command's end. Raises UsageError if it is not there or does not answer."""
+    try:
+        return subprocess.run(
+            list(command), capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, cwd=cwd
+        )
+    except FileNotFoundError:
+        raise UsageError(
+            f"no {command[0]} here; run this where the system's scheduler can be reached"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{command[0]} did not answer for {COMMAND_SECONDS} s; try again later") from None
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+    return redact(lines[-1])
+
+
+REHEARSAL_FILE = "rehearsal.json"
+
+
+def write_rehearsal(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) -> None:
+    """Scripts, the launches' command lines and the plan, in the campaign's folder. Nothing there is a record."""
+    folder = campaign.store.folder
+    make_folder(folder)
+    rows = []
+    for job in jobs:
+        text = job_script(campaign, job, account=account, after=None)
+        write_atomically(folder / f"{job.name}.sh", text)
+        lines = [shlex.join(campaign.command(launch)) for launch in job.launches]
+        write_atomically(folder / f"{job.name}.launches.txt", "\n".join(lines) + "\n")
+        rows.append(
+            {
+                "job": job.name,
+                "num_nodes": job.num_nodes,
+                "num_launches": len(job.launches),
+                "seconds": job.seconds,
+                "billed_node_hours": job.billed_node_hours,
+            }
+        )
+    description = describe_campaign(campaign) | {"evidence": "nothing was measured", "jobs": rows}
+    write_atomically(folder / REHEARSAL_FILE, json.dumps(description, indent=1))

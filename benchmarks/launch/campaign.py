@@ -1,0 +1,382 @@
+"""A campaign: a plan tied to an environment of a machine and to a folder.
+
+Everything that can be checked is checked before anything starts. A campaign knows what a launch needs to be started,
+which launches are left, and what its records keep of the configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from dlscale.base import definitions, redaction
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder
+from dlscale.base.quantities import Count, Quantity, Text
+from dlscale.benchmarks.launch import environment, gpus, launchers, supervisor
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
+from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.records.archive import Summary
+from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.provenance import batch_job
+from dlscale.benchmarks.records.record import Configuration, Fingerprint, Record, Setting
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.sizes import chosen_partition, shape
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.systems.anchors import sample_seconds
+from dlscale.benchmarks.systems.system import (
+    Flavour,
+    Installation,
+    System,
+    default_environment,
+    facts,
+    find_installation,
+)
+
+WORKER = ("-m", "dlscale.benchmarks.rank.worker")
+# glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors only: the rest would bury the log of a failed rank
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A plan tied to an environment of this machine and to a folder."""
+
+    system: System
+    installation: Installation
+    flavour: Flavour
+    fingerprint: Fingerprint
+    plan: Plan
+    unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
+    store: Store
+    spool_folder: Path
+    nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
+
+    def todo(self, attempts: Iterable[Summary], *, max_attempts: int | None = None) -> list[Launch]:
+        """The launches that are left, in order, each with those of its cases that have no good record yet.
+
+        Cases that failed `max_attempts` times are left out; attempts that were interrupted are no failures of theirs.
+        """
+        attempts = list(attempts)
+        done = {one.case for one in attempts if one.good}
+        failures = Counter(one.case for one in attempts if one.failure_kind not in (None, "interrupted"))
+        finished = done | {case for case, count in failures.items() if max_attempts and count >= max_attempts}
+        left = [
+            replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
+            for launch in self.plan.launches
+        ]
+        return [launch for launch in left if launch.cases]
+
+    def command(self, launch: Launch) -> list[str]:
+        """The exact command line of a launch; of one in a job that has not started without the nodes' names."""
+        cell = launch.cell
+        program = [str(self.installation.python), *WORKER, str(self.spool(launch))]
+        variables = self.variables(launch)
+        if self.system.scheduler == "none":
+            return launchers.mpiexec(
+                self.flavour,
+                self.installation.mpiexec,
+                num_ranks=cell.num_processes,
+                oversubscribed=self.oversubscribed(launch),
+                variables=variables,
+                program=program,
+            )
+        start = launchers.start_on(
+            self.system,
+            chosen_partition(self.plan.study, self.system),
+            nodes=self.nodes[: cell.num_nodes],
+            num_ranks=cell.num_processes,
+            variables=variables,
+            program=program,
+            ranks_per_node=self._ranks_per_node(launch),
+        )
+        return launchers.command_line(
+            self.system.launcher,
+            start if self.nodes else replace(start, unnamed_nodes=cell.num_nodes),
+            mpiexec_path=self.installation.mpiexec,
+            flavour=self.flavour,
+        )
+
+    def variables(self, launch: Launch) -> dict[str, str]:
+        """What a launch sets in its ranks' environment.
+
+        The system's file and its environment have the last word, but for the threads, which the cell has: a published
+        number holds for its own placement (`Shape.threads_per_rank`).
+        """
+        threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
+        cores = {
+            "DLSCALE_CORES_PER_RANK": str(launch.cell.cores_per_rank),
+            "DLSCALE_NUM_WORKERS": str(launch.cell.num_ranks),
+        }
+        if self.plan.shape.ranks_per_node:
+            own = launchers.cpus_per_rank(self.system, self._ranks_per_node(launch))
+            cores["DLSCALE_CPUS_PER_RANK"] = str(own)
+        placed = self.system.placement.variables if self.system.placement else {}
+        fixed = {name: value for name, value in placed.items() if name not in THREAD_VARIABLES}
+        return threads | cores | ALLOCATOR | QUIET | fixed | self.installation.variables
+
+    def _ranks_per_node(self, launch: Launch) -> int:
+        """How many share a node's hardware threads; a reference run has them all."""
+        return 1 if launch.cell.control == "whole_machine" else self.plan.shape.ranks_per_node or 1
+
+    def spool(self, launch: Launch) -> Path:
+        """Where a launch's ranks write while it runs."""
+        return self.spool_folder / launch.id
+
+    def oversubscribed(self, launch: Launch) -> bool:
+        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
+        return not self.plan.fits(launch.cell)
+
+    def _checkpoints(self) -> str | None:
+        """The folder of the trainings' states, where the study has trainings longer than their windows."""
+        return (
+            str((self.store.folder / "checkpoints").absolute()) if self.plan.study.rules.is_course else None
+        )
+
+    def why_not(self, launch: Launch) -> str | None:
+        """Why a launch cannot be started here; None if it can."""
+        return self.unusable.get((launch.cell.backend, launch.cell.framework))
+
+    def job(self, launch: Launch) -> PreparedLaunch:
+        """A launch, ready to be started now."""
+        command = self.command(launch)
+        variables = self.variables(launch)
+        return PreparedLaunch(
+            orders=LaunchSpec(
+                cases=list(launch.cases),
+                rules=self.plan.study.rules,
+                launched_at=time.time(),
+                seconds=self.plan.seconds([launch]),
+                data=str(launch.data.absolute()) if launch.data else None,
+                checkpoints=self._checkpoints(),
+                skip_bad=self.plan.study.skip_bad,
+                patient=self.oversubscribed(launch),
+                seed=self.plan.study.seed,
+            ),
+            command=command,
+            spool=self.spool(launch),
+            circumstances=LaunchMetadata(
+                study=self.store.folder.name,
+                system=self.system.name,
+                fingerprint=self.fingerprint,
+                started_at=supervisor.now(),
+                order_seed=self.plan.study.seed,
+                command=redaction.redact(shlex.join(command)),
+                oversubscribed=self.oversubscribed(launch),
+                environment_variables=environment.recorded_variables(os.environ | variables),
+                configuration=configuration(self.plan.study, self.system),
+                allocation=batch_job(os.environ),
+            ),
+        )
+
+
+def describe_campaign(campaign: Campaign) -> dict[str, object]:
+    """The study as study.json keeps it (`StudyFile`): what was asked, and what it became."""
+    return {
+        "schema": 1,
+        "study": campaign.plan.study.model_dump(mode="json"),
+        "system": campaign.system.model_dump(mode="json"),
+        "environment": campaign.installation.name,
+        "fingerprint": campaign.fingerprint.model_dump(mode="json"),
+        "num_cores": campaign.plan.num_cores,
+        "launches": [
+            [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches
+        ],
+        "command": redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+    }
+
+
+def prepare_campaign(
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+) -> Campaign:
+    """A campaign on this machine, now. Raises UsageError for whatever would not work."""
+    name = environment_name or default_environment(system)
+    installation = find_installation(system, name)
+    plan = _plan_of(study, system, environment=name, data=data)
+    campaign = campaign_here(system, installation, plan, folder=results)
+    if len(campaign.unusable) == len(_pairs(plan)):
+        raise UsageError(next(iter(campaign.unusable.values())))
+    if study.every_backend:
+        campaign = replace(campaign, plan=_without(plan, campaign.unusable), unusable={})
+    digest = environment.combine(campaign.plan.digest, campaign.fingerprint.digest)
+    store = Store(results / system.name / f"{study.name}-{digest}")
+    return replace(campaign, store=store, spool_folder=store.spool_folder)
+
+
+def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
+    """That plan with what the environment says of itself on this machine, its records in `folder`."""
+    found = environment.probe(installation, _pairs(plan))
+    flavour = environment.check_mpi(installation, found, launcher=system.launcher)
+    environment.check_frameworks(installation, found, plan.study.frameworks)
+    found = gpus.with_gpus(installation, found, plan)
+    store = Store(folder)
+    return Campaign(
+        system=system,
+        installation=installation,
+        flavour=flavour,
+        fingerprint=found.fingerprint(environment.commit()),
+        plan=plan,
+        unusable=_unusable_pairs(plan, found),
+        store=store,
+        spool_folder=store.spool_folder,
+    )
+
+
+def _plan_of(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
+    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
+    return replace(plan, sample_seconds=sample_seconds(system.name))
+
+
+def _pairs(plan: Plan) -> list[tuple[str, str]]:
+    return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
+
+
+def _unusable_pairs(plan: Plan, found: Probe) -> dict[tuple[str, str], str]:
+    return {pair: found.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in found.problems}
+
+
+def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
+    """The plan without what cannot be used here, and a warning for each backend and framework that is left out."""
+    left = [
+        launch for launch in plan.launches if (launch.cell.backend, launch.cell.framework) not in unusable
+    ]
+    warnings = [f"{' in '.join(pair)} is left out: {reason}" for pair, reason in unusable.items()]
+    return replace(plan, launches=tuple(left), warnings=(*plan.warnings, *warnings))
+
+
+@contextmanager
+def open_campaign(
+    campaign: Campaign, facts: Mapping[str, object], *, max_attempts: int | None = None
+) -> Iterator[list[Launch]]:
+    """The campaign's folder is ours alone, what a killed dlscale left there is recorded; gives what is to run.
+
+    `facts` go into study.json; cases that failed `max_attempts` times are not run again. Raises UsageError if the
+    folder cannot be used, another dlscale holds it, or it has corrupt records.
+    """
+    store = campaign.store
+    store.open(describe_campaign(campaign) | dict(facts))
+    with store.lock():
+        make_folder(campaign.spool_folder)
+        supervisor.collect_leftovers(campaign.spool_folder, store)
+        yield campaign.todo(store.summaries(), max_attempts=max_attempts)
+
+
+def abandoned_cases(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
+    """The cases that have no good record and that are not tried again: they failed too often."""
+    tried = {case.id for launch in todo for case in launch.cases}
+    left = campaign.todo(campaign.store.summaries())
+    return [case.id for launch in left for case in launch.cases if case.id not in tried]
+
+
+def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
+    """Run one launch, or say in its records why it cannot be started here."""
+    reason = campaign.why_not(launch)
+    job = campaign.job(launch)
+    return refuse(job, campaign.store, reason) if reason else supervise(job, campaign.store)
+
+
+def campaign_for_jobs(
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+) -> Campaign:
+    """A campaign that jobs will run: what compute nodes have is asked there, what is installed is asked here.
+
+    Raises UsageError for whatever can be known to be wrong.
+    """
+    name = environment_name or default_environment(system)
+    installation = find_installation(system, name)
+    plan = _plan_of(study, system, environment=name, data=data)
+    found = environment.probe(installation)
+    environment.check_frameworks(installation, found, study.frameworks)
+    fingerprint = found.fingerprint(environment.commit())
+    software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
+    return _with_folder(
+        results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
+        system=system,
+        installation=installation,
+        fingerprint=fingerprint,
+        plan=plan,
+    )
+
+
+def campaign_for_rehearsal(
+    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
+) -> Campaign:
+    """A campaign on a system that this machine is not: nothing is asked, and nothing can be started."""
+    name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
+    definitions.one_of(f"environment on {system.name}", name, system.environments)
+    one = system.environments[name]
+    plan = _plan_of(study, system, environment=name, data=data)
+    return _with_folder(
+        results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
+        system=system,
+        installation=Installation(
+            name=name,
+            prefix=Path(one.prefix),
+            python=Path(one.python or "python"),
+            mpiexec=Path(one.mpiexec or "mpiexec"),
+            mpi=one.mpi,
+            variables=one.variables,
+        ),
+        fingerprint=Fingerprint(digest="", code_digest="", commit=environment.commit(), versions={}, node={}),
+        plan=plan,
+    )
+
+
+def _with_folder(
+    folder: Path, *, system: System, installation: Installation, fingerprint: Fingerprint, plan: Plan
+) -> Campaign:
+    store = Store(folder)
+    return Campaign(
+        system=system,
+        installation=installation,
+        flavour="mpich" if installation.mpi == "detect" else installation.mpi,
+        fingerprint=fingerprint,
+        plan=plan,
+        unusable={},
+        store=store,
+        spool_folder=store.spool_folder / "here",  # beside those of the jobs, which are not ours to clear
+    )
+
+
+def configuration(study: Study, system: System) -> Configuration:
+    """What was asked for, after all defaults."""
+    return Configuration(
+        study_digest=_digest(study),
+        system_digest=_digest(system),
+        skip_bad=study.skip_bad,
+        budget_seconds=study.budget,
+        rules=study.rules.model_dump(),
+        fabric=stated_fabric(system),
+    )
+
+
+def stated_fabric(system: System) -> dict[str, Setting]:
+    """The network between nodes: what its file states, quantities in base units; empty where it states nothing."""
+    found: dict[str, Setting] = {}
+    for name, fact in facts(system.fabric) if system.fabric else ():
+        if isinstance(fact, Quantity):
+            found[name] = fact.number
+        elif isinstance(fact, Count | Text):
+            found[name] = fact.value
+    return found
+
+
+def _digest(definition: BaseModel) -> str:
+    text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,241 @@
+"""Why a launch ended, from what its ranks wrote, what this machine saw and what the launcher said.
+
+A launcher ends all ranks as soon as one is gone, and then blames the one whose exit status it happens to read
+first, which on a busy machine is often a survivor. The kernel knows better: epoll hands out the ends of
+processes in the order in which they came, however late it is asked (`EndWatch`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import select
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.records.record import Failure
+from dlscale.benchmarks.records.spool import RankSpool
+
+
+def failure_of_an_end(
+    status: int, output: str, ends: Sequence[End], spools: Sequence[RankSpool], *, num_ranks: int
+) -> Failure | None:
+    """The failure of a launch whose launcher ended with that status and output.
+
+    None if it ended well or by a failed gate. `ends` are those of the ranks on this machine, in their order;
+    ranks from `num_ranks` on are servers.
+    """
+    if failure := _death(who_died(output), ends, spools, num_ranks):
+        return failure
+    if errors := sorted(error for spool in spools for error in _errors(spool)):
+        _, rank, message = errors[0]
+        return Failure(kind="error", rank=rank, message=redact(message))
+    if status not in (0, 3):  # 3: a gate failed
+        message = f"mpiexec ended with exit status {status}; {_progress(spools)}"
+        return Failure(kind="error", rank=None, message=message)
+    return None
+
+
+def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
+    """Nobody wrote for that long. A stopped rank is told from those that wait for it by its process state."""
+    states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
+    stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
+    missing = [spool.rank for spool in spools if not spool.hello]
+    suspects = stopped or missing
+    what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
+    blamed = f"rank {suspects[0]} {what}; " if suspects else ""
+    return Failure(
+        kind="hang",
+        rank=suspects[0] if suspects else None,
+        message=f"no rank wrote for {seconds:g} s and the launch was ended; {blamed}{_progress(spools)}",
+    )
+
+
+def _death(
+    blamed: Death | None, ends: Sequence[End], spools: Sequence[RankSpool], num_ranks: int
+) -> Failure | None:
+    """The failure of a rank that died without a word; None if none did, or only after another's abort.
+
+    Such a death comes before the errors of other ranks, which may be its echo. What this machine saw comes before
+    whom the launcher blames, whose word counts for other machines and for ranks that never said hello.
+    """
+    blamed_rank = _rank_of(blamed, spools) if blamed else None
+    rank = _first_silent(ends, spools)
+    if rank is None:
+        if blamed is None or _aborts(spools) or (blamed_rank is not None and _spoke(spools[blamed_rank])):
+            return None
+        rank = blamed_rank
+    how = f" ({blamed.how})" if blamed and rank == blamed_rank else ""
+    return Failure(
+        kind="killed", rank=rank, message=f"{_name(rank, num_ranks)} died{how}; {_progress(spools)}"
+    )
+
+
+def _first_silent(ends: Sequence[End], spools: Sequence[RankSpool]) -> int | None:
+    """The rank that ended first without a word, before any rank aborted the launch."""
+    first_abort = min(_aborts(spools), default=math.inf)
+    silent = (end.rank for end in ends if end.time < first_abort and not _spoke(spools[end.rank]))
+    return next(silent, None)
+
+
+def _rank_of(death: Death, spools: Sequence[RankSpool]) -> int | None:
+    if death.rank is not None:
+        return death.rank
+    by_pid = (spool.rank for spool in spools if spool.hello and spool.hello["pid"] == death.pid)
+    return next(by_pid, None)
+
+
+def _name(rank: int | None, num_ranks: int) -> str:
+    """Servers are the ranks after the workers."""
+    if rank is None:
+        return "a process that never said its rank"
+    return f"rank {rank}" if rank < num_ranks else f"server {rank - num_ranks} (rank {rank})"
+
+
+def _spoke(spool: RankSpool) -> bool:
+    """Whether the rank said why it ended."""
+    return bool(spool.of("end") or spool.of("error"))
+
+
+def _aborts(spools: Sequence[RankSpool]) -> list[float]:
+    return [event["time"] for spool in spools for event in spool.of("abort")]
+
+
+def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:
+    return [(event["time"], spool.rank, event["message"]) for event in spool.of("error")]
+
+
+def _progress(spools: Sequence[RankSpool]) -> str:
+    windows = [len(spool.of("window")) for spool in spools]
+    return f"finished windows per rank, warm-up steps included: {', '.join(str(n) for n in windows)}"
+
+
+def _state(pid: int) -> str:
+    """The state letter of a local process (R, S, T ...); X if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "X"
+    return text.rpartition(")")[2].split()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A rank's process ended, for whatever reason; `time` is when that was noticed, seconds since the epoch."""
+
+    rank: int
+    time: float
+
+
+@contextmanager
+def process_descriptor(pid: int) -> Iterator[int]:
+    """A descriptor that is readable once that process has ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class EndWatch:
+    """The ends of a launch's processes on this machine, in their order.
+
+    Ranks on other machines are not seen, nor those that end within one `look` of their first word.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the launch's spool, which each of its processes has on its command line."""
+        self._folder = folder
+        self._epoll = select.epoll()
+        self._ranks: dict[int, int] = {}  # by descriptor of the process
+        self._known: set[Path] = set()
+        self._ends: list[End] = []
+
+    def __enter__(self) -> EndWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._ranks:
+            os.close(descriptor)
+        self._epoll.close()
+
+    def look(self) -> list[End]:
+        """Watch the ranks that have said their process id since the last look; all ends so far, the first one first."""
+        for rank, pid in self._new():
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                self._ranks[descriptor] = rank
+                # Asked after the descriptor is there: the id can no longer go to another process.
+                if self._is_ours(pid):
+                    self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
+        if self._ranks:
+            seen = self._epoll.poll(0, len(self._ranks))
+            self._ends += [End(self._ranks[descriptor], time.time()) for descriptor, _ in seen]
+        return self._ends
+
+    def _new(self) -> Iterator[tuple[int, int]]:
+        for path in self._folder.glob("rank-*.jsonl"):
+            if path in self._known:
+                continue
+            with path.open(encoding="utf-8") as file:
+                line = file.readline()
+            if line.endswith("\n"):
+                self._known.add(path)
+                event = json.loads(line)
+                if event["event"] == "hello":
+                    yield event["rank"], event["pid"]
+
+    def _is_ours(self, pid: int) -> bool:
+        """False for a process of another machine whose number is also one of ours, and for one that has ended."""
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return os.fsencode(self._folder) in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """The process that ended first, by the launcher's words: its rank, or (MPICH) its process id."""
+
+    rank: int | None = None
+    pid: int | None = None
+    how: str
+
+
+_MPICH = re.compile(r"PID (?P<pid>\d+) RUNNING AT.*?EXIT STRING: (?P<how>[^\n]+)", re.DOTALL)
+_OPENMPI_SIGNAL = re.compile(
+    r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL
+)
+_OPENMPI_STATUS = re.compile(r"Process name: \[[^\]]*,(?P<rank>\d+)\].*?Exit code:\s+(?P<how>\d+)", re.DOTALL)
+# Slurm, src/srun/launch.c. "tasks 4-7,9" ended alike and at the same time: the first of them stands for all.
+_SRUN = re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE)
+# ALPS, as published logs of Cray XC have it.
+_APRUN = re.compile(
+    r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)", re.MULTILINE | re.DOTALL
+)
+# Flux, src/shell/doom.c with exit-on-error.
+_FLUX = re.compile(
+    r"task rank (?P<rank>\d+) on host \S+ failed(?: \((?P<how>[^\n)]+(?:\([^\n)]*\))?)\))? and exit-on-error"
+)
+
+
+def who_died(output: str) -> Death | None:
+    """The process that the launcher's output blames; None if it names none.
+
+    srun reports each death as it hears of it, the first one first. jsrun's words are in no public source.
+    """
+    if found := _MPICH.search(output):
+        return Death(pid=int(found["pid"]), how=found["how"].strip())
+    if found := _OPENMPI_STATUS.search(output):
+        return Death(rank=int(found["rank"]), how=f"exit status {found['how']}")
+    for words in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
+        if found := words.search(output):
+            return Death(rank=int(found["rank"]), how=(found["how"] or "failed").strip())
+    return None

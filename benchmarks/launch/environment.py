@@ -1,0 +1,155 @@
+"""An environment seen from outside: what its own Python says of it, and whether its parts belong together."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dlscale.base.errors import UsageError
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.systems.system import Flavour, Installation, flavour_of
+
+PROBE_SECONDS = 300
+# Variables that change what runs. Nothing else of a user's environment is recorded.
+RECORDED_PREFIXES = (
+    "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_", "OMPI_MCA_", "I_MPI_",
+    "NCCL_", "GLOO_", "HOROVOD_", "CCL_", "TF_", "TORCH_", "CUDA_VISIBLE", "MALLOC_", "DLSCALE_",
+)  # fmt: skip
+
+
+def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
+    """Ask an environment's own Python, also whether the pairs (backend, framework) can be used there.
+
+    Raises UsageError if dlscale is not installed there.
+    """
+    done = subprocess.run(
+        [
+            str(installation.python),
+            "-m",
+            "dlscale.benchmarks.launch.probe",
+            *("/".join(pair) for pair in pairs),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROBE_SECONDS,
+        env={**os.environ, **installation.variables, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    try:
+        return Probe.model_validate_json(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValidationError):
+        reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UsageError(
+            f"environment {installation.name}: its Python cannot describe itself ({redact(reason)}); "
+            "install dlscale there again"
+        ) from None
+
+
+def mpi_threads(installation: Installation) -> str | None:
+    """The thread level that an environment's MPI grants, as MPI names it; None if it does not start."""
+    program = (
+        "from mpi4py import MPI; "
+        "print({getattr(MPI, n): n for n in dir(MPI) if n.startswith('THREAD_')}[MPI.Query_thread()])"
+    )
+    done = subprocess.run(
+        [str(installation.python), "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROBE_SECONDS,
+        env={**os.environ, **installation.variables},
+    )
+    return f"MPI_{done.stdout.strip()}" if done.returncode == 0 else None
+
+
+def check_mpi(installation: Installation, found: Probe, *, launcher: str = "mpiexec") -> Flavour:
+    """The MPI that both mpiexec and mpi4py belong to; that of mpi4py where a system starts ranks by other means.
+
+    Raises UsageError if they differ or one is unusable.
+    """
+    if found.mpi is None:
+        raise UsageError(
+            f"environment {installation.name}: mpi4py finds no MPI ({found.mpi_problem}); "
+            "install one there, for instance with: pip install mpich"
+        )
+    if launcher != "mpiexec":
+        return _check_declared(installation, found.mpi, "mpi4py uses")
+    return _check_mpiexec(installation, found.mpi)
+
+
+def _check_declared(installation: Installation, mpi: Flavour, finder: str) -> Flavour:
+    if installation.mpi not in ("detect", mpi):
+        raise UsageError(
+            f"environment {installation.name} was declared with {installation.mpi}, but {finder} "
+            f"{mpi}; correct `mpi` in the system's TOML file or install {installation.mpi} there"
+        )
+    return mpi
+
+
+def _check_mpiexec(installation: Installation, mpi: Flavour) -> Flavour:
+    done = subprocess.run(
+        [str(installation.mpiexec), "--version"], capture_output=True, text=True, check=False, timeout=60
+    )
+    launcher = flavour_of(done.stdout + done.stderr)
+    if launcher is None:
+        raise UsageError(
+            f"environment {installation.name}: mpiexec is of an MPI that dlscale does not know "
+            f"({(done.stdout + done.stderr).strip()[:60]!r}); use one of MPICH, Intel MPI or Open MPI"
+        )
+    if mpi != launcher:
+        raise UsageError(
+            f"environment {installation.name}: mpiexec is of {launcher}, but mpi4py uses {mpi}; "
+            f"use the mpiexec that belongs to {mpi}"
+        )
+    return _check_declared(installation, launcher, "its mpiexec is of")
+
+
+def check_frameworks(installation: Installation, found: Probe, wanted: Iterable[str]) -> None:
+    """Returns if the environment has all those frameworks. Raises UsageError."""
+    for framework in wanted:
+        if framework not in found.frameworks:
+            raise UsageError(
+                f"environment {installation.name} has no {framework} (it has: "
+                f"{', '.join(found.frameworks) or 'no framework'}); {framework_remedy(framework)} there"
+            )
+
+
+def framework_remedy(framework: str) -> str:
+    """What a user types to get a framework."""
+    return "pip install 'dlscale[tensorflow]'" if framework == "tensorflow" else "pip install torch"
+
+
+def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those on the allow-list, without home folder and user name in their values."""
+    return {k: redact(v) for k, v in sorted(variables.items()) if k.startswith(RECORDED_PREFIXES)}
+
+
+def combine(*digests: str) -> str:
+    """Eight hex digits that change when any of the digests does."""
+    return hashlib.sha256("-".join(digests).encode()).hexdigest()[:8]
+
+
+def commit() -> str:
+    """The commit of the checkout that this code is run from, "+dirty" if changed; "unknown" outside one."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+            )
+        except FileNotFoundError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    # An installed copy may lie inside somebody else's repository: its files are not tracked there.
+    if not git("ls-files", "--error-unmatch", Path(__file__).name):
+        return "unknown"
+    head = git("rev-parse", "HEAD") or "unknown"
+    return head + ("+dirty" if git("status", "--porcelain", "--untracked-files=no") else "")

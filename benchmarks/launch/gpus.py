@@ -1,0 +1,118 @@
+"""GPUs of an environment: asked for only where a study wants them, because a framework must be started to know.
+
+python -m dlscale.benchmarks.launch.gpus FRAMEWORK ...     prints what each of the frameworks sees as JSON
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+
+from pydantic import ValidationError
+
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.environment import PROBE_SECONDS
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.study.plan import Plan
+from dlscale.benchmarks.systems.system import Installation
+from dlscale.models.frameworks import GPU_HELP, gpu_module
+
+
+class SeenGpus(Frozen):
+    """The GPUs that one framework sees."""
+
+    framework: str
+    version: str
+    names: list[str]  # in CUDA's order: the number is the local rank
+    libraries: dict[str, str]
+
+
+class Gpus(Frozen):
+    """What the frameworks of one environment see; each may see others, or none."""
+
+    seen: list[SeenGpus]
+
+    def check(self, environment: str, *, ranks_per_node: int) -> None:
+        """Returns if every framework sees a GPU for every rank of a node. Raises UsageError."""
+        for one in self.seen:
+            what = f"{one.framework} {one.version}"
+            if not one.names:
+                raise UsageError(
+                    f"device gpu was asked for, but {what} of environment {environment} sees no GPU; {GPU_HELP}"
+                )
+            if ranks_per_node > len(one.names):
+                raise UsageError(
+                    f"{ranks_per_node} ranks per node were asked for on device gpu, and {what} of environment "
+                    f"{environment} sees {len(one.names)} (one each); give at most --ranks {len(one.names)}"
+                )
+
+    def added_to(self, probe: Probe) -> Probe:
+        """The facts with those of the GPUs, which belong to the fingerprint of what is measured on them."""
+        versions, node = dict(probe.versions), dict(probe.node)
+        for one in self.seen:
+            versions |= one.libraries
+            versions.setdefault(one.framework, one.version)  # under another name in a build for CPUs
+            node[f"gpus_{one.framework}"] = ", ".join(one.names)
+        return probe.model_copy(update={"versions": versions, "node": node})
+
+
+def with_gpus(installation: Installation, probe: Probe, plan: Plan) -> Probe:
+    """`probe`; of a plan on device gpu with the GPUs' facts. Raises UsageError if a rank would have no GPU."""
+    if plan.study.device == "cpu":
+        return probe
+    cells = [case.cell for launch in plan.launches for case in launch.cases]
+    found = ask(installation, sorted({cell.framework for cell in cells}))
+    most = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
+    found.check(installation.name, ranks_per_node=most)
+    return found.added_to(probe)
+
+
+def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
+    """Ask an environment's own Python what the frameworks see. Raises UsageError if it cannot say."""
+    done = subprocess.run(
+        [str(installation.python), "-m", "dlscale.benchmarks.launch.gpus", *frameworks],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PROBE_SECONDS,
+        env={**os.environ, **installation.variables, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    return parse(done.stdout, done.stderr, environment=installation.name)
+
+
+def parse(output: str, errors: str, *, environment: str) -> Gpus:
+    """What `main` printed, in its last line. Raises UsageError with the reason if that is nothing of the kind."""
+    try:
+        return Gpus.model_validate_json(output.strip().splitlines()[-1])
+    except (IndexError, ValidationError):
+        reason = (errors.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UsageError(
+            f"environment {environment}: its Python cannot list its GPUs ({redact(reason)}); {GPU_HELP}"
+        ) from None
+
+
+def see(frameworks: Iterable[str]) -> Gpus:
+    """What the frameworks of this Python see."""
+    modules = {framework: gpu_module(framework) for framework in frameworks}
+    return Gpus(
+        seen=[
+            SeenGpus(
+                framework=framework, version=gpus.version(), names=gpus.names(), libraries=gpus.libraries()
+            )
+            for framework, gpus in modules.items()
+        ]
+    )
+
+
+def main() -> None:
+    """Print what this Python's frameworks see in one line."""
+    sys.stdout.write("\n" + see(sys.argv[1:]).model_dump_json() + "\n")
+
+
+if __name__ == "__main__":
+    main()

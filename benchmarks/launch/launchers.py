@@ -1,0 +1,267 @@
+"""From a program and its ranks to a launcher's exact command line.
+
+One function per spelling; tests pin each as a whole string.
+
+Variables go by `env` in front of srun, jsrun and flux run, which hand their own environment on: their options for
+single variables split values at commas (srun) or replace $ and {{ in them (flux), and KMP_AFFINITY is full of
+commas; and what the launcher itself reads (CRAY_CUDA_MPS) is there in time. aprun and mpiexec take a value as one
+word.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlscale.benchmarks.launch.hostlist import compress_hostlist
+from dlscale.benchmarks.systems.system import Flavour
+
+if TYPE_CHECKING:
+    from dlscale.benchmarks.systems.system import Partition, System
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A program on some nodes of an allocation, ranks in blocks: node i has the ranks from i * ranks_per_node on."""
+
+    nodes: tuple[str, ...]  # the nodes to use, a nested subset of the job's; empty: this machine alone
+    num_ranks: int
+    ranks_per_node: int
+    cpus_per_rank: int  # hardware threads that the launcher may give each rank
+    unnamed_nodes: int = 0  # how many, where `nodes` are not known yet: a plan's
+    devices_per_rank: int = 0
+    launch_options: tuple[str, ...] = ()
+    variables: Mapping[str, str]
+    program: Sequence[str]
+
+    @property
+    def num_nodes(self) -> int:
+        """At least one."""
+        return max(1, self.unnamed_nodes, len(self.nodes))
+
+
+def cpus_per_rank(system: System, ranks_per_node: int) -> int:
+    """A rank's share of a node's hardware threads: whole cores, rounded down, times threads per core.
+
+    aprun's option -j says how many threads of each core are used, if not all.
+    """
+    cores = max(1, system.num_cores() // ranks_per_node)
+    options = list(system.placement.launch_options) if system.placement else []
+    if system.launcher == "aprun" and "-j" in options:
+        return cores * int(options[options.index("-j") + 1])
+    threads = system.node.threads_per_core
+    return cores * (threads.value if threads else 1)
+
+
+def start_on(
+    system: System,
+    partition: Partition,
+    *,
+    nodes: tuple[str, ...],
+    num_ranks: int,
+    variables: Mapping[str, str],
+    program: Sequence[str],
+    ranks_per_node: int | None = None,  # None: as the system places them
+) -> Start:
+    """A start as the system's file has it: threads, devices and options of its partition and placement."""
+    placement = system.placement
+    share = ranks_per_node or (placement.ranks_per_node if placement else num_ranks)
+    devices = system.devices.per_node.value // share if system.devices else 0
+    return Start(
+        nodes=nodes,
+        num_ranks=num_ranks,
+        ranks_per_node=min(share, num_ranks),
+        cpus_per_rank=cpus_per_rank(system, share),
+        devices_per_rank=devices,
+        launch_options=(*partition.launch_options, *(placement.launch_options if placement else ())),
+        variables=variables,
+        program=program,
+    )
+
+
+def command_line(
+    launcher: str,
+    start: Start,
+    *,
+    mpiexec_path: Path = Path("mpiexec"),
+    flavour: Flavour | None = None,
+    oversubscribed: bool = False,
+) -> list[str]:
+    """The command line that starts a program. mpiexec needs to know of which MPI it is."""
+    if launcher == "mpiexec":
+        if flavour is None:
+            raise ValueError("mpiexec of which MPI?")
+        return _mpiexec(flavour, mpiexec_path, start, oversubscribed=oversubscribed)
+    return _LAUNCHERS[launcher](start)
+
+
+def _srun(start: Start) -> list[str]:
+    """A step of a Slurm job, alone on its nodes.
+
+    No --overlap: a step whose predecessor is still ending there waits, instead of being measured beside it. A step has
+    all devices that its job asked for (a matter of the partition's directives), and each rank takes one of them.
+    """
+    options = [
+        f"--nodes={start.num_nodes}",
+        f"--ntasks={start.num_ranks}",
+        f"--ntasks-per-node={start.ranks_per_node}",
+        f"--cpus-per-task={start.cpus_per_rank}",
+    ]
+    if start.nodes:
+        options.append(f"--nodelist={compress_hostlist(start.nodes)}")
+    options += ["--kill-on-bad-exit=1", "--export=ALL", *start.launch_options]
+    return [*_environment(start.variables), "srun", *options, *start.program]
+
+
+def _aprun(start: Start) -> list[str]:
+    """ALPS. Nodes are numbers (nid00012 is 12); -j, the threads used of a core, is an option of the placement."""
+    options = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "-d", str(start.cpus_per_rank)]
+    if not _given(start, "-cc"):
+        options += ["-cc", "depth"]
+    if start.nodes:
+        options += ["-L", ",".join(re.sub(r"^nid0*(?=\d)", "", node) for node in start.nodes)]
+    sets = [word for name, value in start.variables.items() for word in ("-e", f"{name}={value}")]
+    return ["aprun", *options, *sets, *start.launch_options, *start.program]
+
+
+def _jsrun(start: Start) -> list[str]:
+    """One resource set per node, with all that it has: ranks take cores and devices by their local rank.
+
+    What cannot be said: which nodes (jsrun takes the allocation's first free ones, in order), and a last node with
+    fewer ranks than the others.
+    """
+    if start.num_ranks != start.num_nodes * start.ranks_per_node:
+        raise ValueError(
+            f"jsrun cannot spread {start.num_ranks} ranks over {start.num_nodes} nodes by {start.ranks_per_node}"
+        )
+    options = [
+        f"--nrs={start.num_nodes}",
+        "--rs_per_host=1",
+        f"--tasks_per_rs={start.ranks_per_node}",
+        "--cpu_per_rs=ALL_CPUS",
+        *(["--gpu_per_rs=ALL_GPUS"] if start.devices_per_rank else []),
+        "--launch_distribution=packed",
+        "--bind=none",
+    ]
+    return [*_environment(start.variables), "jsrun", *options, *start.launch_options, *start.program]
+
+
+def _flux(start: Start) -> list[str]:
+    """A job of the Flux instance that the batch script runs in; whole nodes, and the first failed rank ends all."""
+    options = [f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", "--exclusive"]
+    if start.nodes:
+        options.append(f"--requires=host:{compress_hostlist(start.nodes)}")
+    options += ["--setopt=cpu-affinity=off", "--setopt=gpu-affinity=off", "--setopt=exit-on-error"]
+    return [*_environment(start.variables), "flux", "run", *options, *start.launch_options, *start.program]
+
+
+def _mpiexec(flavour: Flavour, path: Path, start: Start, *, oversubscribed: bool) -> list[str]:
+    if not start.nodes:
+        return mpiexec(
+            flavour,
+            path,
+            num_ranks=start.num_ranks,
+            oversubscribed=oversubscribed,
+            variables=start.variables,
+            program=[*start.launch_options, *start.program],
+        )
+    count = ["-n", str(start.num_ranks)]
+    sets = variable_options(flavour, start.variables)
+    if flavour == "openmpi":
+        hosts = ",".join(f"{node}:{start.ranks_per_node}" for node in start.nodes)
+        mapping = f"ppr:{start.ranks_per_node}:node" + (":OVERSUBSCRIBE" if oversubscribed else "")
+        where = ["--host", hosts, "--map-by", mapping]
+    else:
+        where = ["-hosts", ",".join(start.nodes), "-ppn", str(start.ranks_per_node)]
+    line = [
+        str(path),
+        *count,
+        *where,
+        *unbound_options(flavour),
+        *sets,
+        *start.launch_options,
+        *start.program,
+    ]
+    # Inside a batch job Intel's launcher would place ranks as the scheduler does, and ignore -ppn.
+    return ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0", *line] if flavour == "intelmpi" else line
+
+
+def one_per_node(
+    launcher: str, num_nodes: int, *, mpi: Flavour | None = None, mpiexec: str = "mpiexec"
+) -> list[str]:
+    """What to put in front of a program that is to run once on each of a job's nodes, without MPI."""
+    n = str(num_nodes)
+    if launcher == "mpiexec":
+        if mpi == "openmpi":
+            return [mpiexec, "-n", n, "--map-by", "ppr:1:node"]
+        respect = ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0"] if mpi == "intelmpi" else []
+        return [*respect, mpiexec, "-n", n, "-ppn", "1"]
+    return {
+        "srun": ["srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"],
+        "aprun": ["aprun", "-b", "-n", n, "-N", "1"],  # -b: the program is on the nodes already
+        "jsrun": ["jsrun", f"--nrs={n}", "--rs_per_host=1", "--tasks_per_rs=1", "--cpu_per_rs=1"],
+        "flux": ["flux", "run", f"--nodes={n}", f"--ntasks={n}", "--exclusive"],
+    }[launcher]
+
+
+def _environment(variables: Mapping[str, str]) -> list[str]:
+    return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+
+
+def _given(start: Start, *options: str) -> bool:
+    """Whether the system's own launch options decide this already."""
+    return any(option.startswith(options) for option in start.launch_options)
+
+
+_LAUNCHERS: dict[str, Callable[[Start], list[str]]] = {
+    "srun": _srun,
+    "aprun": _aprun,
+    "jsrun": _jsrun,
+    "flux": _flux,
+}
+
+
+def mpiexec(
+    flavour: Flavour,
+    mpiexec: Path,
+    *,
+    num_ranks: int,
+    oversubscribed: bool,
+    variables: Mapping[str, str],
+    program: Sequence[str],
+) -> list[str]:
+    """The command line that starts `program` on `num_ranks` ranks of this machine.
+
+    Neither launcher binds: each rank binds itself to its own cores before anything starts a thread
+    (`affinity.py`), the same way under every launcher.
+    """
+    mapping = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
+    return [
+        str(mpiexec),
+        "-n",
+        str(num_ranks),
+        *unbound_options(flavour),
+        *(mapping if flavour == "openmpi" else []),
+        *variable_options(flavour, variables),
+        *program,
+    ]
+
+
+def unbound_options(flavour: Flavour) -> list[str]:
+    """Options that keep a launcher from binding ranks."""
+    if flavour == "openmpi":
+        return ["--bind-to", "none"]
+    # Intel's launcher binds by itself; 2021.14 knows no option against it.
+    return ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+
+
+def variable_options(flavour: Flavour, variables: Mapping[str, str]) -> list[str]:
+    """Options that set variables in all ranks."""
+    if flavour in ("mpich", "intelmpi"):
+        return [word for name, value in variables.items() for word in ("-genv", name, value)]
+    sets = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+    return [*sets, "--allow-run-as-root"] if os.geteuid() == 0 else sets

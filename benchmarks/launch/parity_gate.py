@@ -1,0 +1,75 @@
+"""Asks an environment's own Python for the parity of its two frameworks, and keeps the answer with the study."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from pydantic import ValidationError
+
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.campaign import QUIET, Campaign
+from dlscale.benchmarks.rank.parity import ParityRequest
+from dlscale.benchmarks.records.files import PARITIES, load_parity
+from dlscale.benchmarks.records.record import Parity
+from dlscale.benchmarks.systems.system import Installation
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS
+
+LIMIT_SECONDS = 1800
+
+
+def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
+    """The verdict on each workload, from a process of its own: a framework's threads cannot be changed later.
+
+    Raises UsageError if the process fails, with the last line of what it said.
+    """
+    try:
+        done = subprocess.run(
+            [str(installation.python), "-m", "dlscale.benchmarks.rank.parity", request.model_dump_json()],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"the parity gate of {', '.join(request.workloads)} was not done after {LIMIT_SECONDS / 60:.0f} minutes; "
+            "compare a smaller preset with `dlscale check parity`, or one framework at a time"
+        ) from None
+    try:
+        found = [
+            Parity.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")
+        ]
+    except ValidationError:
+        found = []
+    if done.returncode or len(found) != len(request.workloads):
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise UsageError(
+            f"the parity gate of {', '.join(request.workloads)} could not be run: {redact(reason)}; "
+            "`dlscale doctor` says what is missing"
+        )
+    return found
+
+
+def missing(campaign: Campaign) -> list[ParityRequest]:
+    """What the gate still has to check of a study: nothing unless it has both frameworks."""
+    study = campaign.plan.study
+    if set(study.frameworks) != set(FRAMEWORKS):
+        return []
+    known = {(found.workload, found.preset, found.precision) for found in load_parity(campaign.store.folder)}
+    presets = {name: load_workload(name).preset(study.preset).name for name in study.workloads}
+    return [
+        ParityRequest(workloads=[name], preset=preset, precision=study.precision)
+        for name, preset in presets.items()
+        if (name, preset, study.precision) not in known
+    ]
+
+
+def keep(campaign: Campaign, found: list[Parity]) -> None:
+    """Add verdicts to those in the study's folder."""
+    together = [*load_parity(campaign.store.folder), *found]
+    write_atomically(campaign.store.parity_path, PARITIES.dump_json(together, indent=1).decode())

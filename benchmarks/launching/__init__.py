@@ -1,1 +1,0 @@
-"""One function per spelling of a launcher; `launchers.py` is the door."""

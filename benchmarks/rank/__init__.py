@@ -1,0 +1,1 @@
+"""What runs on every rank of a launch: connect, pass the gates, measure, spool."""

@@ -1,0 +1,48 @@
+"""Where a rank is on its node, as launchers say, and which cores it may use.
+
+Imports nothing heavy: it runs before anything can start a thread.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Where each launcher tells a process its rank on the node and how many ranks it started. Slurm's come last: a job's
+# script has them too, and another launcher may run inside. aprun says neither.
+LOCAL_RANK_VARIABLES = (
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "FLUX_TASK_LOCAL_ID",
+    "SLURM_LOCALID",
+)
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE", "SLURM_NTASKS")
+
+
+def local_rank() -> int:
+    """This process's rank on its node, as the launcher says; 0 outside a launcher."""
+    for name in LOCAL_RANK_VARIABLES:
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:
+    """Bind this process to the cores of its local rank, and return them.
+
+    Think of the allowed cores in ascending order as one row: local rank r takes the next `cores_per_rank`
+    from r * cores_per_rank on, starting over at the row's end when ranks exceed cores. Ranks from `num_workers` on are
+    servers: they share what the workers leave, or all cores where nothing is left. Where the launcher has bound this
+    process already, to the hardware threads that DLSCALE_CPUS_PER_RANK counts, the whole row is its own.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    own = len(allowed) <= int(os.environ.get("DLSCALE_CPUS_PER_RANK", "0"))
+    rank = 0 if own else local_rank()
+    if own or rank < num_workers:
+        first = rank * cores_per_rank
+        cores = sorted({allowed[(first + offset) % len(allowed)] for offset in range(cores_per_rank)})
+    else:
+        cores = allowed[num_workers * cores_per_rank :] or allowed
+    os.sched_setaffinity(0, cores)
+    return cores

@@ -1,0 +1,148 @@
+"""Controls that are no training and share its timed loop: communication only, and loading data only.
+
+In the communication-only control a step averages buckets of the training's own sizes, and nobody computes. How much
+of its communication a training overlaps with computation is known from the two together, and so is how fast a
+backend is at the sizes that a network really has.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.benchmarks.records.record import Gate, Setting
+from dlscale.benchmarks.study.study import Rules
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.models.workload import Replica
+
+
+class LoaderOnly:
+    """The loader-only control: a step fetches a batch and drops it."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def step(self) -> None:
+        """Fetch one local batch."""
+        self._replica.next_batch()
+
+    def synchronize(self) -> None:
+        """A fetched batch is there."""
+
+
+ELEMENT_BYTES = 4  # gradients are float32
+# An exchange is shorter than a step: windows are shorter than a training's.
+SHORTER_WINDOWS = 5
+PERIOD = (
+    251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
+)
+# Of what is added and of the sum, with room for the order of the sum; relative.
+ROUNDING = {"float32": 2**-20, "bfloat16": 2**-7}
+COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
+NUM_COPIES = 3
+
+
+def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
+    """Bytes of each exchange of a training's step, in order, by what the training's trainer said of itself.
+
+    A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
+    come, as Horovod does, the sizes are those of gradients that are all there. A trainer that says nothing exchanges
+    all at once. Raises ValueError for a setting that is no list of sizes.
+    """
+    sizes = [gradient_bytes]
+    if BUCKET_SIZES in settings:
+        sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
+    limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
+    return [piece for size in sizes for piece in _pieces_of_buckets(size, limit or size)]
+
+
+def _pieces_of_buckets(size: int, limit: int) -> list[int]:
+    whole, rest = divmod(size, limit)
+    return [limit] * whole + ([rest] if rest else [])
+
+
+def shortened_rules(rules: Rules) -> Rules:
+    """The rules of this control."""
+    return rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
+
+
+class ExchangeOnly:
+    """Averages one bucket after the other, each when the one before is done (`measure.Steppable`).
+
+    Before each its ranks write it anew, as backpropagation does, and meet: what they find in their caches, and when
+    they come, is as in a training. Neither is on the bucket's clock.
+    """
+
+    def __init__(self, collective: Collective, sizes: list[int], meet: Callable[[], None]) -> None:
+        """`meet` returns when all ranks have called it."""
+        self._collective, self._meet = collective, meet
+        self._buckets = [collective.empty(-(-size // ELEMENT_BYTES)) for size in sizes]
+        self._gradients = _values(max(bucket.size for bucket in self._buckets)) + collective.rank
+        self._seconds = [0.0] * len(sizes)
+
+    def step(self) -> None:
+        """One exchange per bucket."""
+        for index, bucket in enumerate(self._buckets):
+            bucket[:] = self._gradients[: bucket.size]
+            self._meet()
+            begin = time.perf_counter()
+            self._collective.allreduce(bucket, "average")
+            self._seconds[index] += time.perf_counter() - begin
+
+    def synchronize(self) -> None:
+        """Nothing outlasts a step."""
+
+    def take_seconds(self) -> list[float]:
+        """Seconds of each bucket, over all steps since the last call."""
+        taken, self._seconds = self._seconds, [0.0] * len(self._seconds)
+        return taken
+
+    def gate(self, control: Any, *, wire: str) -> Gate:
+        """Whether the last step left the means in the buckets; collective over the mpi4py communicator `control`.
+
+        `wire` is what the values travel as.
+        """
+        shift = (self._collective.size - 1) / 2
+        deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
+        own = max((float(np.max(np.abs(one), initial=0.0)) for one in deviations), key=_nan_last)
+        worst = max(control.allgather(own), key=_nan_last)
+        largest = PERIOD + self._collective.size
+        tolerance = largest * ROUNDING[wire]
+        return Gate(
+            name="exchange",
+            passed=bool(worst <= tolerance),
+            value=worst if math.isfinite(worst) else None,
+            tolerance=tolerance,
+            detail=f"means of the ranks' buckets, whose values reach {largest}",
+        )
+
+
+def copy_rate(control: Any) -> float:
+    """Bytes per second that this rank reads and writes while all ranks copy arrays that no cache holds; collective.
+
+    The best of a few: what the memory can do.
+    """
+    source = np.ones(COPIED_BYTES, np.uint8)
+    target = np.empty_like(source)
+    target[:] = 0  # its pages are there
+    best = float("inf")
+    for _ in range(NUM_COPIES):
+        control.Barrier()
+        begin = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * COPIED_BYTES / best
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    """NaN is the worst of deviations, which a plain maximum may pass over."""
+    return math.isnan(value), value
+
+
+def _values(count: int) -> NDArray[np.float32]:
+    return np.resize(np.arange(PERIOD, dtype=np.float32), count)

@@ -1,0 +1,311 @@
+"""The energy that a node takes while it trains, where the machine lets it be read.
+
+Counters in /sys: those of Intel's and AMD's processors (RAPL), and of Cray's nodes (pm_counters).
+
+    /sys/class/powercap/intel-rapl:0          name package-0      counted
+    /sys/class/powercap/intel-rapl:0:0        name core           inside package-0
+    /sys/class/powercap/intel-rapl:0:1        name dram           counted: memory is not in the package
+    /sys/class/powercap/intel-rapl:1          name psys           a platform: packages are in it
+    /sys/class/powercap/intel-rapl-mmio:0     name package-0      the same again
+    /sys/cray/pm_counters/energy              "123456 J 1700000000 us"   the whole node, accelerators included
+
+The driver `intel-rapl` serves AMD's processors from family 17h on, too. Since Linux 5.10 its counters are root's
+alone (CVE-2020-8694) unless a centre opens them. Sources: the kernel's Documentation/power/powercap/powercap.rst and
+drivers/powercap/intel_rapl_common.c; HPE, "User Access to Compute Node Power Data".
+
+NVIDIA GPUs are read from the driver's own library: `nvmlDeviceGetTotalEnergyConsumption` gives millijoules since the
+driver was loaded, from Volta on, and moves every 20 to 100 ms. All GPUs that the library shows count, whoever trains
+on them.
+
+Counters are read between windows only, outside of all that is timed: after each window of the warm-up, so that the
+last of these readings is the first moment; then at most every `REREAD_SECONDS`, so that no counter begins again
+twice unseen; and after the last window.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections import Counter as Multiset
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from dlscale.benchmarks.records.record import Source
+
+POWERCAP = "sys/class/powercap"
+PM_COUNTERS = "sys/cray/pm_counters/energy"
+COUNTED = ("package", "dram")
+MICRO = 1e-6
+
+
+class UnreadableError(Exception):
+    """A counter that is not there, or may not be read; says why, in one line."""
+
+
+class Counter(Protocol):
+    """Joules that only grow, but for those that begin again at `ranges`. Reading it waits for nothing."""
+
+    source: Source
+    parts: str
+    period: float  # seconds from one of its updates to the next
+    ranges: Sequence[float | None]  # joules at which each part begins again at 0; None: never
+
+    def read(self) -> list[float]:
+        """Joules of each part. Raises UnreadableError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A number at the begin of a file, which is kept open: to open it costs more than to read it."""
+
+    descriptor: int
+    path: Path
+    unit: float  # joules
+
+    def read(self) -> float:
+        try:
+            return int(os.pread(self.descriptor, 64, 0).split()[0]) * self.unit
+        except OSError as error:
+            raise UnreadableError(f"{self.path}: {error.strerror}") from None
+        except (IndexError, ValueError):
+            raise UnreadableError(f"{self.path} holds no number") from None
+
+
+class FileCounter:
+    """Counters in files."""
+
+    def __init__(
+        self,
+        source: Source,
+        files: Sequence[Path],
+        *,
+        parts: str,
+        unit: float,
+        period: float,
+        ranges: Sequence[float | None],
+    ) -> None:
+        """Raises UnreadableError if one of them cannot be read."""
+        self.source, self.parts, self.period, self.ranges = source, parts, period, ranges
+        self._files = [_File(_opened_counters(path), path, unit) for path in files]
+        self.read()
+
+    def read(self) -> list[float]:
+        """As `Counter`."""
+        return [file.read() for file in self._files]
+
+
+def rapl(top: Path = Path("/")) -> FileCounter:
+    """The processors' packages and their memory. `top` is where /sys is. Raises UnreadableError."""
+    zones, ranges, names = [], [], []
+    for zone in sorted((top / POWERCAP).glob("intel-rapl:*")):
+        kind = _line(zone / "name").partition("-")[0]
+        if kind in COUNTED:
+            zones.append(zone / "energy_uj")
+            names.append(kind)
+            limit = _line(zone / "max_energy_range_uj")
+            ranges.append(int(limit) * MICRO if limit.isdecimal() and int(limit) else None)
+    if "package" not in names:
+        raise UnreadableError(f"no package in /{POWERCAP}/intel-rapl:*")
+    counts = Multiset(names)
+    parts = ", ".join(
+        f"{counts[kind]} {kind}{'s' * (kind == 'package' and counts[kind] > 1)}"
+        for kind in COUNTED
+        if counts[kind]
+    )
+    return FileCounter("rapl", zones, parts=parts, unit=MICRO, period=0.001, ranges=ranges)
+
+
+def pm_counters(top: Path = Path("/")) -> FileCounter:
+    """The whole node of a Cray. Raises UnreadableError."""
+    path = top / PM_COUNTERS
+    if not path.exists():
+        raise UnreadableError(f"no /{PM_COUNTERS}")
+    return FileCounter("pm_counters", [path], parts="node", unit=1.0, period=0.1, ranges=[None])
+
+
+def _opened_counters(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror}") from None
+
+
+def _line(path: Path) -> str:
+    """The first line of a file; empty if there is none, or it may not be read."""
+    try:
+        return path.read_text(encoding="ascii").strip().partition("\n")[0]
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+NVML_LIBRARY = "libnvidia-ml.so.1"
+MILLI = 1e-3
+
+
+class Nvml:
+    """As `counters.Counter`."""
+
+    source: Source = "nvml"
+    period = 0.1
+
+    def __init__(self, library: Any = None) -> None:
+        """Raises UnreadableError if there is no driver, no GPU, or one that does not count."""
+        self._library = library if library is not None else _loaded_nvml()
+        self._call("nvmlInit_v2")
+        count = ctypes.c_uint()
+        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        if not count.value:
+            raise UnreadableError("NVML shows no GPU")
+        self._devices = [self._device(index) for index in range(count.value)]
+        self.parts = f"{count.value} GPU{'s' * (count.value > 1)}"
+        self.ranges: Sequence[float | None] = [None] * count.value
+        self.read()
+
+    def read(self) -> list[float]:
+        """Joules of each GPU. Raises UnreadableError."""
+        return [self._energy(device) for device in self._devices]
+
+    def _device(self, index: int) -> ctypes.c_void_p:
+        device = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
+        return device
+
+    def _energy(self, device: ctypes.c_void_p) -> float:
+        millijoules = ctypes.c_ulonglong()
+        self._call("nvmlDeviceGetTotalEnergyConsumption", device, ctypes.byref(millijoules))
+        return millijoules.value * MILLI
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise UnreadableError(f"{NVML_LIBRARY} has no {name}") from None
+        if status := function(*arguments):
+            raise UnreadableError(f"{name} returned {status}")
+
+
+def _loaded_nvml() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(NVML_LIBRARY)
+    except OSError:
+        raise UnreadableError(f"no {NVML_LIBRARY}") from None
+
+
+REREAD_SECONDS = 10.0
+MOST_WATTS = 1000.0  # of one part; more than any package, memory or GPU takes
+MAX_ERROR = 0.05  # of the joules, by the time that a counter stands still at either end
+
+Clock = Callable[[], float]
+Event = dict[str, Any]
+
+
+class Tally:
+    """One counter's joules since `begin`."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._before: list[float] = []
+        self._moment = self._first = 0.0
+        self._joules = 0.0
+        self._reason: str | None = None
+
+    def begin(self, moment: float) -> None:
+        """From now on; what was counted before is forgotten."""
+        self._joules, self._reason = 0.0, None
+        self._first = self._moment = moment
+        self._before = self._read()
+
+    def add(self, moment: float) -> None:
+        """Count what has come since the last reading."""
+        if self._reason:
+            return
+        now, elapsed = self._read(), moment - self._moment
+        for before, after, limit in zip(self._before, now, self._counter.ranges, strict=False):
+            if limit is not None and elapsed * MOST_WATTS > limit:
+                self._reason = f"unread for {elapsed:.0f} s, in which it may have begun at 0 more than once"
+            elif after < before and limit is None:
+                self._reason = "the counter went back"
+            else:
+                self._joules += after - before + (limit or 0.0) * (after < before)
+        self._before, self._moment = now, moment
+
+    def event(self) -> Event:
+        """The fields of `NodeEnergy` that the reader knows."""
+        seconds, period = self._moment - self._first, self._counter.period
+        if not self._reason and 2 * period > MAX_ERROR * seconds:
+            self._reason = (
+                f"{seconds:.3g} s of windows are too short for a counter that moves every {period:g} s"
+            )
+        return {
+            "source": self._counter.source,
+            "parts": self._counter.parts,
+            "joules": None if self._reason else self._joules,
+            "seconds": seconds,
+            "reason": self._reason,
+        }
+
+    def _read(self) -> list[float]:
+        try:
+            return self._counter.read()
+        except UnreadableError as error:
+            self._reason = str(error)
+            return []
+
+
+class Meter:
+    """All counters of a node, for the one rank on it that reads them."""
+
+    def __init__(
+        self,
+        counters: Sequence[Counter],
+        missing: Sequence[tuple[Source, str]] = (),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`missing`: counters that there might be, and why they cannot be read."""
+        self._tallies = [Tally(counter) for counter in counters]
+        self._missing, self._clock = missing, clock
+        self._moment = clock()
+
+    def begin(self) -> None:
+        """The windows that count begin now."""
+        self._moment = self._clock()
+        for tally in self._tallies:
+            tally.begin(self._moment)
+
+    def passed(self) -> None:
+        """A window has ended. Reads only if that is due."""
+        if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
+            self._add()
+
+    def end(self) -> list[Event]:
+        """What was counted since `begin`: the fields of a `NodeEnergy` per counter, rank and node left out."""
+        self._add()
+        found = [tally.event() for tally in self._tallies]
+        nothing = {"parts": "", "joules": None, "seconds": None}
+        return found + [{"source": source, "reason": reason, **nothing} for source, reason in self._missing]
+
+    def _add(self) -> None:
+        self._moment = self._clock()
+        for tally in self._tallies:
+            tally.add(self._moment)
+
+
+def node_meter(*, device: str, top: Path = Path("/")) -> Meter:
+    """Of this node; GPUs count where ranks train on them. `top` is where /sys is."""
+    makers: dict[Source, Callable[[], Counter]] = {
+        "rapl": lambda: rapl(top),
+        "pm_counters": lambda: pm_counters(top),
+    }
+    if device == "gpu":
+        makers["nvml"] = Nvml
+    counters, missing = [], []
+    for source, make in makers.items():
+        try:
+            counters.append(make())
+        except UnreadableError as error:
+            missing.append((source, str(error)))
+    return Meter(counters, missing)

@@ -1,0 +1,305 @@
+"""The one timed loop: every workload, framework, backend and control passes through these lines.
+
+A window is: barrier, stamp, K steps, synchronise, stamp. The barrier is outside the interval; nothing is
+printed, gathered or written inside. Every rank keeps its own seconds; that the slowest rank counts is applied
+when the record is read (docs/metrics.md). Rules M9-M15 of the methodology. A step timer adds the seconds of each
+step, by the host's clock or by events on the GPU, and none of them makes a step wait. The barrier goes over MPI,
+separate from what carries the gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.spool import MeasuredWindow
+from dlscale.benchmarks.study.study import Rules
+from dlscale.collectives.job import rest
+from dlscale.models.frameworks import gpu_module
+
+MILLISECONDS_PER_SECOND = 1e3
+
+
+class StepTimer(Protocol):
+    """Takes the stamps of one window after the other."""
+
+    def begin(self, num_steps: int) -> None:
+        """Make room for a window of that many steps; outside the interval."""
+        ...
+
+    def stamp(self) -> None:
+        """Now: at the window's start, then after each step."""
+        ...
+
+    def seconds(self) -> list[float]:
+        """Of each step of the window, after the trainer was synchronised."""
+        ...
+
+
+class HostClock:
+    """The host's monotonic clock: right where a step is done when it returns (`Stamper`)."""
+
+    def __init__(self) -> None:
+        self._stamps: list[float] = []
+        self._next = 0
+
+    def begin(self, num_steps: int) -> None:
+        """Make room: nothing is allocated between the stamps."""
+        self._stamps, self._next = [0.0] * (num_steps + 1), 0
+
+    def stamp(self) -> None:
+        """Read the clock."""
+        self._stamps[self._next] = time.perf_counter()
+        self._next += 1
+
+    def seconds(self) -> list[float]:
+        """Differences of the stamps."""
+        return [end - begin for begin, end in pairwise(self._stamps)]
+
+
+class DeviceEvent(Protocol):
+    """A `torch.cuda.Event` with timing."""
+
+    def record(self) -> None: ...  # noqa: D102
+    def elapsed_time(self, end_event: Any) -> float: ...  # noqa: D102 - milliseconds
+
+
+class DeviceEvents:
+    """A GPU's own clock (`Stamper`).
+
+    The host runs ahead of a GPU: its stamps would say when a step's kernels were launched, not when they ended. So a
+    mark is put among the work of the current stream, and its time is asked for when the window is over.
+    """
+
+    def __init__(self, make_event: Callable[[], DeviceEvent]) -> None:
+        self._make_event = make_event
+        self._events: list[DeviceEvent] = []
+        self._next = 0
+
+    def begin(self, num_steps: int) -> None:
+        """Make what events are missing; those of earlier windows serve again."""
+        self._events += [self._make_event() for _ in range(num_steps + 1 - len(self._events))]
+        self._next = 0
+
+    def stamp(self) -> None:
+        """Mark where the GPU's work stands."""
+        self._events[self._next].record()
+        self._next += 1
+
+    def seconds(self) -> list[float]:
+        """Times between the marks, all of which were reached."""
+        reached = self._events[: self._next]
+        return [begin.elapsed_time(end) / MILLISECONDS_PER_SECOND for begin, end in pairwise(reached)]
+
+
+def step_timer_for(cell: Cell, *, exchanges: bool) -> StepTimer | None:
+    """What stamps the steps of a cell over a backend that `exchanges` gradients, or not; None: nothing does.
+
+    Only where no rank waits for another, in training over `none`, do stamps show which rank was late when. TensorFlow
+    has no events in Python, and waiting for the GPU after every step would slow what all efficiencies are relative to:
+    there a window on a GPU has no stamps.
+    """
+    if exchanges or cell.control != "train":
+        return None
+    if cell.device == "cpu":
+        return HostClock()
+    if cell.framework != "torch":
+        return None
+    gpus: Any = gpu_module("torch")
+    return DeviceEvents(gpus.event)
+
+
+STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test compares
+STEADY_CHANGE = 0.10  # largest relative change of their medians
+
+
+class Steppable(Protocol):
+    """What can be timed: a trainer, or a control that only looks like one."""
+
+    def step(self) -> None: ...  # noqa: D102
+    def synchronize(self) -> None: ...  # noqa: D102
+
+
+class Counting(Steppable, Protocol):
+    """What can be timed though its ranks do not step together: it counts what the weights took up."""
+
+    def num_applied(self) -> int: ...  # noqa: D102
+
+
+class BarrierControl(Protocol):
+    """The control plane of a launch, separate from what carries the gradients. Collective."""
+
+    def barrier(self) -> None: ...  # noqa: D102
+    def maximum(self, value: float) -> float: ...  # noqa: D102
+
+
+class TrainingProgress(Protocol):
+    """A training that a launch measures a part of, where it is longer than that or is to be saved. Collective."""
+
+    def passed(self, num_steps: int) -> None:
+        """So many steps have been taken since the last call; outside of any interval."""
+        ...
+
+    def num_left(self) -> int:
+        """Steps that are to come whatever is measured; not collective."""
+        ...
+
+
+Emit = Callable[[MeasuredWindow], None]
+
+
+def time_window(
+    trainer: Steppable,
+    control: BarrierControl,
+    *,
+    phase: Literal["warmup", "steady"],
+    num_steps: int,
+    stamper: StepTimer | None = None,
+) -> MeasuredWindow:
+    """One window of `num_steps` steps; collective.
+
+    `stamper` adds the seconds of each step: where no rank waits for another, as over `none`, they show which rank was
+    late when.
+    """
+    if stamper:
+        stamper.begin(num_steps)
+    control.barrier()  # outside the interval
+    start = time.perf_counter()
+    if stamper is None:
+        for _ in range(num_steps):
+            trainer.step()
+    else:
+        stamper.stamp()
+        for _ in range(num_steps):
+            trainer.step()
+            stamper.stamp()
+    trainer.synchronize()  # a GPU is not done when Python is
+    seconds = time.perf_counter() - start
+    return MeasuredWindow(phase, num_steps, start, seconds, stamper.seconds() if stamper else None)
+
+
+def time_fixed_window(
+    trainer: Counting, control: BarrierControl, *, phase: Literal["warmup", "steady"], seconds: float
+) -> MeasuredWindow:
+    """One window in which every rank takes as many steps as it can begin in `seconds`; collective.
+
+    For ranks that do not step together: a fixed number of steps would end when the slowest rank had done them, with
+    the others idle. What was applied is counted between barriers, outside the interval, when nothing is under way.
+    """
+    control.barrier()
+    before = trainer.num_applied()
+    control.barrier()
+    num_steps = 0
+    start = time.perf_counter()
+    end = start + seconds
+    while time.perf_counter() < end:
+        trainer.step()
+        num_steps += 1
+    trainer.synchronize()
+    taken = time.perf_counter() - start
+    control.barrier()
+    return MeasuredWindow(phase, num_steps, start, taken, num_applied=trainer.num_applied() - before)
+
+
+def measure(
+    trainer: Steppable,
+    control: BarrierControl,
+    rules: Rules,
+    *,
+    deadline: float,
+    emit: Emit,
+    stamper: StepTimer | None = None,
+    counting: Counting | None = None,
+    course: TrainingProgress | None = None,
+) -> bool:
+    """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
+
+    Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
+    that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
+    ranks. At least the rules' minimum is measured, however late it is, and a `course` is gone to its end: in at most
+    `max_windows`, unless those would be so long that their silence looked like a hang. Returns whether the warm-up met
+    the steady-state test.
+    """
+    num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
+    steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
+    num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
+    steps = min(steps, max(1, (rules.max_steps - rules.longest_warm_up) // num_windows))
+    # The time left differs from rank to rank; the least of them decides, as -max(-left).
+    left = -control.maximum(time.perf_counter() - deadline)
+    fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
+    room = (rules.max_steps - rules.longest_warm_up) // steps
+    wanted = max(num_windows, min(fitting, room))
+    if course:
+        course.passed(num_warm_up)
+        in_time = int(rules.stall_seconds / 4 / world_step)  # nobody hears of a window before it has ended
+        steps = max(steps, min(math.ceil(course.num_left() / rules.max_windows), in_time))
+    one_window = functools.partial(
+        time_window, trainer, control, phase="steady", num_steps=steps, stamper=stamper
+    )
+    if counting:
+        one_window = functools.partial(
+            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
+        )
+    while wanted > 0 or (course and course.num_left() > 0):
+        emit(one_window())
+        wanted -= 1
+        if course:
+            course.passed(steps)
+    return steady
+
+
+def _warm_up(
+    trainer: Steppable, control: BarrierControl, rules: Rules, *, deadline: float, emit: Emit
+) -> tuple[int, bool, float]:
+    """Steps one by one until their time is steady; returns (how many, whether it became so, world seconds per step).
+
+    The test compares the medians over the last STEADY_GROUP steps and over those before: steady if they
+    differ by at most STEADY_CHANGE. Half of the time until the deadline is the most that warm-up may take.
+    """
+    begin = time.perf_counter()
+    world: list[float] = []
+    while True:
+        window = time_window(trainer, control, phase="warmup", num_steps=1)
+        emit(window)
+        world.append(control.maximum(window.seconds))
+        last = statistics.median(world[-STEADY_GROUP:])
+        if len(world) < max(rules.warmup_steps, 2 * STEADY_GROUP) and len(world) < rules.longest_warm_up:
+            continue
+        before = statistics.median(world[-2 * STEADY_GROUP : -STEADY_GROUP] or world)
+        steady = len(world) >= 2 * STEADY_GROUP and abs(last / before - 1) <= STEADY_CHANGE
+        late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0
+        if steady or late or len(world) >= rules.longest_warm_up:
+            return len(world), steady, last
+
+
+PATIENT_POLL_SECONDS = 0.0005
+
+
+class MpiBarrierControl:
+    """The control plane over mpi4py, on a communicator of its own (`measure.Control`)."""
+
+    def __init__(self, communicator: Any, *, patient: bool = False) -> None:
+        from mpi4py import MPI
+
+        self._communicator, self._patient = communicator, patient
+        self._max = MPI.MAX
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self._patient:
+            rest(self._communicator.Ibarrier(), poll_seconds=PATIENT_POLL_SECONDS)
+        else:
+            self._communicator.Barrier()
+
+    def maximum(self, value: float) -> float:
+        """The largest value of all ranks."""
+        if self._patient:
+            self.barrier()  # then nobody waits for long inside MPI
+        largest: float = self._communicator.allreduce(value, op=self._max)
+        return largest

@@ -1,0 +1,205 @@
+"""The parity gate: a workload's networks in torch and in TensorFlow are the same program.
+
+Structure is compared for every preset: names and shapes of all weights, parameters, FLOPs. Numbers are compared for
+one: from the same weights and the same batch, the networks' outputs, the gradients, and the loss of the first and of
+the fourth step, both frameworks training with their own optimizers. Rule M27 of the methodology.
+
+    python -m dlscale.benchmarks.rank.parity REQUEST     for a process of its own; prints `Parity` objects, a line each
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.records.record import Gate, Parity
+from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS, framework_module
+from dlscale.models.workload import Execution, Input, Replica, Shard, Weights, Workload
+
+SEED = 1
+NUM_STEPS = 3
+SHIFT = 3.0  # added to batch norm's shifts, see `_shifted`
+
+# Of the outputs' largest value, of the gradient's norm, of the loss. What float32 leaves after sums in another
+# order, some ten layers deep; bfloat16 keeps 8 bits, and the frameworks round at different places.
+TOLERANCES = {
+    "fp32": {"outputs": 1e-4, "gradient": 1e-3, "loss": 1e-5, "loss_after": 1e-3},
+    "bf16": {"outputs": 5e-2, "gradient": 2e-1, "loss": 2e-2, "loss_after": 1e-1},
+}
+
+
+class ParityRequest(Frozen):
+    """What to compare."""
+
+    workloads: list[str]
+    preset: str
+    precision: str
+
+
+def check_parity(workload: Workload, *, preset: str, precision: str) -> Parity:
+    """All checks of one workload. Raises UsageError if a framework is not installed."""
+    pair = _Pair(workload, preset, precision)
+    checks = [gate for name in workload.presets for gate in structure(workload, name)]
+    checks += pair.numbers()
+    return Parity(
+        workload=workload.name,
+        preset=preset,
+        precision=precision,
+        num_parameters={replica.framework: _num_parameters(replica) for replica in pair.replicas()},
+        checks=checks,
+    )
+
+
+def structure(workload: Workload, preset: str) -> Iterator[Gate]:
+    """Names, shapes, parameters and FLOPs of a preset, between the frameworks and against its facts."""
+    facts = workload.preset(preset)
+    torch, tensorflow = _Pair(workload, preset, "fp32", local_batch=2).replicas()
+    layers = [
+        list(zip(replica.names(), (weight.shape for weight in replica.weights()), strict=True))
+        for replica in (torch, tensorflow)
+    ]
+    differing = [pair for pair in zip(*layers, strict=False) if pair[0] != pair[1]]
+    differing_count = len(differing) + abs(len(layers[0]) - len(layers[1]))
+    first = f", first {differing[0]}" if differing else ""
+    yield Gate(
+        name=f"{preset}: weights",
+        passed=differing_count == 0,
+        value=float(differing_count),
+        tolerance=0.0,
+        detail=f"{len(layers[0])}; {differing_count} differ in name or shape{first}",
+    )
+    for replica in (torch, tensorflow):
+        name = f"{preset}: {{}} in {replica.framework}"
+        yield _exact(name.format("parameters"), _num_parameters(replica), facts.num_parameters)
+        yield _exact(name.format("FLOPs"), replica.forward_flops(), facts.forward_flops_per_sample)
+
+
+class _Pair:
+    """The same replica in both frameworks, from the same seed: equal weights, batches and masks."""
+
+    def __init__(self, workload: Workload, preset: str, precision: str, *, local_batch: int = 4) -> None:
+        self._workload, self._preset, self._precision = workload, preset, precision
+        self._local_batch = local_batch
+        self._tolerances = TOLERANCES[precision]
+
+    def replicas(self) -> tuple[Replica, Replica]:
+        """(torch's, TensorFlow's), fresh ones."""
+        torch, tensorflow = (self._build(framework) for framework in FRAMEWORKS)
+        weights = _shifted(torch.weights(), torch.names())
+        torch.load(weights)
+        tensorflow.load(weights)
+        return torch, tensorflow
+
+    def numbers(self) -> Iterator[Gate]:
+        """Outputs, gradient, and the loss before and after some steps."""
+        torch, tensorflow = self.replicas()
+        pairs = zip(torch.outputs(), tensorflow.outputs(), strict=True)
+        worst = max(_relative(one, other) for one, other in pairs)
+        yield self._close("outputs", worst, "of the largest output")
+        torch, tensorflow = self.replicas()
+        deviation = _deviation(torch.gradients(), tensorflow.gradients())
+        yield self._close("gradient", deviation, "of the gradient's norm")
+        losses = [self._losses(replica) for replica in self.replicas()]
+        for name, step, text in (
+            ("loss", 0, "of the first step"),
+            ("loss_after", NUM_STEPS, f"after {NUM_STEPS} steps"),
+        ):
+            one, other = (found[step] for found in losses)
+            yield self._close(name, abs(one - other) / abs(one), f"{text}: {one:.6g}, {other:.6g}")
+
+    def _build(self, framework: str) -> Replica:
+        factory = self._workload.factory(
+            framework=framework,
+            preset=self._preset,
+            local_batch=self._local_batch,
+            source=Input(),
+            execution=Execution(precision=self._precision),
+        )
+        return factory(shard=Shard(), seed=SEED)
+
+    def _losses(self, replica: Replica) -> list[float]:
+        """Of NUM_STEPS + 1 training steps, by the backend that exchanges nothing."""
+
+        def given(**_: Any) -> Replica:
+            return replica
+
+        backend = connect("none", control=None)
+        trainer = backend.distribute(given, shard=Shard(), seed=SEED)
+        found = []
+        for _ in range(NUM_STEPS + 1):
+            trainer.step()
+            found.append(trainer.loss())
+        trainer.close()
+        return found
+
+    def _close(self, name: str, value: float, detail: str) -> Gate:
+        tolerance = self._tolerances[name]
+        return Gate(
+            name=f"{self._preset}: {name}",
+            passed=value <= tolerance,  # false for NaN
+            value=value if math.isfinite(value) else None,
+            tolerance=tolerance,
+            detail=detail,
+        )
+
+
+def _shifted(weights: Weights, names: list[str]) -> Weights:
+    """The same weights, with the shifts of batch norm raised, so that few values lie next to the jump of ReLU.
+
+    With first weights as they are, rounding moves some values of a deep network across it, and the gradients of both
+    frameworks differ by percents, from each other and from float64.
+    """
+    return [
+        weight + np.float32(SHIFT) if "norm" in name and name.endswith("bias") else weight
+        for weight, name in zip(weights, names, strict=True)
+    ]
+
+
+def _exact(name: str, found: int, expected: int) -> Gate:
+    return Gate(
+        name=name,
+        passed=found == expected,
+        value=float(found - expected),
+        tolerance=0.0,
+        detail=f"{found:,}" if found == expected else f"{found:,}, expected {expected:,}",
+    )
+
+
+def _num_parameters(replica: Replica) -> int:
+    return sum(weight.size for weight in replica.weights())
+
+
+def _relative(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    return float(np.max(np.abs(one - other)) / np.max(np.abs(one)))
+
+
+def _deviation(one: Weights, other: Weights) -> float:
+    def norm(arrays: Weights) -> float:
+        return math.sqrt(math.fsum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays))
+
+    return norm([a - b for a, b in zip(one, other, strict=True)]) / norm(one)
+
+
+def main(emit: Callable[[str], object] = sys.stdout.write) -> None:
+    """Do what the command line's JSON asks for."""
+    request = ParityRequest.model_validate(json.loads(sys.argv[1]))
+    for framework in FRAMEWORKS:
+        framework_module(framework).prepare(1)
+    for name in request.workloads:
+        parity = check_parity(load_workload(name), preset=request.preset, precision=request.precision)
+        emit(parity.model_dump_json() + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

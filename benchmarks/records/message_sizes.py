@@ -1,0 +1,168 @@
+"""What is kept of the message-size benchmark: campaign.json and a file per launch with every call's time on every rank.
+
+Files are written once. Numbers, intervals and verdicts are derived from them. Changing a field here is a change of
+SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import NonNegativeInt, PositiveInt, ValidationError
+
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.records.record import Setting
+
+SCHEMA_VERSION: Final = 1
+
+Mode = Literal["hot", "fresh", "cold"]  # what a call finds in the caches; docs/collectives-benchmark.md
+MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
+# What a launch is for: choosing settings, the measurement itself, or the comparison with others' benchmarks.
+Purpose = Literal["tuning", "measured", "validity"]
+
+
+class Samples(Frozen):
+    """One block of calls."""
+
+    operation: str  # of the C++ program or the torch driver: "mpi", "ring", "stream", "gloo" ...
+    mode: Mode
+    message_bytes: PositiveInt
+    round: NonNegativeInt
+    num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
+    nanoseconds: list[list[NonNegativeInt]]  # [rank][call], by each rank's own clock
+    spread_nanoseconds: list[NonNegativeInt]  # [call]: how far apart the ranks began
+
+
+class CellFailure(Frozen):
+    """An operation that could not be measured at a size, and why."""
+
+    operation: str
+    mode: Mode
+    message_bytes: PositiveInt
+    reason: str
+
+
+class ReferenceTime(Frozen):
+    """A line of another benchmark: the slowest rank's mean over the calls."""
+
+    message_bytes: PositiveInt
+    num_calls: PositiveInt
+    seconds: float
+
+
+class MessageSizeLaunch(Frozen):
+    """One mpiexec, from its start to its end."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    purpose: Purpose
+    block: NonNegativeInt  # launches of one block ran close in time
+    position: NonNegativeInt  # in the order of all launches
+    backend: str
+    setting: str
+    variables: dict[str, str]
+    thread_level: str  # asked for
+    thread_level_provided: str | None = None
+    num_ranks: PositiveInt
+    program: Literal["dlscale", "IMB-MPI1"]
+    command: str
+    started: str  # UTC
+    seconds: float
+    library: str | None = None  # as the MPI names itself
+    barrier: str | None = None
+    round_trip_nanoseconds: list[
+        NonNegativeInt
+    ] = []  # of a flag between two ranks, before and after each size
+    samples: list[Samples] = []
+    references: list[ReferenceTime] = []
+    failures: list[CellFailure] = []
+    failure: str | None = None  # of the launch as a whole
+    log_tail: str = ""
+
+
+class PeerState(Frozen):
+    """A peer that was asked for."""
+
+    name: str
+    title: str
+    kind: str
+    versions: dict[str, str]
+    unusable: str | None  # why it was not measured
+
+
+class Chosen(Frozen):
+    """The settings of a peer that were measured, and how many were tried."""
+
+    backend: str
+    settings: list[str]
+    num_tried: NonNegativeInt
+
+
+class MessageSizeRun(Frozen):
+    """What a folder of launches belongs to."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    started: str
+    commit: str
+    sizes: list[PositiveInt]
+    rank_counts: list[PositiveInt]
+    modes: list[Mode]
+    num_blocks: PositiveInt
+    cold_bytes: PositiveInt
+    cpus: list[NonNegativeInt]
+    budget_seconds: float
+    seed: int
+    node: dict[str, Setting]
+    peers: list[PeerState]
+    chosen: list[Chosen] = []
+
+
+CAMPAIGN_FILE = "campaign.json"
+LAUNCHES = "launches"
+
+
+def write_campaign(folder: Path, campaign: MessageSizeRun) -> None:
+    """The folder exists and says what its launches belong to; what it said before is replaced."""
+    make_folder(folder / LAUNCHES)
+    write_atomically(folder / CAMPAIGN_FILE, campaign.model_dump_json(indent=1) + "\n")
+
+
+def add_launch(folder: Path, launch: MessageSizeLaunch) -> Path:
+    """Write a launch once and for all. Raises FileExistsError if its place in the order is taken."""
+    name = f"{launch.position:03d}-{launch.purpose}-{launch.backend}-{launch.num_ranks}r.json"
+    path = folder / LAUNCHES / name
+    if path.exists():
+        raise FileExistsError(f"{path}: records are written once")
+    write_atomically(path, launch.model_dump_json() + "\n")
+    return path
+
+
+def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
+    """A run's campaign and its launches in order. Raises UsageError for a file that is missing or unsound."""
+    path = folder / CAMPAIGN_FILE
+    try:
+        campaign = MessageSizeRun.model_validate_json(path.read_bytes())
+        launches = []
+        for path in sorted((folder / LAUNCHES).glob("[0-9]*.json")):
+            launches.append(MessageSizeLaunch.model_validate_json(path.read_bytes()))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}; name a folder that dlscale collectives wrote"
+        ) from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "top level"
+        raise UsageError(
+            f"{path} is no sound record ({where}: {problem['msg']}); restore it, or run again"
+        ) from None
+    return campaign, launches
+
+
+def latest_run(results: Path) -> Path:
+    """The folder of the latest run in a results folder. Raises UsageError if there is none."""
+    found = sorted(path.parent for path in results.glob(f"collectives/*/{CAMPAIGN_FILE}"))
+    if not found:
+        raise UsageError(f"no run of this benchmark in {results}; make one with: dlscale collectives")
+    return found[-1]

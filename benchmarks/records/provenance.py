@@ -1,0 +1,211 @@
+"""What a record says of how its numbers came about: the node's settings, its file system, and the batch job.
+
+`node_facts` reads /proc and /sys in a few milliseconds and without root. Every rank imports this: nothing heavy
+belongs here, and nothing that waits for a device. Of the batch job only the variables named here are read: others
+hold user names, home folders and project codes; so do mount points and servers, which are not recorded either.
+`analysis/comparison/fields.toml` says which of these facts blocks a comparison.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlscale.benchmarks.records.record import Allocation
+
+Found = str | int | float | bool | None
+
+# Variables by which container runtimes, or their users, name the image. Paths are not among them.
+CONTAINER_VARIABLES = (
+    *("DLSCALE_CONTAINER", "CONTAINER_DIGEST", "IMAGE_DIGEST", "SHIFTER_IMAGE", "SHIFTER_IMAGEREQUEST"),
+    *("APPTAINER_NAME", "SINGULARITY_NAME"),
+)
+
+
+def node_facts(
+    *,
+    results: Path,
+    data: Path | None,
+    top: Path = Path("/"),
+    variables: Mapping[str, str] = os.environ,
+) -> dict[str, Found]:
+    """The fields of `NodeFacts` that the node itself knows. `top` is where its /proc and /sys are."""
+    sys_cpu = top / "sys/devices/system/cpu"
+    return {
+        "num_cpus": os.cpu_count() or 1,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "cache_bytes": _cache_bytes(sys_cpu),
+        "numa_domains": len(list((top / "sys/devices/system/node").glob("node[0-9]*"))) or None,
+        "cpu_governor": _each(sys_cpu / "cpufreq", "policy*/scaling_governor"),
+        "cpu_boost": _boost(sys_cpu),
+        "transparent_huge_pages": _chosen(top / "sys/kernel/mm/transparent_hugepage/enabled"),
+        "clock_source": _line(top / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        "device_driver": _device_driver(top),
+        "devices": _devices(top),
+        "container": next((variables[name] for name in CONTAINER_VARIABLES if variables.get(name)), None),
+        "switch_path": variables.get("SLURM_TOPOLOGY_ADDR"),
+        "results_filesystem": filesystem_type(results, top),
+        "data_filesystem": filesystem_type(data, top) if data else None,
+        "load_before": load_average(top),
+    }
+
+
+def load_average(top: Path = Path("/")) -> float | None:
+    """Processes that ran or wanted to, mean over the last minute."""
+    text = _line(top / "proc/loadavg")
+    return float(text.split()[0]) if text else None
+
+
+def _cache_bytes(sys_cpu: Path) -> int | None:
+    """Of all caches from the second level on, each one that some CPUs share counted once."""
+    sizes: dict[tuple[str, str], int] = {}
+    for folder in sys_cpu.glob("cpu[0-9]*/cache/index[0-9]*"):
+        level, size = _line(folder / "level"), _line(folder / "size")
+        shared = _line(folder / "shared_cpu_list")
+        if level and level != "1" and size and size.removesuffix("K").isdigit() and shared:
+            sizes[level, shared] = int(size.removesuffix("K")) * 1024
+    return sum(sizes.values()) or None
+
+
+def _line(path: Path) -> str | None:
+    """The first line of a file; None if there is none, or it may not be read."""
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8").strip().partition("\n")[0] or None
+    return None
+
+
+def _each(folder: Path, pattern: str) -> str | None:
+    """What the files say, each answer once."""
+    found = {_line(path) for path in folder.glob(pattern)} - {None}
+    return ", ".join(sorted(str(one) for one in found)) or None
+
+
+def _boost(sys_cpu: Path) -> bool | None:
+    """Whether cores may run faster than their nominal clock. Intel's own driver says it the other way round."""
+    if (text := _line(sys_cpu / "cpufreq/boost")) is not None:
+        return text == "1"
+    if (text := _line(sys_cpu / "intel_pstate/no_turbo")) is not None:
+        return text == "0"
+    return None
+
+
+def _chosen(path: Path) -> str | None:
+    """The word in brackets: "always [madvise] never"."""
+    found = re.search(r"\[(\w+)\]", _line(path) or "")
+    return found[1] if found else None
+
+
+def _device_driver(top: Path) -> str | None:
+    """Name and version of the GPUs' kernel driver."""
+    found = re.search(r"Module.*?\s(\d+\.[\d.]+)\s", _line(top / "proc/driver/nvidia/version") or "")
+    if found:
+        return f"nvidia {found[1]}"
+    version = _line(top / "sys/module/amdgpu/version")
+    return f"amdgpu {version}" if version else None
+
+
+def _devices(top: Path) -> str | None:
+    """The models of NVIDIA's GPUs, "4 x NVIDIA A100-SXM4-40GB"; others' are not told by their drivers."""
+    models = []
+    for path in sorted((top / "proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError, UnicodeDecodeError):
+            if found := re.search(r"^Model:\s*(.+?)\s*$", path.read_text(encoding="utf-8"), re.MULTILINE):
+                models.append(found[1])
+    return ", ".join(f"{models.count(one)} x {one}" for one in sorted(set(models))) or None
+
+
+def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
+    """lustre, nfs4, ext4, overlay ...; None where the kernel does not say. `top` is where /proc is."""
+    try:
+        text = (top / "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    wanted = os.path.realpath(path)
+    best, found = -1, None
+    for line in text.splitlines():
+        place, _, rest = line.partition(" - ")
+        words = place.split(" ")
+        if len(words) < 5 or not rest:
+            continue
+        mount = _plain(words[4])
+        inside = wanted == mount or wanted.startswith(mount.rstrip("/") + "/")
+        # Of several file systems on one mount point the last one counts: it hides the others.
+        if inside and len(mount) >= best:
+            best, found = len(mount), rest.split(" ")[0]
+    return found
+
+
+def _plain(name: str) -> str:
+    r"""A mount point as people write it: the kernel writes blanks as \040."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), name)
+
+
+MAX_LIST = 200  # characters of a node list; a longer one is known by its digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variables:
+    """Where a scheduler tells a job about itself. `hosts` names a file with a line per slot, `listed` the nodes.
+
+    LSF's lists may name the node of the script, too, so they are left out.
+    """
+
+    scheduler: str
+    job_id: str
+    partition: str = ""
+    num_nodes: str = ""
+    listed: str = ""
+    hosts: str = ""
+
+
+# Slurm's first: a job of Flux may run inside one.
+SCHEDULERS = (
+    _Variables(
+        scheduler="slurm",
+        job_id="SLURM_JOB_ID",
+        partition="SLURM_JOB_PARTITION",
+        num_nodes="SLURM_JOB_NUM_NODES",
+        listed="SLURM_JOB_NODELIST",
+    ),
+    _Variables(
+        scheduler="cobalt", job_id="COBALT_JOBID", num_nodes="COBALT_JOBSIZE", listed="COBALT_PARTNAME"
+    ),
+    _Variables(scheduler="pbs", job_id="PBS_JOBID", partition="PBS_QUEUE", hosts="PBS_NODEFILE"),
+    _Variables(scheduler="lsf", job_id="LSB_JOBID", partition="LSB_QUEUE"),
+    _Variables(scheduler="flux", job_id="FLUX_JOB_ID", num_nodes="FLUX_JOB_NNODES"),
+)
+
+
+def batch_job(variables: Mapping[str, str]) -> Allocation | None:
+    """The job that these variables tell of; None outside one."""
+    for names in SCHEDULERS:
+        if job_id := variables.get(names.job_id):
+            hosts = _hosts(variables.get(names.hosts, ""))
+            number = variables.get(names.num_nodes, "")
+            return Allocation(
+                scheduler=names.scheduler,
+                job_id=job_id,
+                partition=variables.get(names.partition) or None,
+                num_nodes=int(number) if number.isdecimal() and int(number) else len(hosts) or None,
+                nodes=_short(variables.get(names.listed) or ",".join(hosts)),
+            )
+    return None
+
+
+def _hosts(path: str) -> list[str]:
+    """The different hosts in a file of slots, in order; none if it cannot be read."""
+    with suppress(OSError, UnicodeDecodeError):
+        if path:
+            return list(dict.fromkeys(Path(path).read_text(encoding="utf-8").split()))
+    return []
+
+
+def _short(nodes: str) -> str | None:
+    if len(nodes) > MAX_LIST:
+        return f"sha256:{hashlib.sha256(nodes.encode()).hexdigest()[:16]}"
+    return nodes or None

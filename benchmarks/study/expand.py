@@ -1,0 +1,323 @@
+"""Expands a study to the cases that answer it, in randomised blocks.
+
+Backends that do not work on the study's device are left out where `all` was asked for and refused where they were
+named. An input stands in a cell by its name and a digest, so that other data is another cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from dlscale.base.definitions import one_of
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Case, Cell, Control
+from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.sizes import Shape, Size, tiers
+from dlscale.benchmarks.study.study import Study, server_counts
+from dlscale.benchmarks.systems.system import Policy
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
+from dlscale.collectives.registry import check_options, untimed_options
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
+from dlscale.models.workload import SYNTHETIC
+
+
+def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
+    """(the study's backends that work on its device, a warning for each that `all` meant and that does not).
+
+    Raises UsageError for a backend that was asked for by its name.
+    """
+    backends, left_out = [], []
+    for backend in study.backends:
+        devices = capabilities(one_of("backend", backend, BACKENDS)).devices
+        if study.device in devices:
+            backends.append(backend)
+        elif study.every_backend:
+            left_out.append(f"backend {backend} does not work on device {study.device}: left out")
+        else:
+            others = ", ".join(name for name in BACKENDS if study.device in capabilities(name).devices)
+            raise UsageError(
+                f"backend {backend} does not work on device {study.device}, it does on {', '.join(devices)}; "
+                f"give --device, or of --backends those that work on {study.device}: {others}"
+            )
+    return backends, left_out
+
+
+INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
+
+# Cells that share a launch, each with the file that it reads.
+Group = list[tuple[Cell, Path | None]]
+
+
+def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
+    """All launches of a study. One block holds one launch of every cell of its tier, base cases included (M4).
+
+    Cores and threads per rank are constants of the study. Sizes that cannot share a job are in several tiers
+    (`tiers`), and each has blocks of its own: those of tier t are numbered from t * launches on. A backend that does
+    not train in one of the frameworks is left out there, with a warning. Raises UsageError for unknown names, for a
+    global batch that the ranks do not divide, for a local batch that the network cannot train on and for unfit data.
+    """
+    paths = _data_paths(data, study.workloads)
+    pairs, left_out = _trainable(study)
+    servers: dict[int, list[int]] = {}
+    if any(capabilities(backend).servers for backend, _ in pairs):
+        servers, too_many = server_counts(study.servers, shape.ranks)
+        left_out += too_many
+    _check_options(study)
+    groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
+    references: list[Group] = []
+    for workload, framework in product(study.workloads, study.frameworks):
+        maker = _CellMaker(study, workload, framework, environment, paths.get(workload), shape)
+        backends = [backend for backend, trained in pairs if trained == framework]
+        for backend, size in product(backends, shape.sizes):
+            for num_servers in servers[size.num_ranks] if capabilities(backend).servers else [0]:
+                make = partial(
+                    maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
+                )
+                groups[size].append([make(control) for control in maker.controls(backend, size)])
+        if "none" in backends:
+            for size in shape.sizes:
+                groups[size] += maker.alone(size.num_ranks)
+        if study.reference_launches and shape.cores_per_rank < shape.num_cores:
+            references.append([maker.cell("none", 1, shape.num_cores, "whole_machine")])
+    return Plan(
+        study=study,
+        launches=tuple(_blocks(study, tiers(shape.sizes, policy), groups, references)),
+        shape=shape,
+        warnings=(*left_out, *_warnings(shape)),
+    )
+
+
+def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
+    """The (backend, framework) pairs that can train on the study's device, and a warning for each that cannot.
+
+    Raises UsageError for a backend that trains in none of the study's frameworks, or not on its device: asked for, it
+    may not vanish.
+    """
+    pairs: list[tuple[str, str]] = []
+    backends, left_out = backends_on_device(study)
+    for backend in backends:
+        row = capabilities(backend)
+        frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
+        trained = [framework for framework in frameworks if framework in row.frameworks]
+        if not trained and not study.every_backend:
+            raise UsageError(
+                f"backend {backend} does not train in {', '.join(frameworks)}; "
+                f"it does in: {', '.join(row.frameworks)}"
+            )
+        pairs += [(backend, framework) for framework in trained]
+        left_out += [
+            f"backend {backend} does not train in {framework}: left out there"
+            for framework in frameworks
+            if framework not in trained
+        ]
+    return pairs, left_out
+
+
+def _check_options(study: Study) -> None:
+    """Returns if the study's options are ones that its backends have. Raises UsageError."""
+    for backend in study.backends if study.rules.is_course else ():
+        if capabilities(backend).servers:
+            raise UsageError(
+                f"--train-steps and --checkpoint-every with backend {backend}, whose servers keep a part of the "
+                f"training's state and count its steps; leave {backend} or them out"
+            )
+    for backend, options in study.backend_options.items():
+        one_of("backend", backend, BACKENDS)
+        if backend in study.backends:
+            check_options(backend, options)
+            for name in set(options) & set(untimed_options(backend)):
+                raise UsageError(
+                    f"option {name} of backend {backend} takes time of its own and has no place in a study; "
+                    f"dlscale check {name} shows what it shows"
+                )
+
+
+def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
+    """Each workload's input from `PATH`, `synthetic`, or `workload=PATH,workload=PATH`."""
+    if data is None:
+        return {}
+    if data == str(SYNTHETIC):
+        return dict.fromkeys(workloads, SYNTHETIC)
+    pieces = [piece.partition("=") for piece in data.split(",")]
+    if all(equals and name in WORKLOADS for name, equals, _ in pieces):
+        return {name: Path(path) for name, _, path in pieces}
+    if len(workloads) > 1:
+        raise UsageError(
+            f"--data {data} with several workloads ({', '.join(workloads)}); say whose it is: "
+            f"--data {workloads[0]}={data}, or --data synthetic for all"
+        )
+    return {workloads[0]: Path(data)}
+
+
+class _CellMaker:
+    """The cells of one workload in one framework."""
+
+    def __init__(
+        self,
+        study: Study,
+        workload: str,
+        framework: str,
+        environment: str,
+        path: Path | None,
+        shape: Shape,
+    ) -> None:
+        facts = load_workload(one_of("workload", workload, WORKLOADS))
+        self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
+        self._facts, self._preset = facts, facts.preset(study.preset)
+        local_batch, num_samples = self._batches(max(shape.ranks))
+        self._check_small(local_batch)
+        self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
+        self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
+        check_memory_format(framework, study.memory_format)
+
+    def controls(self, backend: str, size: Size) -> list[Control]:
+        """What is measured in a backend's launches.
+
+        Beside the training what its exchange takes by itself, where the backend has operations on host buffers; over
+        the one that exchanges nothing what the input costs, of data that is read.
+        """
+        row, asked = capabilities(backend), self._study.controls
+        if row.exchanges:
+            apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
+            return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
+        return ["train", *(one for one in INPUT_CONTROLS if one in asked and not self._source.synthetic)]
+
+    def alone(self, num_ranks: int) -> list[Group]:
+        """1 rank without communication at the local batch of so many, what a smaller batch costs by itself.
+
+        Where data are read, the same on resident tensors beside it. Nothing where the local batch is the base case's.
+        """
+        if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
+            return []
+        local_batch, _ = self._batches(num_ranks)
+        base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
+        cell = base.model_copy(update={"local_batch": local_batch, "global_batch": local_batch})
+        group = [(cell, path)]
+        if not self._source.synthetic:
+            group.append((cell.model_copy(update={"data": "synthetic"}), path))
+        return [group]
+
+    def cell(
+        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
+    ) -> tuple[Cell, Path | None]:
+        """One cell and the file that it reads."""
+        local_batch, global_batch = self._batches(num_ranks)
+        cell = Cell(
+            workload=self._facts.name,
+            preset=self._preset.name,
+            framework=self._framework,
+            backend=backend,
+            backend_options=self._study.backend_options.get(backend, {}),
+            environment=self._environment,
+            scaling_mode=self._study.scaling_mode,
+            num_ranks=num_ranks,
+            num_servers=num_servers,
+            num_nodes=self._shape.num_nodes(num_ranks + num_servers),
+            cores_per_rank=cores_per_rank,
+            threads_per_rank=(
+                self._shape.threads_per_rank
+                if cores_per_rank == self._shape.cores_per_rank
+                else cores_per_rank
+            ),
+            local_batch=local_batch,
+            global_batch=global_batch,
+            precision=self._study.precision,
+            compiled=self._study.compiled,
+            memory_format=self._study.memory_format,
+            device=self._study.device,
+            control=control,
+            data=self._data_name,
+        )
+        return cell, self._source.path
+
+    def _batches(self, num_ranks: int) -> tuple[int, int]:
+        """Samples per step of one rank and of all."""
+        preset, asked = self._preset, self._study.batch
+        if self._study.scaling_mode == "weak":
+            local_batch = asked or preset.local_batch
+            return local_batch, local_batch * num_ranks
+        global_batch = asked or preset.global_batch
+        if global_batch % num_ranks:
+            divisors = ", ".join(map(str, _divisors(global_batch)))
+            raise UsageError(
+                f"strong scaling of {self._facts.name} ({preset.name}): global batch {global_batch} is not a "
+                f"multiple of {num_ranks} ranks; choose RANKS from: {divisors}; or another BATCH"
+            )
+        return global_batch // num_ranks, global_batch
+
+    def _check_small(self, local_batch: int) -> None:
+        """Some networks cannot train on a single sample; their own refusal must not wait for the launch."""
+        if local_batch < self._preset.local_batch:
+            rng = np.random.default_rng(0)
+            self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def _blocks(
+    study: Study,
+    tiers: Sequence[Sequence[Size]],
+    groups: Mapping[Size, list[Group]],
+    references: Sequence[Group],
+) -> Iterator[Launch]:
+    order = random.Random(study.seed)  # noqa: S311 - an order, not a secret
+    for (tier, sizes), index in product(enumerate(tiers), range(study.launches)):
+        block = tier * study.launches + index
+        members = [group for size in sizes for group in groups[size]]
+        members += references if block < study.reference_launches else []
+        order.shuffle(members)
+        for position, group in enumerate(members):
+            cases = tuple(Case(cell=cell, block=block, position=position) for cell, _ in group)
+            paths = [path for _, path in group if path]
+            yield Launch(cases=cases, data=paths[0] if paths else None)
+
+
+def _warnings(shape: Shape) -> tuple[str, ...]:
+    over = [num_ranks for num_ranks in shape.ranks if num_ranks > shape.num_cores]
+    if shape.ranks_per_node or not over:
+        return ()
+    names = ", ".join(str(num_ranks) for num_ranks in over)
+    return (
+        f"{names} ranks share {shape.num_cores} cores: they take turns, and MPI's waiting takes time from the "
+        "others' work; the records say oversubscribed",
+    )
+
+
+WHOLE_BYTES = 256 << 20  # larger files are known by their size and their ends: 50 GB take minutes to read
+END_BYTES = 1 << 20
+
+
+def data_name(path: Path) -> str:
+    """`<name>:<12 hex digits>` of a file's content, or of a folder's file names and sizes."""
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\n".encode())
+    else:
+        _digest_file(digest, path)
+    return f"{path.name}:{digest.hexdigest()[:12]}"
+
+
+def _digest_file(digest: hashlib._Hash, path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= WHOLE_BYTES:
+            digest.update(file.read())
+            return
+        digest.update(f"{size}\0".encode() + file.read(END_BYTES))
+        file.seek(-END_BYTES, 2)
+        digest.update(file.read())

@@ -1,0 +1,136 @@
+"""A study made concrete for a machine: its launches in order, and the time that they will take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from dlscale.benchmarks.records.record import Case, Cell, num_sharing
+from dlscale.benchmarks.study.sizes import Shape
+from dlscale.benchmarks.study.study import Study
+from dlscale.models import load_workload
+
+EXCHANGE_SECONDS = 1.0  # that such a case takes; no more than an estimate
+
+# Estimates, so that a plan can say how long it will take; nothing is decided by them but the windows' share.
+START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # of a launch until its first window
+COMPILE_SECONDS = 30.0
+WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
+STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
+STEP_FLOPS_PER_GPU = 5e12  # likewise, but nobody measured it yet (docs/gpu.md)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Cases that share one mpiexec: the training and the controls of one backend on one number of ranks."""
+
+    cases: tuple[Case, ...]
+    data: Path | None
+
+    @property
+    def cell(self) -> Cell:
+        """The first case's cell; backend, ranks and resources are those of all."""
+        return self.cases[0].cell
+
+    @property
+    def id(self) -> str:
+        """Readable, unique within a study, and safe as a file name."""
+        return self.cases[0].id
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: what is estimated once is kept
+class Plan:
+    """A study made concrete for a machine: its launches in the order in which they will run."""
+
+    study: Study
+    launches: tuple[Launch, ...]
+    shape: Shape
+    warnings: tuple[str, ...] = field(default=())
+    known_budget_per_case: float | None = None  # of a study of which this is a part
+    # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
+    sample_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def num_cores(self) -> int:
+        """Of a node."""
+        return self.shape.num_cores
+
+    def fits(self, cell: Cell) -> bool:
+        """Whether a node has a core for each of its workers' and servers' shares; a server counts as one."""
+        if self.shape.ranks_per_node:
+            return True
+        return cell.num_ranks * cell.cores_per_rank + cell.num_servers <= self.num_cores
+
+    @property
+    def digest(self) -> str:
+        """Equal for plans that measure the same cells in the same way."""
+        cells = sorted({case.id for launch in self.launches for case in launch.cases})
+        text = json.dumps([self.study.model_dump(mode="json"), cells], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def seconds(self, launches: Sequence[Launch]) -> float:
+        """Estimated wall time of some launches."""
+        return sum(
+            self._start_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
+            for launch in launches
+        )
+
+    def least_seconds(self, launches: Sequence[Launch]) -> float:
+        """Estimated wall time that some launches must have to be worth starting.
+
+        A training that is saved need not end: it must reach a checkpoint, where the next attempt goes on.
+        """
+        return sum(
+            self._start_seconds(launch)
+            + sum(self._case_seconds(case.cell, to_end=False) for case in launch.cases)
+            for launch in launches
+        )
+
+    def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
+        """Wall time for one case: its share of the budget, or the least that the rules need if that is more.
+
+        Of a training with a length of its own all of it, or, unless `to_end`, until its first checkpoint.
+        """
+        rules, step = self.study.rules, self._step_seconds(cell)
+        if cell.control == "exchange":
+            return EXCHANGE_SECONDS
+        num_steps = max(rules.min_windows, rules.min_steps)
+        if rules.train_steps and cell.control == "train":
+            if to_end or not rules.checkpoint_every:
+                return rules.train_steps * step
+            return min(rules.train_steps, rules.longest_warm_up + rules.checkpoint_every) * step
+        windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step) * WARM_UP_SHARE
+        return max(windows, rules.warmup_steps * step, self.budget_per_case)
+
+    @cached_property
+    def budget_per_case(self) -> float:
+        """What the study's budget leaves to each case after all launches have started, seconds; may be negative."""
+        if self.known_budget_per_case is not None:
+            return self.known_budget_per_case
+        num_cases = sum(len(launch.cases) for launch in self.launches)
+        sharing = sum(num_sharing(launch.cases) for launch in self.launches)
+        taken = sum(self._start_seconds(launch) for launch in self.launches)
+        taken += EXCHANGE_SECONDS * (num_cases - sharing)
+        return (self.study.budget - taken) / max(1, sharing)
+
+    def _step_seconds(self, cell: Cell) -> float:
+        published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
+        if published is None:
+            return step_seconds(cell)
+        return published * cell.local_batch * (self.shape.ranks_per_node or 1)
+
+    def _start_seconds(self, launch: Launch) -> float:
+        """Imports, connection and gates; each trainer of a compiled network is compiled anew."""
+        compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
+        return START_SECONDS[launch.cell.framework] + compiling + 4 * self._step_seconds(launch.cell)
+
+
+def step_seconds(cell: Cell) -> float:
+    """A rough estimate of one training step: three forward passes at a usual speed."""
+    preset = load_workload(cell.workload).preset(cell.preset)
+    flops = 3 * preset.forward_flops_per_sample * cell.local_batch
+    return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)

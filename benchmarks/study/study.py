@@ -1,0 +1,248 @@
+"""A study: what a user asks, from its TOML file and the command line.
+
+`Rules` says how long to warm up and to measure, `check_servers` reads how many servers a launch has (a count, or a
+ratio to its workers), `parse_backend_options` reads `horovod.cycle_time_ms=0.5` as people type it, and `StudyFile`
+is study.json: what was asked, and the system and environment that it was asked of.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from dlscale.base import definitions
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import parse_seconds, split_list
+from dlscale.benchmarks.records.record import Fingerprint, Setting
+from dlscale.benchmarks.systems.system import System
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models.frameworks import FRAMEWORKS
+
+
+class Rules(Frozen):
+    """How long to warm up and to measure, per launch and control; from the study's [rules].
+
+    `train_steps` are those of a whole training, over all launches that it takes: they are all taken, whatever the
+    budget and `max_steps` say; 0 means as many as the windows need. Its state is saved at the first end of a window
+    after every `checkpoint_every` steps; 0 means never.
+    """
+
+    warmup_steps: PositiveInt = 10
+    max_warmup_steps: PositiveInt = 40
+    min_windows: PositiveInt = 10
+    min_window_seconds: NonNegativeFloat = 0.15
+    min_steps: PositiveInt = 20
+    max_steps: PositiveInt = 5000
+    max_windows: PositiveInt = 200
+    train_steps: NonNegativeInt = 0
+    checkpoint_every: NonNegativeInt = 0
+    stall_seconds: PositiveFloat = 300.0  # without any news from any rank
+
+    @property
+    def is_course(self) -> bool:
+        """Whether a training is more than its windows: of a length of its own, or saved."""
+        return bool(self.train_steps or self.checkpoint_every)
+
+    @property
+    def longest_warm_up(self) -> int:
+        """The most steps that a warm-up may take, steady or not."""
+        return max(self.warmup_steps, self.max_warmup_steps)
+
+    @model_validator(mode="after")
+    def _warm_up_leaves_enough(self) -> Rules:
+        left, needed = self.max_steps - self.longest_warm_up, max(self.min_steps, self.min_windows)
+        if left < needed:
+            raise ValueError(
+                f"a warm-up of up to {self.longest_warm_up} steps leaves {max(left, 0)} of max_steps = "
+                f"{self.max_steps}, and at least {needed} must be measured; shorten the warm-up or raise max_steps"
+            )
+        return self
+
+
+_SERVERS = re.compile(r"(?P<servers>\d+)(/(?P<workers>\d+))?")
+
+
+def check_servers(specs: Sequence[str]) -> list[str]:
+    """The specs, if each is a count (`2`) or a ratio of servers to workers (`1/2`). Raises ValueError."""
+    for spec in specs:
+        found = _SERVERS.fullmatch(spec)
+        if not found or not int(found["servers"]) or found["workers"] == "0":
+            raise ValueError(
+                f"{spec!r} is no number of servers; give a count such as 2, or a ratio such as 1/2"
+            )
+    if not specs:
+        raise ValueError("no number of servers; give a count such as 2, or a ratio such as 1/2")
+    return list(specs)
+
+
+def num_servers(spec: str, num_ranks: int) -> int:
+    """How many servers `spec` means for so many workers; a ratio is rounded up."""
+    servers, _, workers = spec.partition("/")
+    return math.ceil(num_ranks * int(servers) / int(workers)) if workers else int(servers)
+
+
+def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int, list[int]], list[str]]:
+    """({workers: numbers of servers}, a warning for each number that is left out because it exceeds its workers).
+
+    Raises UsageError where nothing would be left.
+    """
+    found: dict[int, list[int]] = {}
+    left_out = []
+    for num_ranks in ranks:
+        wanted = sorted({num_servers(spec, num_ranks) for spec in specs})
+        found[num_ranks] = [number for number in wanted if number <= num_ranks]
+        left_out += [
+            f"{number} servers for {num_ranks} worker{'s' * (num_ranks > 1)}: more servers than workers, left out"
+            for number in wanted
+            if number > num_ranks
+        ]
+    if not any(found.values()):
+        raise UsageError(
+            f"--servers {','.join(specs)} with ranks {','.join(map(str, ranks))}: more servers than workers "
+            "everywhere; give at most as many servers as ranks"
+        )
+    return found, left_out
+
+
+EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACKENDS}  # what `all` stands for
+
+
+class Study(Frozen):
+    """A question: which cells are compared, how often each is launched, and how long that may take."""
+
+    name: str
+    title: str
+    scaling_mode: Literal["weak", "strong"]
+    workloads: list[str]
+    frameworks: list[str]
+    backends: list[str]
+    every_backend: bool = (
+        False  # `all` was asked for: those that cannot be used here are left out, with the reason
+    )
+    backend_options: dict[str, dict[str, Setting]] = {}
+    servers: list[str] = ["1/2"]  # of backends that have them: counts, or ratios to the workers, rounded up
+    preset: str | None = None  # None: each workload's default
+    batch: PositiveInt | None = (
+        None  # samples: per rank if weak, over all ranks if strong; None: the preset's
+    )
+    precision: Literal["fp32", "bf16"]
+    compiled: bool = False  # by torch.compile, or XLA in TensorFlow
+    memory_format: Literal["channels_last", "channels_first"] = "channels_last"
+    device: Literal["cpu", "gpu"] = "cpu"
+    skip_bad: bool = False  # leave out and count samples that cannot be read, instead of failing
+    ranks: list[PositiveInt] | None = None  # None: up to the machine's cores, or as `nodes` says
+    nodes: list[PositiveInt] | None = None  # on systems with a scheduler
+    ranks_per_node: PositiveInt | None = None  # None: the system's
+    partition: str | None = None  # None: the system's
+    allocations: PositiveInt = 1  # jobs that the launches of a cell are spread over, at least (M5)
+    launches: PositiveInt
+    budget: PositiveFloat  # seconds; written as "4min" and the like
+    controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
+    reference_launches: NonNegativeInt = 0
+    seed: int = 1  # of the order within blocks and of initial weights
+    rules: Rules = Rules()
+
+    @field_validator("servers")
+    @classmethod
+    def _check_servers(cls, value: list[str]) -> list[str]:
+        return check_servers(value)
+
+    @field_validator("budget", mode="before")
+    @classmethod
+    def _read_budget(cls, value: Any) -> Any:
+        return parse_seconds(value) if isinstance(value, str) else value
+
+
+def load_study(name: str, **changes: Any) -> Study:
+    """The study of that name or TOML file, with those of `changes` that are not None; UsageError if wrong."""
+    if name == "time-to-solution":
+        raise UsageError(
+            "study time-to-solution is not there yet: it comes with prediction; use weak-scaling or strong-scaling"
+        )
+    study = definitions.load(Study, name, folder="study/studies")
+    for kind, known in EVERYTHING.items():
+        if changes.get(kind) == ["all"]:
+            changes[kind] = list(known)
+            if kind == "backends":
+                changes["every_backend"] = True
+    options = changes.pop("backend_options", None) or {}
+    rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
+    values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
+    values["rules"] = values["rules"] | rules
+    for backend, settings in options.items():
+        values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
+    try:
+        return Study.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(f"study {name}: {definitions.first_problem(error)}") from None
+
+
+def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:
+    """{backend: {option: value}}; values are TOML's, and what is none of these is a text. Raises ValueError."""
+    found: dict[str, dict[str, Setting]] = {}
+    for word in split_list(text):
+        name, equals, value = word.partition("=")
+        backend, dot, option = name.partition(".")
+        if not (equals and dot and backend and option and value):
+            raise ValueError(
+                f"{word!r} is no option of a backend; write BACKEND.OPTION=VALUE, as in horovod.cycle_time_ms=0.5"
+            )
+        found.setdefault(backend, {})[option] = _option_value(value)
+    return found
+
+
+def _option_value(text: str) -> Setting:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, str | int | float | bool) else text
+
+
+STUDY_FILE = "study.json"
+
+
+class StudyFile(Frozen):
+    """What is needed to go on with a study; `campaign.describe` writes it, and `Store.planned` reads its cases."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    study: Study
+    system: System
+    environment: str
+    fingerprint: Fingerprint
+    data: str | None = None  # as --data gave it
+    account: str | None = None
+    walltime: float | None = None  # seconds of a job at most, as --walltime gave it
+
+
+def read_study_file(folder: Path) -> StudyFile:
+    """The study of a folder. Raises UsageError if its file is missing or unsound."""
+    path = folder / STUDY_FILE
+    try:
+        return StudyFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); name the folder of a study") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{path} is unsound ({place}: {first['msg']}); run the study again, which writes a new one"
+        ) from None

@@ -1,0 +1,313 @@
+"""A machine as its TOML file describes it, and the software environments it offers.
+
+A file has nodes, devices, network, file system, partitions, placement, policy, and named environments; every number
+says where it comes from.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, NonNegativeInt, PositiveInt, model_validator
+
+from dlscale.base import definitions
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
+
+Flavour = Literal["mpich", "intelmpi", "openmpi"]
+
+
+def flavour_of(version_text: str) -> Flavour | None:
+    """Which MPI's launcher printed this for --version; None if it is neither that we know."""
+    if "Intel(R) MPI" in version_text:
+        return "intelmpi"
+    if "HYDRA" in version_text or "MPICH" in version_text:
+        return "mpich"
+    if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
+        return "openmpi"
+    return None
+
+
+class Recognised(Frozen):
+    """How a system knows itself: any of these is enough. Host names may have * and ?."""
+
+    hostnames: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class Node(Frozen):
+    """One node. Peaks are per node, by data type (fp64, fp32, bf16 ...).
+
+    `threads_per_core` are the hardware threads that the launcher hands out per core; None: one.
+    """
+
+    cores: Count | Literal["detect"]
+    threads_per_core: Count | None = None
+    cpu_model: Text | None = None
+    cpu_frequency: Frequency | None = None
+    numa_domains: Count | None = None
+    memory: Bytes | None = None
+    memory_bandwidth: Bandwidth | None = None
+    peak: dict[str, Flops] = {}
+
+
+class Devices(Frozen):
+    """A node's accelerators, as frameworks count them; memory and peaks are of one."""
+
+    per_node: Count
+    model: Text
+    memory: Bytes | None = None
+    memory_bandwidth: Bandwidth | None = None
+    peak: dict[str, Flops] = {}
+
+
+class Fabric(Frozen):
+    """The network between nodes. Bandwidth is a node's injection per direction, latency that of a small message."""
+
+    name: Text
+    topology: Text | None = None
+    bandwidth: Bandwidth | None = None
+    latency: Seconds | None = None
+    nics_per_node: Count | None = None
+    nodes_per_router: Count | None = None
+    nodes_per_group: Count | None = None
+    groups: Count | None = None
+    bisection: Bandwidth | None = None
+
+
+class Filesystem(Frozen):
+    """Where studies keep their records, as a path that may name $VARIABLES, and how fast it is."""
+
+    results: str
+    bandwidth: Bandwidth | None = None
+
+
+class Partition(Frozen):
+    """Nodes that the scheduler hands out together.
+
+    `directives` are the scheduler's own options, one per line of a script, without its marker; `launch_options`
+    those of the launcher. The name is ours: a queue is asked for by a directive.
+    """
+
+    num_nodes: Count
+    min_nodes: Count | None = None  # of one job: smaller ones are refused, or billed as if they were as large
+    max_nodes: Count | None = None  # of one job; None: all
+    max_walltime: Seconds | None = None  # None: not known, and then --walltime must be given
+    directives: list[str] = []
+    launch_options: list[str] = []
+
+
+class Placement(Frozen):
+    """How ranks lie on a node.
+
+    The launcher is told the hardware threads of each rank: cores / ranks per node, rounded down, times threads per
+    core. `reserved_cores` are left to the operating system.
+    """
+
+    ranks_per_node: PositiveInt
+    reserved_cores: NonNegativeInt = 0
+    launch_options: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class Policy(Frozen):
+    """How a study is cut into jobs.
+
+    `shared`: one job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a
+    factor of `max_factor`, and neighbouring jobs share one size. `chained`: one job per node count, the largest first,
+    each after the one before.
+    """
+
+    jobs: Literal["shared", "chained"] = "shared"
+    max_sizes: PositiveInt = 4
+    max_factor: PositiveInt = 8
+    margin: float = 1.25  # of a job's wall time over the estimate
+
+
+# fmt: on
+
+Mpi = Literal["mpich", "intelmpi", "openmpi"]
+Scheduler = Literal["none", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
+Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
+
+
+class Environment(Frozen):
+    """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
+
+    On systems with a scheduler `directives` stand in the job's script beside the partition's, `modules` are loaded
+    and `commands` run at its start; `python` is then the interpreter's name or path. `stage` are files and folders
+    that every node copies to `stage_folder` first, so that thousands of ranks do not import from one file system.
+    """
+
+    prefix: str  # a path that may name $VARIABLES
+    python: str | None = None  # default: bin/python in the prefix
+    mpi: Mpi | Literal["detect"] = "detect"
+    mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
+    variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
+    directives: list[str] = []
+    modules: list[str] = []  # names, or another verb of `module` with its arguments: "unload darshan"
+    commands: list[str] = []
+    stage: list[str] = []
+    stage_folder: str = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
+    setup: str  # the command that makes it
+
+
+class System(Frozen):
+    """A machine: what it has, where each number is from, and how programs are started on it."""
+
+    name: str
+    aliases: list[str] = []
+    title: str
+    state: Literal["in service", "retired", "example"] = "in service"
+    scheduler: Scheduler
+    launcher: Launcher
+    recognised: Recognised = Recognised()
+    sources: dict[str, str] = {}
+    num_nodes: Count | None = None
+    node: Node
+    devices: Devices | None = None
+    fabric: Fabric | None = None
+    filesystem: Filesystem | None = None
+    partitions: dict[str, Partition] = {}
+    partition: str | None = None  # the default one
+    needs_account: bool = False
+    placement: Placement | None = None  # None: --ranks says how many ranks share the only node
+    policy: Policy = Policy()
+    environments: dict[str, Environment]
+
+    @model_validator(mode="after")
+    def _check(self) -> System:
+        unknown = [(place, fact.source) for place, fact in facts(self) if fact.source not in self.sources]
+        if unknown:
+            told = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
+            raise ValueError(f"{told}, which [sources] does not have")
+        if self.scheduler == "none":
+            return self
+        for field in ("partitions", "partition", "placement", "filesystem"):
+            if not getattr(self, field):
+                raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
+        if self.partition not in self.partitions:
+            raise ValueError(f"partition {self.partition!r} is none of: {', '.join(self.partitions)}")
+        if self.node.cores == "detect":
+            raise ValueError("node.cores must be a number where there is a scheduler")
+        return self
+
+    def num_cores(self) -> int:
+        """Cores of one node that a study may use: as stated, or those this process is allowed to run on."""
+        if self.node.cores == "detect":
+            return len(os.sched_getaffinity(0))
+        return self.node.cores.value - (self.placement.reserved_cores if self.placement else 0)
+
+    def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
+        """Whether this process runs on the system. One without a scheduler is wherever dlscale is."""
+        if self.scheduler == "none":
+            return True
+        host = hostname or platform.node()
+        return any(fnmatch.fnmatchcase(host, pattern) for pattern in self.recognised.hostnames) or any(
+            fnmatch.fnmatchcase(variables.get(name, ""), value)
+            for name, value in self.recognised.variables.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An environment found on this machine: paths of its folder, its Python, and its mpiexec or other launcher."""
+
+    name: str
+    prefix: Path
+    python: Path
+    mpiexec: Path
+    mpi: Mpi | Literal["detect"]
+    variables: dict[str, str]
+
+
+def load_system(name: str) -> System:
+    """The system of that name or alias, or in that TOML file. Raises UsageError."""
+    if name.endswith(".toml") or name in definitions.names("systems"):
+        return definitions.load(System, name, folder="systems")
+    known = [definitions.load(System, other, folder="systems") for other in definitions.names("systems")]
+    for system in known:
+        if name in system.aliases:
+            return system
+    names = [f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name for one in known]
+    raise UsageError(
+        f"no system {name!r}; choose one of: {', '.join(names)}, or give the path of a .toml file"
+    )
+
+
+def facts(part: BaseModel, place: str = "") -> Iterator[tuple[str, Fact]]:
+    """Every fact in a system or a part of it, with its place in the file: ("node.memory", ...)."""
+    for name in type(part).model_fields:
+        yield from _facts_in(getattr(part, name), f"{place}.{name}" if place else name)
+
+
+def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
+    if isinstance(value, Fact):
+        yield place, value
+    elif isinstance(value, BaseModel):
+        yield from facts(value, place)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _facts_in(one, f"{place}.{name}")
+
+
+def default_environment(system: System) -> str:
+    """The environment that the running dlscale belongs to; where there is a scheduler, else the first."""
+    for name, environment in system.environments.items():
+        if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
+            return name
+    if "current" in system.environments and system.scheduler == "none":
+        return "current"
+    return next(iter(system.environments))
+
+
+def _folder(environment: Environment) -> Path:
+    return Path(os.path.expandvars(environment.prefix)).absolute()
+
+
+def find_installation(system: System, name: str) -> Installation:
+    """Where that environment's Python and launcher are. Raises UsageError if it is unknown or not set up.
+
+    Python is the one that the file names, if it is on this node, else that of the environment's own folder.
+    """
+    definitions.one_of(f"environment on {system.name}", name, system.environments)
+    environment = system.environments[name]
+    current = environment.prefix == "current"
+    prefix = Path(sys.prefix) if current else _folder(environment)
+    named = shutil.which(os.path.expandvars(environment.python)) if environment.python else None
+    python = Path(sys.executable) if current else Path(named or prefix / "bin" / "python").absolute()
+    if not python.exists():
+        unset = re.findall(r"\$\{?(\w+)", os.path.expandvars(environment.prefix))
+        raise UsageError(
+            f"environment {name} of {system.name} has no Python at {environment.prefix}/bin/python"
+            f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
+        )
+    wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
+    found = shutil.which(wanted) or (shutil.which("mpiexec") if current and not environment.mpiexec else None)
+    if system.launcher != "mpiexec":
+        found = shutil.which(system.launcher) or system.launcher
+    elif not found and system.scheduler != "none":
+        found = shutil.which("mpiexec")  # the modules'
+    if not found:
+        raise UsageError(
+            f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
+            f"set it up with: {environment.setup}"
+        )
+    return Installation(
+        name=name,
+        prefix=prefix,
+        python=python,
+        mpiexec=Path(found).absolute(),
+        mpi=environment.mpi,
+        variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
+    )

@@ -1,1 +1,0 @@
-"""What turns a collective into a trainer, one underscore module per framework."""

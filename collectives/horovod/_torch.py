@@ -1,0 +1,82 @@
+"""Gradient exchange by Horovod's DistributedOptimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+from dlscale.collectives.training._torch import Setting, TorchTrainer, clear_gradients, flat_in_memory
+
+
+def over(replica: Any, *, settings: Mapping[str, Setting]) -> TorchTrainer:
+    """The replica over Horovod, with the weights of rank 0; collective."""
+    for objective in replica.objectives:
+        flats = (flat_in_memory(parameter.detach()) for parameter in objective.parameters)
+        named = dict(zip(objective.names, flats, strict=True))
+        hvd.broadcast_parameters(named, root_rank=0)
+    return TorchTrainer(replica, [HorovodExchange(o, settings) for o in replica.objectives])
+
+
+class InMemoryOrder:
+    """What Horovod calls a compression: it sees gradients flat, since it takes no tensor that is not contiguous.
+
+    With channels last that is every convolution's. Nothing is copied: the flat view shares the gradient's memory.
+    """
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the view that travels, the gradient itself)."""
+        return flat_in_memory(tensor), tensor
+
+    @staticmethod
+    def decompress(travelled: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        """The gradient, in whose memory the mean is."""
+        return gradient
+
+
+class HorovodExchange:
+    """Averages an objective's gradients by DistributedOptimizer's hooks (`Exchange`).
+
+    Its `synchronize` is called before any objective is updated. The update itself is that of all backends, and what
+    `step` inside `skip_synchronize` would do.
+    """
+
+    def __init__(self, objective: Any, settings: Mapping[str, Setting]) -> None:
+        self.loss: nn.Module = objective.loss
+        self._parameters = tuple(objective.parameters)
+        self._settings = settings
+        named = list(zip(objective.names, objective.parameters, strict=True))
+        self._optimizer = hvd.DistributedOptimizer(
+            objective.optimizer, named_parameters=named, op=hvd.Average, compression=InMemoryOrder
+        )
+
+    def drain(self) -> bool:
+        """Nothing is ever left over."""
+        return False
+
+    def begin(self) -> None:
+        """Clear the gradients."""
+        clear_gradients(self._parameters)
+
+    def flush(self) -> None:
+        """The hooks have handed every gradient to Horovod's thread."""
+
+    def finish(self) -> bool:
+        """Wait for Horovod's thread."""
+        self._optimizer.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing outlasts a step."""
+
+    def settings(self) -> Mapping[str, Setting]:
+        """What Horovod was told."""
+        return self._settings
+
+    def close(self) -> None:
+        """Let go of the parameters, whose hooks go with them."""
+        del self._optimizer

@@ -1,0 +1,240 @@
+"""The backends by name: what each can do, its options, whether it can be used here, and how to join ranks over it.
+
+Everything that asks what a backend can do asks the table here. A backend's module has `connect` and `Options` or
+`OPTION_KINDS`. It may have `check(framework)`, which raises UsageError with the reason why it cannot be used here
+and imports what must be imported to know; `preload(framework)`; `UNTIMED_OPTIONS`; and, with servers, `serve`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Backend, Capabilities
+from dlscale.collectives.job import Job
+
+
+def connect(
+    name: str,
+    *,
+    control: Any,
+    framework: str = "torch",
+    options: Mapping[str, str | int | float | bool] | None = None,
+    job: Job | None = None,
+) -> Backend:
+    """Join all ranks of `control`, an mpi4py communicator, over the named backend; collective.
+
+    `framework` is what will be trained in. A backend with servers needs `job`, whose workers are the ranks of
+    `control`; its servers call `serve` meanwhile. Raises UsageError for an unknown name, framework or option, and
+    if the backend is not installed here.
+    """
+    row = capabilities(name)  # an unknown name ends here, with the list of the known ones
+    check_framework(row, framework)
+    module = _module(name)
+    known = dict(options or {})
+    if not row.servers:
+        backend: Backend = module.connect(control=control, framework=framework, options=known)
+        return backend
+    if job is None:
+        raise UsageError(f"backend {name} needs servers, which are ranks of their own; give --servers")
+    served: Backend = module.connect(control=control, framework=framework, options=known, job=job)
+    return served
+
+
+def serve(
+    name: str,
+    *,
+    job: Job,
+    framework: str,
+    options: Mapping[str, str | int | float | bool] | None = None,
+) -> None:
+    """On a server rank of `job`: serve the workers, which `connect`, until they have closed; collective."""
+    check_framework(capabilities(name), framework)
+    _module(name).serve(job=job, framework=framework, options=dict(options or {}))
+
+
+def preload(name: str, framework: str) -> None:
+    """Import what the backend will need, so that the time for it can be told from that of connecting.
+
+    Raises UsageError if it is not installed here.
+    """
+    check_framework(capabilities(name), framework)
+    if load := getattr(_module(name), "preload", None):
+        load(framework)
+
+
+def check_options(name: str, options: Mapping[str, str | int | float | bool]) -> None:
+    """Returns if the backend has these options. Raises UsageError; what only the ranks can know they will say."""
+    module = _module(name)
+    check_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
+
+
+def untimed_options(name: str) -> tuple[str, ...]:
+    """The backend's options that a measurement may not have: they take time to show what happens."""
+    return tuple(getattr(_module(name), "UNTIMED_OPTIONS", ()))
+
+
+def check_framework(row: Capabilities, framework: str) -> None:
+    """Returns if the backend trains in that framework. Raises UsageError."""
+    if framework not in row.frameworks:
+        raise UsageError(
+            f"backend {row.name} does not train in {framework}; it does in: {', '.join(row.frameworks)}"
+        )
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"dlscale.collectives.{name}")
+
+
+NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "tf_collective", "nccl")
+
+TABLE = {
+    row.name: row
+    for row in (
+        Capabilities(
+            name="none",
+            summary="no exchange of gradients: the control",
+            frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
+            exchanges=False,
+        ),
+        Capabilities(
+            name="mpi",
+            summary="MPI_Allreduce of the installed MPI: the plain baseline",
+            frameworks=("torch", "tensorflow"),
+            collective=("torch", "tensorflow"),
+            delayed=True,
+        ),
+        Capabilities(
+            name="gloo",
+            summary="torch.distributed with Gloo under DistributedDataParallel",
+            frameworks=("torch",),
+            collective=("torch",),
+            open_ports=True,
+        ),
+        Capabilities(
+            name="ring",
+            summary="our native ring allreduce in C++ over MPI",
+            frameworks=("torch", "tensorflow"),
+            collective=("torch", "tensorflow"),
+            delayed=True,
+        ),
+        Capabilities(
+            name="horovod",
+            summary="Horovod over MPI, oneCCL or NCCL",
+            frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
+            collective=("torch",),
+            install="make horovod",
+        ),
+        Capabilities(
+            name="grpc_ps",
+            summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
+            frameworks=("torch", "tensorflow"),
+            asynchronous=True,
+            servers=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="tf_collective",
+            summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
+            frameworks=("tensorflow",),
+            once=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="nccl",
+            summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
+            frameworks=("torch", "tensorflow"),
+            devices=("gpu",),
+            once=True,
+            open_ports=True,
+            install="an environment of GPU builds, then make gpu-check",
+        ),
+    )
+}
+
+
+def capabilities(name: str) -> Capabilities:
+    """The row of a backend. Raises UsageError for an unknown name."""
+    if name not in NAMES:
+        raise UsageError(f"no backend {name!r}; choose one of: {', '.join(NAMES)}")
+    return TABLE[name]
+
+
+def with_capability(capability: str) -> tuple[str, ...]:
+    """Names of the backends for which that column of the table is true, or not empty."""
+    return tuple(name for name in NAMES if getattr(TABLE[name], capability))
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
+    """The dataclass `kind` filled from `options`.
+
+    Raises UsageError for an option that it does not have or whose type differs from the default's.
+    """
+    _check_option(_option_defaults(kind), options, backend=backend)
+    return kind(**options)
+
+
+def check_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> None:
+    """Returns if `options` are of the dataclasses `kinds` together, and each takes its own. Raises UsageError."""
+    _check_option(
+        {name: value for kind in kinds for name, value in _option_defaults(kind).items()},
+        options,
+        backend=backend,
+    )
+    for kind in kinds:
+        own = _option_defaults(kind)
+        kind(**{name: value for name, value in options.items() if name in own})
+
+
+def read_two(first: type[T], second: type[U], options: Mapping[str, Any], *, backend: str) -> tuple[T, U]:
+    """As `read_options`, where the backend's options are those of two dataclasses."""
+    own = _option_defaults(first)
+    _check_option({**own, **_option_defaults(second)}, options, backend=backend)
+    return (
+        first(**{name: value for name, value in options.items() if name in own}),
+        second(**{name: value for name, value in options.items() if name not in own}),
+    )
+
+
+def _option_defaults(kind: type) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(kind)}
+
+
+def _check_option(known: Mapping[str, Any], options: Mapping[str, Any], *, backend: str) -> None:
+    for name, value in options.items():
+        if name not in known:
+            offer = f"choose from: {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"backend {backend} has no option {name!r}; {offer}")
+        if type(value) is int and type(known[name]) is float:
+            continue
+        if type(value) is not type(known[name]):
+            raise UsageError(
+                f"option {name} of backend {backend} is {value!r}; give a {type(known[name]).__name__}"
+            )
+
+
+def unavailable_because(name: str, framework: str) -> str | None:
+    """Why the backend cannot be used in that framework here; None if it can. Raises UsageError for unknown names."""
+    row = capabilities(name)
+    if framework not in row.frameworks:
+        return f"{name} does not train in {framework}"
+    if not importlib.util.find_spec(framework):
+        return f"{framework} is not installed"
+    module: Any = importlib.import_module(f"dlscale.collectives.{name}")
+    if not hasattr(module, "check"):
+        return None
+    try:
+        module.check(framework)
+    except UsageError as error:
+        return str(error)
+    return None

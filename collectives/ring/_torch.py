@@ -1,0 +1,127 @@
+"""A communication hook for torch's DistributedDataParallel: its buckets travel through the ring.
+
+The process group that DistributedDataParallel asks for stays idle after it has spread the first weights. Tensors are
+handed to the ring as arrays that share their memory: nothing is copied.
+"""
+
+# No postponed annotations here: DistributedDataParallel reads the types of a hook's arguments.
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+
+from dlscale.collectives.training.communication import Teams, want_threads
+
+if TYPE_CHECKING:
+    from dlscale.collectives.ring.engine import Ring
+
+
+WORD = np.dtype(np.int32)  # what moves bytes that nothing is computed of
+
+
+def array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """The memory of `tensor` as an array; bfloat16, which NumPy does not have, in the guise of uint16.
+
+    Raises TypeError or ValueError for a tensor that is sparse, not on the CPU or not contiguous.
+    """
+    if tensor.layout != torch.strided:
+        raise TypeError(f"the tensor is {tensor.layout}; give tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise ValueError(
+            f"the tensor is on {tensor.device}, but the ring works on host memory; give tensor.cpu()"
+        )
+    if not tensor.is_contiguous():
+        raise ValueError(
+            f"the tensor with shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous; give "
+            "tensor.contiguous() and copy the result back"
+        )
+    tensor = tensor.detach()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def allreduce(ring: Ring, tensor: torch.Tensor, op: str, *, bucket: int | None = None) -> None:
+    """The sum, average, min or max over ranks takes the place of the tensor's elements; collective."""
+    ring.allreduce(array_of(tensor), op, bfloat16=tensor.dtype == torch.bfloat16, bucket=bucket)
+
+
+def reduce_scatter(ring: Ring, whole: torch.Tensor, piece: torch.Tensor, op: str) -> None:
+    """Fill `piece` with this rank's part of the sum, average, min or max over ranks of `whole`; collective."""
+    bfloat16 = piece.dtype == torch.bfloat16
+    ring.reduce_scatter(array_of(whole).reshape(-1), array_of(piece).reshape(-1), op, bfloat16=bfloat16)
+
+
+def words_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """The bytes of `tensor` as whole words, to be moved: an alias where they fit, else a copy with zeros behind."""
+    data = array_of(tensor).reshape(-1).view(np.uint8)
+    if data.nbytes % WORD.itemsize == 0 and data.ctypes.data % WORD.itemsize == 0:
+        return data.view(WORD)
+    words = np.zeros(-(-data.nbytes // WORD.itemsize), dtype=WORD)
+    words.view(np.uint8)[: data.nbytes] = data
+    return words
+
+
+def fill(tensor: torch.Tensor, words: NDArray[Any]) -> None:
+    """Copy bytes that `words_of` laid out into a tensor, unless they are there already."""
+    data = array_of(tensor).reshape(-1).view(np.uint8)
+    if not np.may_share_memory(data, words):
+        data[:] = words.view(np.uint8)[: data.nbytes]
+
+
+# Numbers of buckets per hook: enough for any model, and the ring has enough for many hooks.
+_NUM_BUCKETS = 1 << 20
+
+
+class DdpHook:
+    """What to give to `register_comm_hook`; built by `ring.torch_hook`.
+
+    With communication threads the buckets are exchanged while backpropagation goes on, else in line. What the
+    exchange raises comes out of `backward()`.
+    """
+
+    def __init__(self, rings: "Sequence[Ring]", *, threads: bool | None) -> None:
+        self.__name__ = self.__qualname__ = "ring"  # DistributedDataParallel logs both
+        self._teams = Teams(
+            rings, threads=want_threads(rings[0], threads, num_threads=torch.get_num_threads())
+        )
+        self._first_bucket = rings[0].reserve_buckets(_NUM_BUCKETS)
+
+    def __call__(self, _state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Begin to average a bucket over ranks; collective."""
+        tensor = bucket.buffer()
+        array_of(tensor)  # what cannot be exchanged ends here, not in a thread
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        number = self._first_bucket + bucket.index()
+        exchange = self._teams.submit(
+            bucket.index(), lambda collective: allreduce(collective, tensor, "average", bucket=number)
+        )
+        if not self._teams.num_threads:
+            done.set_result(tensor)
+            return done
+
+        def complete(exchange: "Future[Any]") -> None:
+            error = exchange.exception()
+            if isinstance(error, Exception):
+                done.set_exception(error)  # type: ignore[arg-type]
+            else:
+                done.set_result(tensor)
+
+        exchange.add_done_callback(complete)
+        # Only a future whose callback raised hands its error over to C++; see its text in the tests.
+        return done.then(lambda future: future.value())
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """For a record: whether the exchange overlaps with backpropagation, its threads, and the ring's own."""
+        return {
+            "overlap": self._teams.num_threads > 0,
+            "teams": self._teams.num_threads,
+            **self._teams.collective(0).settings(),
+        }
+
+    def close(self) -> None:
+        """End the threads when all is done; the rings stay open."""
+        self._teams.close()

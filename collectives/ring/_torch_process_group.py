@@ -1,0 +1,359 @@
+"""torch.distributed's backend "dlscale": a process group in Python whose operations the ring does.
+
+Ranks and sizes come from an mpi4py communicator, with MPI in the place of a rendezvous over TCP:
+`init_process_group` with the method "mpi://" finds everything in it. A group of some of the ranks is formed by its
+members alone.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from torch.distributed import Store, register_rendezvous_handler  # type: ignore[attr-defined]
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.ring._torch import allreduce, array_of, fill, reduce_scatter, words_of
+from dlscale.collectives.ring.engine import Ring
+from dlscale.collectives.training.communication import Teams, want_threads
+
+
+class RingWork(dist.Work):
+    """An operation of the ring; what it raised is raised where it is waited for."""
+
+    def __init__(self, operation: Future[Any], results: Any) -> None:
+        super().__init__()
+        self._operation, self._results = operation, results
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Return True when the operation is done; raises TimeoutError after `timeout`, where 0 means never."""
+        self._operation.result(timeout.total_seconds() or None)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it is done, well or not."""
+        return self._operation.done()
+
+    def is_success(self) -> bool:
+        """Whether it is done well."""
+        return self._operation.done() and self._operation.exception() is None
+
+    def exception(self) -> Any:
+        """What it raised; None while it is under way."""
+        return self._operation.exception() if self._operation.done() else None
+
+    def result(self) -> Any:
+        """The tensors that hold the result."""
+        return self._results
+
+    def synchronize(self) -> None:
+        """As `wait`: on a CPU there is no stream to order work after."""
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the tensors that hold the result."""
+        done: torch.futures.Future[Any] = torch.futures.Future()
+
+        def complete(operation: Future[Any]) -> None:
+            error = operation.exception()
+            if isinstance(error, Exception):
+                done.set_exception(error)
+            else:
+                done.set_result(self._results)
+
+        self._operation.add_done_callback(complete)
+        # A future that fails in C++ too: only one whose callback raised does.
+        return done.then(lambda future: future.value())
+
+
+class NoStore(Store):
+    """Refuses to be used: what ranks have to tell each other goes through the ring.
+
+    A store of one process would do for backend "dlscale" too, but a group of another backend would wait in it for ever.
+    """
+
+    def _refuse(self, *_arguments: Any, **_options: Any) -> Any:
+        raise UsageError(
+            'the method "mpi://" has no store, which only backend "dlscale" can do without; for groups of another '
+            "backend give init_process_group a store (FileStore, TCPStore), rank and world_size"
+        )
+
+    set = get = add = wait = check = compare_set = delete_key = num_keys = _refuse
+
+
+NAME = "dlscale"
+
+_OPERATIONS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "average",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+}
+_MISSING = (
+    "allgather_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "gather",
+    "recv",
+    "recv_anysource",
+    "reduce",
+    "scatter",
+    "send",
+)
+
+Tensors = list[torch.Tensor]
+
+
+class RingGroup(dist.ProcessGroup):
+    """Collective operations of torch.distributed over a ring.
+
+    With a communication thread an operation is under way when the call returns, and its Work is waited for; else it
+    is done. Tensors must be dense, contiguous and on the CPU. What only moves data takes any dtype.
+    """
+
+    def __init__(self, ring: Ring, *, threads: bool | None) -> None:
+        super().__init__(ring.rank, ring.size)  # type: ignore[call-arg]  # as a subclass is made
+        self._teams: Teams[Ring] | None = Teams(
+            [ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads())
+        )
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch's name
+        """The name that it is registered under."""
+        return NAME
+
+    def _set_group_name(self, name: Any) -> None:
+        self._name = name  # torch would keep it in a C++ backend, which there is none of
+
+    @property
+    def group_name(self) -> Any:
+        """The name by which torch knows the group."""
+        return self._name
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """For a record: whether operations go on in a thread, and the ring's own."""
+        teams = self._open()
+        return {"overlap": teams.num_threads > 0, **teams.collective(0).settings()}
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
+        """Sum, average, min or max over ranks, in place."""
+        op = _operation(opts)
+        for tensor in tensors:
+            array_of(tensor)
+        return self._each(lambda ring, tensor: allreduce(ring, tensor, op), tensors, results=tensors)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> RingWork:
+        """As `allreduce`, of several tensors."""
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
+        """The root's tensors, in place."""
+        root = opts.rootRank if opts else 0
+        return self._each(lambda ring, tensor: _broadcast(ring, tensor, root), tensors, results=tensors)
+
+    def allgather(  # type: ignore[override]
+        self,
+        output_tensors: list[Tensors],
+        input_tensors: Tensors,
+        opts: Any = None,  # noqa: ARG002
+    ) -> RingWork:
+        """Every rank's tensor, into a list of tensors."""
+        ((outputs,), (given,)) = output_tensors, input_tensors
+        _check_pieces(outputs, given, size=self.size())
+        return self._each(_allgather, [(outputs, given)], results=[outputs])
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> RingWork:  # noqa: A002
+        """Every rank's tensor, one after the other in one tensor."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RingWork:  # noqa: ARG002
+        """As `all_gather_single`, of several tensors."""
+        pairs = [
+            (_pieces(whole, piece, size=self.size()), piece)
+            for whole, piece in zip(outputs, inputs, strict=True)
+        ]
+        return self._each(_allgather, pairs, results=outputs)
+
+    def reduce_scatter(  # type: ignore[override]
+        self, output_tensors: Tensors, input_tensors: list[Tensors], opts: Any = None
+    ) -> RingWork:
+        """This rank's piece of the sum, average, min or max over ranks of a list of tensors."""
+        ((output,), (inputs,)) = output_tensors, input_tensors
+        _check_pieces(inputs, output, size=self.size())
+        whole = torch.stack([piece.reshape(-1) for piece in inputs])
+        return self.reduce_scatter_single(output, whole, opts)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> RingWork:  # noqa: A002
+        """This rank's piece of the sum, average, min or max over ranks of one tensor."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> RingWork:
+        """As `reduce_scatter_single`, of several tensors."""
+        op = _operation(opts)
+        pairs = list(zip(outputs, inputs, strict=True))
+        for piece, whole in pairs:
+            _pieces(whole, piece, size=self.size())
+        return self._each(
+            lambda ring, pair: reduce_scatter(ring, pair[1], pair[0], op), pairs, results=outputs
+        )
+
+    # The names that these operations had before torch 2.13.
+    _allgather_base = all_gather_single
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
+
+    def barrier(self, opts: Any = None) -> RingWork:  # noqa: ARG002
+        """Wait for all ranks."""
+        return self._each(lambda ring, _: ring.barrier(), [None], results=[])
+
+    def shutdown(self) -> None:
+        """Finish what is under way and free the ring; collective. Torch may keep the group itself for ever."""
+        if self._teams:
+            self._teams.close()
+            self._teams.collective(0).close()
+            self._teams = None
+
+    def _open(self) -> Teams[Ring]:
+        if self._teams is None:
+            raise RuntimeError("this process group is closed")
+        return self._teams
+
+    def _each(
+        self, operation: Callable[[Ring, Any], None], items: Sequence[Any], *, results: Any
+    ) -> RingWork:
+        def operate(ring: Ring) -> None:
+            for item in items:
+                operation(ring, item)
+
+        return RingWork(self._open().submit(0, operate), results)
+
+
+def _broadcast(ring: Ring, tensor: torch.Tensor, root: int) -> None:
+    words = words_of(tensor)
+    ring.broadcast(words, root)
+    fill(tensor, words)
+
+
+def _allgather(ring: Ring, pair: tuple[Tensors, torch.Tensor]) -> None:
+    outputs, given = pair
+    piece = words_of(given)
+    everything = np.empty(ring.size * piece.size, dtype=piece.dtype)
+    ring.allgather(piece, everything)
+    for output, words in zip(outputs, everything.reshape(ring.size, -1), strict=True):
+        fill(output, words)
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(*_arguments: Any, **_options: Any) -> Any:
+        raise NotImplementedError(
+            f"backend {NAME!r} has no {name}; it has all_reduce, broadcast, all_gather, reduce_scatter and barrier. "
+            "For the rest form a gloo group"
+        )
+
+    return refuse
+
+
+for _name in _MISSING:
+    setattr(RingGroup, _name, _refusal(_name))
+
+
+def _operation(opts: Any) -> str:
+    if opts is None:
+        return "sum"
+    for known, name in _OPERATIONS.items():
+        if opts.reduceOp == known:
+            return name
+    raise NotImplementedError(
+        f"backend {NAME!r} cannot reduce by {opts.reduceOp.op.name}; choose SUM, AVG, MIN or MAX"
+    )
+
+
+def _pieces(whole: torch.Tensor, piece: torch.Tensor, *, size: int) -> Tensors:
+    """`whole` cut into one piece per rank."""
+    array_of(whole)
+    if whole.numel() != size * piece.numel():
+        raise ValueError(
+            f"{whole.numel()} elements cannot hold {size} pieces of {piece.numel()}; give one piece per rank"
+        )
+    pieces = list(whole.view(-1).view(size, -1))
+    _check_pieces(pieces, piece, size=size)
+    return pieces
+
+
+def _check_pieces(pieces: Sequence[torch.Tensor], piece: torch.Tensor, *, size: int) -> None:
+    """One piece per rank, all alike."""
+    array_of(piece)
+    if len(pieces) != size:
+        raise ValueError(f"there are {len(pieces)} tensors for {size} ranks; give one per rank")
+    for other in pieces:
+        array_of(other)
+        if (other.numel(), other.dtype) != (piece.numel(), piece.dtype):
+            raise ValueError(
+                f"a piece has {other.numel()} elements of {other.dtype}, this rank's {piece.numel()} of "
+                f"{piece.dtype}; all must be alike"
+            )
+
+
+SCHEME = "mpi"
+
+
+def register(control: MPI.Intracomm, join: Callable[[MPI.Intracomm], Ring], *, threads: bool | None) -> None:
+    """Make backend "dlscale" and init method "mpi://" known to torch; `join` makes the ring of a communicator.
+
+    Raises UsageError if torch knows them already.
+    """
+    if NAME.upper() in dist.Backend._plugins:
+        raise UsageError(f"torch knows backend {NAME!r} already; register it once per process")
+
+    def create(options: Any, _: object) -> RingGroup:
+        members = list(options.global_ranks_in_group)  # none for the group of all
+        _check_ranks(options.group_rank, options.group_size, members, control=control)
+        return RingGroup(
+            _ring(control, members, join, name=str(options.group_id)),
+            threads=threads,
+        )
+
+    store = NoStore()  # kept here: torch's C++ holds the half of it that is not Python
+
+    def rendezvous(_url: str, **_options: object) -> Iterator[tuple[NoStore, int, int]]:
+        yield store, control.Get_rank(), control.Get_size()
+
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    register_rendezvous_handler(SCHEME, rendezvous)  # type: ignore[no-untyped-call]
+
+
+def _check_ranks(rank: int, size: int, members: Sequence[int], *, control: MPI.Intracomm) -> None:
+    found = (control.Get_rank(), control.Get_size())
+    if not members and (rank, size) != found:
+        raise UsageError(
+            f"init_process_group was told rank {rank} of {size}, but MPI says {found[0]} of {found[1]}; "
+            f'leave both out and give init_method="{SCHEME}://"'
+        )
+
+
+def _ring(
+    control: MPI.Intracomm, members: Sequence[int], join: Callable[[MPI.Intracomm], Ring], *, name: str
+) -> Ring:
+    """The ring of all ranks, or of `members`, which alone take part in forming it."""
+    if not members:
+        return join(control)
+    everyone = control.Get_group()
+    group = everyone.Incl(list(members))
+    # Groups may be formed at the same time by ranks that share several: the tag keeps them apart.
+    some = control.Create_group(group, tag=zlib.crc32(name.encode()) & 0x7FFF)
+    try:
+        return join(some)
+    finally:
+        some.Free()
+        group.Free()
+        everyone.Free()

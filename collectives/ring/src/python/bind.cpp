@@ -1,0 +1,300 @@
+// The Python face of the ring. It lets go of the interpreter lock while it communicates.
+#include <mpi.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "../bfloat16_wire.hpp"
+#include "../engine.hpp"
+#include "bind_network.hpp"
+#include "c_face.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using dlscale::Engine;
+using dlscale::EngineOptions;
+using dlscale::Op;
+using dlscale::Type;
+
+namespace {
+
+using Buffer = nb::ndarray<nb::c_contig, nb::device::cpu>;  // writable: nanobind refuses a read-only one
+using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using WithoutLock = nb::call_guard<nb::gil_scoped_release>;
+
+// The MPI that this file is compiled with, by the name that mpi4py uses.
+#if defined(OMPI_MAJOR_VERSION)
+constexpr const char* kMpiVendor = "Open MPI";
+#elif defined(I_MPI_VERSION)
+constexpr const char* kMpiVendor = "Intel MPI";
+#elif defined(MVAPICH_VERSION) || defined(MVAPICH2_VERSION)
+constexpr const char* kMpiVendor = "MVAPICH";
+#elif defined(MPICH_VERSION)
+constexpr const char* kMpiVendor = "MPICH";
+#else
+constexpr const char* kMpiVendor = "unknown";
+#endif
+
+// `bfloat16`: the array holds bfloat16 in the guise of uint16, since NumPy has no such type.
+Type type_of(const nb::dlpack::dtype& dtype, bool bfloat16) {
+  if (bfloat16 && dtype == nb::dtype<std::uint16_t>()) return Type::bfloat16;
+  if (dtype == nb::dtype<float>()) return Type::float32;
+  if (dtype == nb::dtype<double>()) return Type::float64;
+  if (dtype == nb::dtype<std::int32_t>()) return Type::int32;
+  if (dtype == nb::dtype<std::int64_t>()) return Type::int64;
+  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
+  if (dtype.bits == 16 && dtype.lanes == 1) {
+    if (code == nb::dlpack::dtype_code::Float) return Type::float16;
+    if (code == nb::dlpack::dtype_code::Bfloat) return Type::bfloat16;
+  }
+  throw nb::type_error("give float32, float64, float16, bfloat16, int32 or int64");
+}
+
+Op op_called(const std::string& name) {
+  if (name == "sum") return Op::sum;
+  if (name == "average") return Op::average;
+  if (name == "min") return Op::min;
+  if (name == "max") return Op::max;
+  throw nb::value_error(("no operation '" + name + "'; choose sum, average, min or max").c_str());
+}
+
+template <typename Array>
+auto* bytes_of(const Array& array) {
+  if constexpr (std::is_same_v<Array, Buffer>) {
+    return static_cast<std::byte*>(array.data());
+  } else {
+    return static_cast<const std::byte*>(array.data());
+  }
+}
+
+void allreduce(Engine& engine, const Buffer& buffer, const std::string& op, bool bfloat16) {
+  const Type type = type_of(buffer.dtype(), bfloat16);
+  const Op chosen = op_called(op);
+  const nb::gil_scoped_release without_lock;
+  engine.allreduce(bytes_of(buffer), buffer.size(), type, chosen);
+}
+
+void reduce_scatter(Engine& engine, const Input& input, const Buffer& output, const std::string& op,
+                    bool bfloat16) {
+  const Type type = type_of(output.dtype(), bfloat16);
+  const Op chosen = op_called(op);
+  if (type_of(input.dtype(), bfloat16) != type) throw nb::type_error("input and output differ in dtype");
+  if (input.size() != output.size() * static_cast<std::size_t>(engine.topology().size)) {
+    throw nb::value_error("the input must have one output's length per rank");
+  }
+  const nb::gil_scoped_release without_lock;
+  engine.reduce_scatter(bytes_of(input), bytes_of(output), output.size(), type, chosen);
+}
+
+void allgather(Engine& engine, const Input& input, const Buffer& output, bool bfloat16) {
+  const Type type = type_of(output.dtype(), bfloat16);
+  if (type_of(input.dtype(), bfloat16) != type) throw nb::type_error("input and output differ in dtype");
+  if (output.size() != input.size() * static_cast<std::size_t>(engine.topology().size)) {
+    throw nb::value_error("the output must have one input's length per rank");
+  }
+  const nb::gil_scoped_release without_lock;
+  engine.allgather(bytes_of(input), bytes_of(output), input.size(), type);
+}
+
+void broadcast(Engine& engine, const Buffer& buffer, int root) {
+  engine.broadcast(bytes_of(buffer), buffer.nbytes(), root);
+}
+
+// Bytes in shared memory, which live as long as the array that is returned.
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> share(Engine& engine, std::size_t num_bytes) {
+  dlscale::SharedBuffer buffer;
+  {
+    const nb::gil_scoped_release without_lock;
+    buffer = engine.share(num_bytes);
+  }
+  auto* data = buffer->own();
+  nb::capsule owner(new dlscale::SharedBuffer(std::move(buffer)),
+                    [](void* held) noexcept { delete static_cast<dlscale::SharedBuffer*>(held); });
+  return {data, {num_bytes}, owner};
+}
+
+using Wire = dlscale::Bfloat16Wire;
+using Bucket = std::optional<std::uint64_t>;
+
+void allreduce_over(Wire& wire, const Buffer& buffer, const std::string& op, bool bfloat16,
+                    const Bucket& bucket) {
+  const Type type = type_of(buffer.dtype(), bfloat16);
+  const Op chosen = op_called(op);
+  const nb::gil_scoped_release without_lock;
+  wire.allreduce(bytes_of(buffer), buffer.size(), type, chosen, bucket);
+}
+
+// A view of what is kept of a bucket, a row per place; valid as long as the bucket keeps its length.
+nb::ndarray<nb::numpy, float, nb::ndim<2>> residual(Wire& wire, std::uint64_t bucket, std::size_t count) {
+  auto& known = wire.residuals();
+  const auto found = known.find(bucket);
+  if (found == known.end() || found->second.count() != count) {
+    known.erase(bucket);
+    known.emplace(bucket, dlscale::Residual(count));
+  }
+  return {known.at(bucket).place(0), {dlscale::Residual::kNumPlaces, count}, nb::find(wire)};
+}
+
+std::vector<std::pair<std::uint64_t, std::size_t>> buckets(Wire& wire) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> all;
+  for (const auto& [bucket, kept] : wire.residuals()) all.emplace_back(bucket, kept.count());
+  return all;
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+using Manners = std::vector<std::tuple<std::size_t, bool, bool>>;
+
+std::vector<dlscale::Manner> manners_of(const Manners& manners) {
+  std::vector<dlscale::Manner> all;
+  for (const auto& [chunk_bytes, ahead, streaming] : manners) all.push_back({chunk_bytes, ahead, streaming});
+  return all;
+}
+
+using Segments = std::vector<std::pair<std::size_t, std::size_t>>;
+
+dlscale::network::Tuning tuning_of(std::size_t one_shot_bytes, std::size_t recursive_doubling_bytes,
+                                   std::size_t halving_doubling_bytes, std::size_t direct_bytes,
+                                   std::size_t tree_bytes, const Segments& segments,
+                                   std::size_t direct_segment_bytes, std::size_t window) {
+  dlscale::network::Tuning tuning{one_shot_bytes,
+                                  recursive_doubling_bytes,
+                                  halving_doubling_bytes,
+                                  direct_bytes,
+                                  tree_bytes,
+                                  {},
+                                  direct_segment_bytes,
+                                  window};
+  for (const auto& [up_to_bytes, segment_bytes] : segments) {
+    tuning.segments.push_back({up_to_bytes, segment_bytes});
+  }
+  tuning.check();
+  return tuning;
+}
+
+}  // namespace
+
+NB_MODULE(_engine, m) {
+  // Frameworks keep engines alive beyond the interpreter's end; there is nothing to tell the user about.
+  nb::set_leak_warnings(false);
+  m.attr("MPI_VENDOR") = kMpiVendor;
+  m.def("library_version", &library_version);
+  dlscale::network::bind_network(m);
+
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const dlscale::NoMemory& refused) {
+      PyErr_SetString(PyExc_MemoryError, refused.what());
+    } catch (const std::invalid_argument& refused) {
+      PyErr_SetString(PyExc_ValueError, refused.what());
+    }
+  });
+
+  nb::class_<dlscale::network::Tuning>(m, "NetworkTuning")
+      .def(
+          "__init__",
+          [](dlscale::network::Tuning* self, std::size_t one_shot, std::size_t recursive_doubling,
+             std::size_t halving_doubling, std::size_t direct, std::size_t tree, const Segments& segments,
+             std::size_t direct_segment, std::size_t window) {
+            new (self) dlscale::network::Tuning(tuning_of(one_shot, recursive_doubling, halving_doubling,
+                                                          direct, tree, segments, direct_segment, window));
+          },
+          "one_shot_bytes"_a, "recursive_doubling_bytes"_a, "halving_doubling_bytes"_a, "direct_bytes"_a,
+          "tree_bytes"_a, "segments"_a, "direct_segment_bytes"_a, "window"_a)
+      .def_ro("one_shot_bytes", &dlscale::network::Tuning::one_shot_bytes)
+      .def_ro("recursive_doubling_bytes", &dlscale::network::Tuning::recursive_doubling_bytes)
+      .def_ro("halving_doubling_bytes", &dlscale::network::Tuning::halving_doubling_bytes)
+      .def_ro("direct_bytes", &dlscale::network::Tuning::direct_bytes)
+      .def_ro("tree_bytes", &dlscale::network::Tuning::tree_bytes)
+      .def_ro("direct_segment_bytes", &dlscale::network::Tuning::direct_segment_bytes)
+      .def_ro("window", &dlscale::network::Tuning::window)
+      .def_prop_ro("segments", [](const dlscale::network::Tuning& tuning) {
+        Segments segments;
+        for (const auto& segment : tuning.segments) {
+          segments.emplace_back(segment.up_to_bytes, segment.segment_bytes);
+        }
+        return segments;
+      });
+  m.def("default_tuning", &dlscale::network::default_tuning, "num_ranks"_a);
+
+  nb::class_<Engine>(m, "Engine")
+      .def(
+          "__init__",
+          [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
+             const std::string& shared_memory, std::size_t one_shot_bytes, const Manners& manners,
+             std::size_t block_bytes, int ranks_per_node, bool debug) {
+            EngineOptions options;
+            options.node.timeout_seconds = timeout_seconds;
+            options.node.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
+                                   : shared_memory == "shm" ? dlscale::Sharing::shm_file
+                                                            : dlscale::Sharing::automatic;
+            options.node.one_shot_bytes = one_shot_bytes;
+            options.node.manners = manners_of(manners);
+            options.network = network;
+            options.block_bytes = block_bytes;
+            options.ranks_per_node = ranks_per_node;
+            options.debug = debug;
+            const nb::gil_scoped_release without_lock;
+            new (self) Engine(MPI_Comm_f2c(comm), options);
+          },
+          "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "manners"_a,
+          "block_bytes"_a, "ranks_per_node"_a, "debug"_a)
+      .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
+      .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
+      .def_prop_ro("local_rank", [](const Engine& e) { return e.topology().local_rank; })
+      .def_prop_ro("node_size", [](const Engine& e) { return e.topology().node_size; })
+      .def_prop_ro("num_nodes", [](const Engine& e) { return e.topology().num_nodes; })
+      .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().num_lanes; })
+      .def_prop_ro("crowded", [](const Engine& e) { return e.topology().crowded; })
+      .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
+      .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
+      .def("allreduce", &allreduce, "buffer"_a.noconvert(), "op"_a = "sum", "bfloat16"_a = false)
+      .def("reduce_scatter", &reduce_scatter, "buffer"_a.noconvert(), "output"_a.noconvert(), "op"_a = "sum",
+           "bfloat16"_a = false)
+      .def("allgather", &allgather, "piece"_a.noconvert(), "output"_a.noconvert(), "bfloat16"_a = false)
+      .def("broadcast", &broadcast, "buffer"_a.noconvert(), "root"_a, WithoutLock())
+      .def("barrier", &Engine::barrier, WithoutLock())
+      .def("share", &share, "num_bytes"_a)
+      .def("tune", &Engine::tune, "network"_a, WithoutLock())
+      .def(
+          "tune_node",
+          [](Engine& engine, std::size_t one_shot_bytes, const Manners& manners) {
+            const std::vector<dlscale::Manner> chosen = manners_of(manners);
+            const nb::gil_scoped_release without_lock;
+            engine.tune_node(one_shot_bytes, chosen);
+          },
+          "one_shot_bytes"_a, "manners"_a)
+      .def("set_block_bytes", &Engine::set_block_bytes, "block_bytes"_a, WithoutLock())
+      .def("set_free_running", &Engine::set_free_running, "free_running"_a)
+      .def("close", &Engine::close, WithoutLock());
+
+  nb::class_<dlscale::CFace>(m, "CFace")
+      .def(nb::init<Engine&>(), "engine"_a, nb::keep_alive<1, 2>())
+      .def_prop_ro("address", &dlscale::CFace::address);
+
+  nb::class_<Wire>(m, "Bfloat16Wire")
+      .def(nb::init<Engine&, bool>(), "engine"_a, "error_feedback"_a, nb::keep_alive<1, 2>())
+      .def_prop_ro("address", &Wire::address)
+      .def("allreduce", &allreduce_over, "buffer"_a.noconvert(), "op"_a, "bfloat16"_a, "bucket"_a.none())
+      .def("buckets", &buckets)
+      .def("residual", &residual, "bucket"_a, "count"_a)
+      .def("forget", [](Wire& wire) { wire.residuals().clear(); });
+}

@@ -1,0 +1,49 @@
+// An engine behind the plain C interface.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+#include "../c_interface.hpp"
+#include "../engine.hpp"
+
+namespace dlscale {
+
+// The engine must outlive it, and it must outlive everybody who was given its address.
+class CFace {
+ public:
+  explicit CFace(Engine& engine) : engine_(engine) {
+    table_.struct_bytes = sizeof(DlscaleCollective);
+    table_.context = this;
+    table_.allreduce = [](void* context, void* data, std::size_t count, int type, int op) {
+      return static_cast<CFace*>(context)->allreduce(data, count, type, op);
+    };
+    table_.last_error = [](void* context) { return static_cast<CFace*>(context)->error_.c_str(); };
+  }
+  CFace(const CFace&) = delete;
+  CFace& operator=(const CFace&) = delete;
+
+  // Of its DlscaleCollective.
+  std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&table_); }
+
+ private:
+  int allreduce(void* data, std::size_t count, int type, int op) noexcept {
+    try {
+      if (type < 0 || type >= static_cast<int>(kNumTypes) || op < 0 || op > static_cast<int>(Op::max)) {
+        throw std::invalid_argument("no such element type or operation");
+      }
+      engine_.allreduce(static_cast<std::byte*>(data), count, static_cast<Type>(type), static_cast<Op>(op));
+      return 0;
+    } catch (const std::exception& error) {
+      error_ = error.what();
+      return 1;
+    }
+  }
+
+  Engine& engine_;
+  std::string error_;
+  DlscaleCollective table_{};
+};
+
+}  // namespace dlscale

@@ -1,0 +1,98 @@
+"""Backend `tf_collective`: TensorFlow's own collectives over gRPC, under MultiWorkerMirroredStrategy.
+
+TensorFlow configures its collectives once per process, before it has computed anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.addresses import check_free, free_port, own_address, refuse_open_ports
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.registry import capabilities, read_options
+from dlscale.models.workload import ReplicaFactory, Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`bytes_per_pack_mib`: gradients travel in packs of that size; 0 leaves it to TensorFlow, which packs them all.
+
+    `port`: of rank 0, the others take the next ones; 0 means any that is free. `allow_open_ports`: use TensorFlow's
+    servers, which listen on all interfaces and ask nobody for a token, between machines too.
+    """
+
+    bytes_per_pack_mib: float = 0.0
+    port: int = 0
+    allow_open_ports: bool = False
+
+
+def preload(framework: str) -> None:
+    """TensorFlow itself is all it needs."""
+    importlib.import_module(framework)
+
+
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TensorFlowCollective:  # noqa: ARG001
+    """Form TensorFlow's cluster over the ranks of `control`; collective."""
+    chosen = read_options(Options, options, backend="tf_collective")
+    addresses = agree_on_addresses(control, chosen, backend="tf_collective")
+    strategies = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
+    strategy = strategies.multi_worker(addresses, index=control.Get_rank(), implementation="ring")
+    return TensorFlowCollective("tf_collective", chosen, strategy, control, implementation="ring over gRPC")
+
+
+def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[str]:
+    """host:port of every rank of `control`, in order; collective. Raises UsageError on all ranks if one has none."""
+    one_machine = refuse_open_ports(control, backend=backend, allowed=options.allow_open_ports)
+    mine, problem = "", ""
+    try:
+        host = own_address(one_machine=one_machine)
+        port = options.port + control.Get_rank() if options.port else free_port()
+        check_free(host, port, backend=backend)
+        mine = f"{host}:{port}"
+    except UsageError as error:
+        problem = str(error)
+    told = control.allgather((mine, problem))
+    problems = [text for _, text in told if text]
+    if problems:
+        raise UsageError(problems[0])
+    return [address for address, _ in told]
+
+
+class TensorFlowCollective(InStep):
+    """A training loop of one's own under MultiWorkerMirroredStrategy (`Backend`).
+
+    `implementation` is what carries its collectives, in words for the record.
+    """
+
+    def __init__(
+        self, name: str, options: Options, strategy: Any, control: Any, *, implementation: str
+    ) -> None:
+        self._name, self._options, self._strategy, self._control = name, options, strategy, control
+        self._implementation = implementation
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the table."""
+        return capabilities(self._name)
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica made in the strategy's scope, with the weights of rank 0."""
+        front = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
+        trainer: Trainer = front.over(
+            lambda: factory(shard=shard, seed=seed, gate=gate),
+            self._strategy,
+            bytes_per_pack=int(self._options.bytes_per_pack_mib * 2**20),
+            implementation=self._implementation,
+        )
+        return trainer
+
+    def collective(self) -> Collective:
+        """There is none: TensorFlow's collectives work on tensors of its own."""
+        raise UsageError(f"backend {self._name} has no operations on host buffers")
+
+    def close(self) -> None:
+        """Wait for the others: TensorFlow's servers end with their processes, and a peer may still ask."""
+        self._control.Barrier()

@@ -1,0 +1,243 @@
+"""The TensorFlow trainer: a step is one `tf.function`, with the exchange of gradients inside it.
+
+The pipelined trainer applies the means of the step before, whose exchange had a whole step's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from dlscale.collectives.training.communication import Training
+from dlscale.models.workload import State, Weights
+
+Setting = str | int | float | bool
+
+
+class Exchange(Protocol):
+    """Averages gradients over ranks, as operations of the graph of a step."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What went wrong in the exchange, where TensorFlow's own error says it less well."""
+        ...
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means over ranks, in order, of all objectives' gradients."""
+        ...
+
+    def settings(self) -> Mapping[str, Setting]:
+        """What it decided by itself, for the record."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+class NoExchange:
+    """Every rank keeps its own gradients."""
+
+    failure = None
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The gradients themselves."""
+        return list(gradients)
+
+    def settings(self) -> dict[str, Setting]:
+        """Nothing to decide."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class TensorFlowTrainer:
+    """A replica's objectives, all differentiated and exchanged, and only then all updated (`Trainer`).
+
+    XLA, where it was asked for, compiles the networks and their gradients; exchange and update stay outside.
+    `tape` wraps the gradient tape, for libraries that exchange in it.
+    """
+
+    def __init__(
+        self, replica: Any, exchange: Exchange, *, tape: Callable[[Any], Any] = lambda tape: tape
+    ) -> None:
+        self._replica, self._exchange = replica, exchange
+        self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
+        if replica.compiled:
+            self._differentiate = _compiled(replica.differentiate)
+        self._step = tf.function(self._one_step)
+        self._waits = on_gpu(replica)
+        self._losses: Sequence[Any] = ()
+
+    def step(self) -> None:
+        """Train on one local batch."""
+        self._losses = self._run(self._step, *self._replica.next_batch())
+
+    def synchronize(self) -> None:
+        """On a CPU a step is done when it returns; a GPU has to be waited for."""
+        if self._waits:
+            tf.test.experimental.sync_devices()
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, one per objective; none before the first."""
+        return [float(loss) for loss in self._losses]
+
+    def loss(self) -> float:
+        """This rank's loss of the last step, summed over objectives."""
+        return sum(self.losses()) if self._losses else float("nan")
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        weights: Weights = self._replica.weights()
+        return weights
+
+    def state(self) -> State:
+        """The replica's, which is all where gradients are applied in their own step."""
+        state: State = self._replica.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._replica.make_slots()
+        self._replica.restore(state)
+
+    def settings(self) -> dict[str, Setting]:
+        """What the exchange decided by itself."""
+        return dict(self._exchange.settings())
+
+    def close(self) -> None:
+        """Release what the exchange holds."""
+        self._exchange.close()
+
+    def _one_step(self, *batch: Any) -> list[Any]:
+        losses, gradients, updates = self._differentiate(*batch)
+        self._update(self._exchange.average([gradient for group in gradients for gradient in group]))
+        assign(updates)
+        return list(losses)
+
+    def _update(self, averaged: Sequence[Any]) -> None:
+        """Give every objective's optimizer its gradients."""
+        means = iter(averaged)
+        for objective in self._replica.objectives:
+            objective.optimizer.apply_gradients(
+                [(next(means), variable) for variable in objective.parameters]
+            )
+
+    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a `tf.function`. What went wrong in the exchange is raised as itself, where it is known."""
+        try:
+            return function(*arguments)
+        except tf.errors.OpError:
+            if self._exchange.failure:
+                raise self._exchange.failure from None
+            raise
+
+
+class PipelinedExchange(Exchange, Protocol):
+    """An exchange that can take longer than the step that begins it."""
+
+    def send(self, gradients: Sequence[Any]) -> None:
+        """Begin to average."""
+        ...
+
+    def collect(self, like: Sequence[Any]) -> list[Any]:
+        """The means of what was sent; `like` has its order, shapes and dtypes."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way."""
+        ...
+
+
+def on_gpu(replica: Any) -> bool:
+    """Whether a replica's weights are on a GPU, which is still at work when a step returns."""
+    parameters = (parameter for objective in replica.objectives for parameter in objective.parameters)
+    return any("GPU" in parameter.device for parameter in parameters)
+
+
+def assign(updates: Sequence[tuple[Any, Any]]) -> None:
+    """Give variables their next values: what batch norm remembers."""
+    for variable, value in updates:
+        variable.assign(value)
+
+
+def _compiled(differentiate: Callable[..., Any]) -> Callable[..., Any]:
+    """`differentiate` by XLA. Only tensors come out of it: the variables to be updated are noted while it is traced."""
+    variables: list[Any] = []
+
+    def tensors(*batch: Any) -> Any:
+        losses, gradients, updates = differentiate(*batch)
+        variables[:] = [variable for variable, _ in updates]
+        return losses, gradients, [value for _, value in updates]
+
+    compiled = tf.function(tensors, jit_compile=True)
+
+    def call(*batch: Any) -> Any:
+        losses, gradients, values = compiled(*batch)
+        return losses, gradients, list(zip(variables, values, strict=True))
+
+    return call
+
+
+def alone(replica: Any) -> TensorFlowTrainer:
+    """The replica as it is."""
+    return TensorFlowTrainer(replica, NoExchange())
+
+
+class PipelinedTrainer(TensorFlowTrainer):
+    """`TensorFlowTrainer` whose updates come one step late, until the cool-down (`Trainer`).
+
+    Batch norm's statistics are those of the step itself: only gradients travel.
+    """
+
+    def __init__(self, replica: Any, exchange: PipelinedExchange, training: Training) -> None:
+        super().__init__(replica, exchange)
+        self._late_exchange, self._training = exchange, training
+        self._num_steps = 0
+        self._first = tf.function(self._first_step)
+        self._late = tf.function(self._late_step)
+        self._drain = tf.function(self._apply_what_is_left)
+
+    def step(self) -> None:
+        """Train on one local batch; apply the means of the step before, if there is one and cool-down has not begun."""
+        number = self._num_steps
+        self._num_steps += 1
+        if self._training.drains(number):
+            self._run(self._drain)
+        function = self._step
+        if self._training.is_late(number):
+            function = self._late if number else self._first
+        self._losses = self._run(function, *self._replica.next_batch())
+
+    def synchronize(self) -> None:
+        """Return when no exchange is under way."""
+        self._late_exchange.synchronize()
+
+    def settings(self) -> dict[str, Setting]:
+        """What the exchange decided by itself, and which steps are late."""
+        return {**super().settings(), **self._training.settings()}
+
+    def _first_step(self, *batch: Any) -> list[Any]:
+        losses, gradients, updates = self._differentiate(*batch)
+        self._late_exchange.send([gradient for group in gradients for gradient in group])
+        assign(updates)
+        return list(losses)
+
+    def _late_step(self, *batch: Any) -> list[Any]:
+        losses, groups, updates = self._differentiate(*batch)
+        gradients = [gradient for group in groups for gradient in group]
+        with tf.control_dependencies(gradients):  # waiting earlier would leave the exchange no time
+            means = self._late_exchange.collect(gradients)
+        with tf.control_dependencies(means):
+            self._late_exchange.send(gradients)
+        self._update(means)
+        assign(updates)
+        return list(losses)
+
+    def _apply_what_is_left(self) -> None:
+        variables = [variable for objective in self._replica.objectives for variable in objective.parameters]
+        self._update(self._late_exchange.collect(variables))

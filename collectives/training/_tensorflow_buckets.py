@@ -1,0 +1,81 @@
+"""Gradient exchange for TensorFlow over any `Collective`: by our own operations, or by NumPy without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer
+from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built, with_threads
+from dlscale.collectives.training.communication import Training
+
+
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TensorFlowTrainer:
+    """The replica with its gradients exchanged over `collectives`, one per team; collective.
+
+    With a core to spare on every rank, threads exchange buckets while backpropagation goes on; without, all gradients
+    travel in line, after the last of them.
+    """
+    if not is_built():
+        if training.pipelined or training.teams > 0:
+            raise UsageError(
+                "pipelined or teams were asked for, but TensorFlow's operations for them were not built: the "
+                "installation found no C++ compiler; reinstall dlscale where there is one, or leave them out"
+            )
+        return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
+    exchange = NativeExchange(collectives, threads=with_threads(collectives[0], training.teams))
+    if training.pipelined:
+        return PipelinedTrainer(replica, exchange, training)
+    return TensorFlowTrainer(replica, exchange)
+
+
+class NumpyExchange:
+    """Averages all gradients in one bucket and one call of the collective, after the last of them (`Exchange`)."""
+
+    failure: BaseException | None = None
+
+    def __init__(self, replica: Any, collective: Collective) -> None:
+        self._collective = collective
+        parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
+        self._ends = np.cumsum([int(np.prod(parameter.shape)) for parameter in parameters])
+        self._bucket = collective.empty(int(self._ends[-1]))
+
+    def average(self, gradients: Sequence[Any]) -> list[Any]:
+        """The means over ranks, in order."""
+        means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
+        for mean, gradient in zip(means, gradients, strict=True):
+            mean.set_shape(gradient.shape)
+        return means
+
+    def settings(self) -> dict[str, Setting]:
+        """Bytes per exchange, that it does not overlap, copies of all gradients, and the collective's own."""
+        return {
+            BUCKET_SIZES: str(self._bucket.nbytes),
+            "overlap": False,
+            "teams": 0,
+            "exchange": "numpy_function",
+            "staging_copies": 3,  # into the bucket, out of it, and into TensorFlow's memory
+            **self._collective.settings(),
+        }
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _means(self, *gradients: NDArray[Any]) -> list[NDArray[Any]]:
+        pieces = np.split(self._bucket, self._ends[:-1])
+        for piece, gradient in zip(pieces, gradients, strict=True):
+            piece[:] = gradient.reshape(-1)
+        try:
+            self._collective.allreduce(self._bucket, "average")
+        except Exception as error:
+            self.failure = error
+            raise
+        return [
+            piece.reshape(gradient.shape).copy() for piece, gradient in zip(pieces, gradients, strict=True)
+        ]

@@ -1,0 +1,242 @@
+"""The torch trainer that all backends share, and how an objective's gradients can be exchanged.
+
+A backend says how by an `Exchange` per objective: not at all, by torch's own DistributedDataParallel, or, for any
+`Collective`, by the buckets of `_torch_buckets`.
+
+Weights are updated in the order in which they lie in memory. torch's fused optimizers copy every gradient that is
+not contiguous in torch's own sense, which with channels last is every convolution's. Given the same memory as flat
+tensors they have nothing to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.models.workload import State, Weights
+
+
+class Update:
+    """An objective's optimizer, working on flat views of the parameters' memory.
+
+    The optimizer keeps the views, with its state of them, for a trainer that comes after this one.
+    """
+
+    def __init__(self, objective: Any) -> None:
+        self._optimizer = objective.optimizer
+        by_address = {parameter.data_ptr(): parameter for parameter in objective.parameters}
+        self._flat: list[tuple[nn.Parameter, nn.Parameter]] = []
+        for group in self._optimizer.param_groups:
+            pairs = [self._pair(by_address[given.data_ptr()], given) for given in group["params"]]
+            group["params"] = [view for _, view in pairs]
+            self._flat += pairs
+
+    def apply(self) -> None:
+        """One step of the optimizer with the parameters' gradients."""
+        for parameter, view in self._flat:
+            view.grad = (
+                None if parameter.grad is None else flat_in_memory(_laid_out_as(parameter, parameter.grad))
+            )
+        self._optimizer.step()
+
+    def _pair(self, parameter: nn.Parameter, given: nn.Parameter) -> tuple[nn.Parameter, nn.Parameter]:
+        """The parameter and its flat view, which `given` may be already."""
+        if given is not parameter:
+            return parameter, given
+        view = nn.Parameter(flat_in_memory(parameter.detach()))
+        state = self._optimizer.state.pop(parameter, {})
+        if state:
+            self._optimizer.state[view] = {
+                name: flat_in_memory(_laid_out_as(parameter, value)) if _is_like(value, parameter) else value
+                for name, value in state.items()
+            }
+        return parameter, view
+
+
+def _is_like(value: Any, parameter: nn.Parameter) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
+
+
+def flat_in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements of a tensor without gaps, in the order in which they lie in memory; it shares that memory."""
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    if tensor.is_contiguous(memory_format=torch.channels_last):
+        return tensor.permute(0, 2, 3, 1).view(-1)
+    raise ValueError(f"a tensor with shape {tuple(tensor.shape)} and strides {tensor.stride()} has gaps")
+
+
+def _laid_out_as(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the parameter's memory layout, which torch's gradients have unless a hook changed it."""
+    pairs = zip(parameter.size(), parameter.stride(), tensor.stride(), strict=True)
+    if all(length == 1 or ours == theirs for length, ours, theirs in pairs):
+        return tensor
+    return torch.empty_like(parameter).copy_(tensor)
+
+
+Setting = str | int | float | bool
+
+
+class Exchange(Protocol):
+    """Averages one objective's gradients over ranks, ideally while later ones are still computed."""
+
+    loss: nn.Module  # what to call for the loss: the objective's own module, or a wrapped one
+
+    def drain(self) -> bool:
+        """Whether gradients of the step before must be applied before a step; then every gradient holds their mean."""
+        ...
+
+    def begin(self) -> None:
+        """Clear the gradients: a step begins."""
+        ...
+
+    def flush(self) -> None:
+        """Backpropagation is over: whatever is to travel has been sent off on return."""
+        ...
+
+    def finish(self) -> bool:
+        """Return when every gradient holds a mean over ranks; False if there is none to apply yet."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way."""
+        ...
+
+    def settings(self) -> Mapping[str, Setting]:
+        """What it decided by itself, for the record."""
+        ...
+
+    def close(self) -> None:
+        """Undo its hooks."""
+        ...
+
+
+class NoExchange:
+    """Every rank keeps its own gradients."""
+
+    def __init__(self, objective: Any) -> None:
+        self.loss: nn.Module = objective.loss
+        self._parameters = tuple(objective.parameters)
+
+    def drain(self) -> bool:
+        """Nothing is ever left over."""
+        return False
+
+    def begin(self) -> None:
+        """Let go of the gradients: the next ones take their memory (decision 0003)."""
+        clear_gradients(self._parameters)
+
+    def flush(self) -> None:
+        """Nothing travels."""
+
+    def finish(self) -> bool:
+        """The gradients are the rank's own."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def settings(self) -> dict[str, Setting]:
+        """Nothing to decide."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to undo."""
+
+
+def clear_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Let go of all gradients."""
+    for parameter in parameters:
+        parameter.grad = None
+
+
+class TorchTrainer:
+    """A replica's objectives, each differentiated and exchanged, and only then all updated (`Trainer`).
+
+    `exchanges` are those of the objectives, in order; `close` is called when they are closed.
+    """
+
+    def __init__(
+        self, replica: Any, exchanges: Sequence[Exchange], *, close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._replica = replica
+        self.exchanges = tuple(exchanges)
+        self._close = close
+        self._updates = [Update(objective) for objective in replica.objectives]
+        self._on_gpu = any(p.is_cuda for objective in replica.objectives for p in objective.parameters)
+        self._losses: Sequence[torch.Tensor] = ()
+
+    def step(self) -> None:
+        """Train on one local batch."""
+        if all(exchange.drain() for exchange in self.exchanges):
+            self._update()
+        batch = self._replica.next_batch()
+        losses = []
+        for objective, exchange in zip(self._replica.objectives, self.exchanges, strict=True):
+            exchange.begin()
+            loss = exchange.loss(*batch)
+            # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
+            loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)
+            exchange.flush()
+            losses.append(loss.detach())
+        if all(exchange.finish() for exchange in self.exchanges):
+            self._update()
+        self._losses = losses
+
+    def synchronize(self) -> None:
+        """On a CPU only a pipelined exchange can outlast its step; a GPU has to be waited for."""
+        for exchange in self.exchanges:
+            exchange.synchronize()
+        if self._on_gpu:
+            torch.cuda.synchronize()
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, one per objective; none before the first."""
+        return [float(loss) for loss in self._losses]
+
+    def loss(self) -> float:
+        """This rank's loss of the last step, summed over objectives."""
+        return sum(self.losses()) if self._losses else float("nan")
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        weights: Weights = self._replica.weights()
+        return weights
+
+    def state(self) -> State:
+        """The replica's, which is all where gradients are applied in their own step."""
+        state: State = self._replica.state()
+        return state
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._replica.restore(state)
+
+    def settings(self) -> dict[str, Setting]:
+        """What the exchanges decided by themselves, of the last one where they differ; the buckets of all."""
+        found: dict[str, Setting] = {}
+        sizes: list[Setting] = []
+        for exchange in self.exchanges:
+            settings = exchange.settings()
+            found.update(settings)
+            sizes += [settings[BUCKET_SIZES]] if BUCKET_SIZES in settings else []
+        return found | ({BUCKET_SIZES: ",".join(map(str, sizes))} if sizes else {})
+
+    def close(self) -> None:
+        """Undo the exchanges' hooks."""
+        for exchange in self.exchanges:
+            exchange.close()
+        self._close()
+
+    def _update(self) -> None:
+        for update in self._updates:
+            update.apply()
+
+
+def alone(replica: Any) -> TorchTrainer:
+    """The replica as it is."""
+    return TorchTrainer(replica, [NoExchange(objective) for objective in replica.objectives])

@@ -1,0 +1,121 @@
+"""The backend for any `Collective`: gradients travel in the buckets of the framework's trainer.
+
+On request the trainer makes sure, every so many steps, that all ranks still hold the same weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.buffers import check_buffers_match
+from dlscale.collectives.registry import capabilities
+from dlscale.collectives.training.communication import Training
+from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+
+
+class CollectiveBackend(InStep):
+    """Trains over collectives of its own and hands out further ones (`Backend`)."""
+
+    def __init__(
+        self, name: str, make_collective: Callable[[], Collective], training: Training | None = None
+    ) -> None:
+        self._name = name
+        self._make_collective = make_collective
+        self._training = training or Training()
+        # One per team; a single one also where a rank finds no core for its thread and exchanges in line.
+        self._gradients = [make_collective() for _ in range(max(self._training.teams, 1))]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the table."""
+        return capabilities(self._name)
+
+    @property
+    def delay(self) -> int:
+        """Steps by which gradients are applied late."""
+        return self._training.delay
+
+    @property
+    def wire(self) -> str:
+        """What float32 gradients travel as, which the collective says in its settings where it rounds them."""
+        return str(self._gradients[0].settings().get("wire", "float32"))
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica whose gradient buckets go through the collectives, with the weights of rank 0.
+
+        The gate looks at the pipelined mode itself, so its trainer has no cool-down.
+        """
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        first = self._gradients[0]
+        weights = replica.weights()
+        for weight in weights:
+            first.broadcast(weight.reshape(-1), 0)
+        replica.load(weights)
+        check_buffers_match(first, replica.weights(), names=replica.names())
+        training = replace(self._training, pipelined_until_step=0) if gate else self._training
+        front = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
+        trainer: Trainer = front.over(replica, self._gradients, training)
+        if training.check_every:
+            trainer = CheckedTrainer(trainer, first, every=training.check_every, names=replica.names())
+        return trainer
+
+    def collective(self) -> Collective:
+        """Operations on a communicator of their own; collective."""
+        return self._make_collective()
+
+    def close(self) -> None:
+        """Free the communicators of the gradients."""
+        for collective in self._gradients:
+            collective.close()
+
+
+class CheckedTrainer:
+    """Another trainer's steps, with the weights of all ranks compared after every `every` of them (`Trainer`)."""
+
+    def __init__(self, trainer: Trainer, collective: Collective, *, every: int, names: Sequence[str]) -> None:
+        self._trainer, self._collective = trainer, collective
+        self._every, self._names = every, names
+        self._num_steps = 0
+
+    def step(self) -> None:
+        """Train on one local batch. Raises BuffersDifferError on all ranks when their weights differ."""
+        self._trainer.step()
+        self._num_steps += 1
+        if self._num_steps % self._every == 0:
+            self._trainer.synchronize()  # the collective is free only when no exchange is under way
+            check_buffers_match(self._collective, self._trainer.weights(), names=self._names)
+
+    def synchronize(self) -> None:
+        """Return when all work that earlier steps began is done."""
+        self._trainer.synchronize()
+
+    def losses(self) -> list[float]:
+        """This rank's mean losses of the last step, one per objective."""
+        return self._trainer.losses()
+
+    def loss(self) -> float:
+        """This rank's mean loss of the last step, summed over objectives."""
+        return self._trainer.loss()
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        return self._trainer.weights()
+
+    def state(self) -> State:
+        """The other trainer's."""
+        return self._trainer.state()
+
+    def restore(self, state: State) -> None:
+        """Go on from that state."""
+        self._trainer.restore(state)
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """What the other trainer's exchange decided, and how often weights are compared."""
+        return {**self._trainer.settings(), "check_every": self._every}
+
+    def close(self) -> None:
+        """Release what the other trainer holds."""
+        self._trainer.close()

@@ -1,0 +1,89 @@
+"""The frameworks that networks are written in: their modules by name, their memory formats, and which GPU is whose.
+
+Nothing here imports a framework before it is asked for. Local rank r of a node trains on GPU r of those that its
+framework sees there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Protocol, cast
+
+from dlscale.base.errors import UsageError
+
+FRAMEWORKS = ("torch", "tensorflow")
+DEVICES = ("cpu", "gpu")
+MEMORY_FORMATS = {
+    "torch": ("channels_last", "channels_first"),
+    "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
+}
+
+
+def framework_module(framework: str) -> Any:
+    """What all networks of a framework share, with `prepare`, to be called before it computes anything.
+
+    `prepare(num_threads, device=..., local_rank=...)` gives it its threads, and GPU number `local_rank` of this node or
+    none. Imports the framework. Raises UsageError if it is unknown or not installed.
+    """
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
+    try:
+        return importlib.import_module(f"dlscale.models.frameworks._{framework}")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{framework} is not installed here ({error}); pip install 'dlscale[{framework}]'"
+        ) from error
+
+
+def check_memory_format(framework: str, memory_format: str) -> None:
+    """Returns if the framework's convolutions have that memory format. Raises UsageError."""
+    known = MEMORY_FORMATS.get(framework, ())
+    if known and memory_format not in known:
+        raise UsageError(
+            f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
+            "choose another --memory-format or --frameworks"
+        )
+
+
+GPU_HELP = "see docs/gpu.md"
+
+
+class GpuModule(Protocol):
+    """What `_torch_gpu` and `_tensorflow_gpu` offer."""
+
+    def names(self) -> list[str]:
+        """Of the GPUs that this process may use, in CUDA's order."""
+        ...
+
+    def version(self) -> str:
+        """The framework's, with the build."""
+        ...
+
+    def libraries(self) -> dict[str, str]:
+        """Versions of what the framework brings along for GPUs."""
+        ...
+
+    def has_nccl(self) -> bool:
+        """Whether the framework was built with NCCL."""
+        ...
+
+    def take(self, local_rank: int) -> None:
+        """From now on this process computes on its own GPU. Raises UsageError if there is none for it."""
+        ...
+
+
+def gpu_module(framework: str) -> GpuModule:
+    """What a framework knows of GPUs. Imports the framework. Raises UsageError if it is unknown or not installed."""
+    framework_module(framework)  # says what is wrong
+    return cast(GpuModule, importlib.import_module(f"dlscale.models.frameworks._{framework}_gpu"))
+
+
+def check_local_rank(local_rank: int, *, num_gpus: int, framework: str) -> None:
+    """Returns if that rank of a node has a GPU of its own. Raises UsageError."""
+    if num_gpus == 0:
+        raise UsageError(f"device gpu was asked for, but {framework} sees no GPU here; {GPU_HELP}")
+    if local_rank >= num_gpus:
+        raise UsageError(
+            f"rank {local_rank} of this node was to train on a GPU of its own, but {framework} sees {num_gpus}; "
+            f"start at most {num_gpus} ranks per node, each of which is shown all GPUs"
+        )

@@ -1,0 +1,393 @@
+"""What the TensorFlow networks of all workloads share: objectives, and the replica that holds them.
+
+Networks are `tf.Module`s of plain variables and `tf.nn` operations. One definition works in a `tf.function`,
+under a strategy's scope and in a graph of version 1: nothing is assigned while a network computes. What batch
+norm wants to remember comes back as a list of updates, which whoever takes the step assigns. Optimizers are those of
+`tf.compat.v1`, which work in all three places and update a variable by one fused operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from dlscale.models.frameworks import gpu_module
+from dlscale.models.frameworks._tensorflow_layers import Adam, Network
+from dlscale.models.samples import Arrays, DataModule, LocalBatches
+from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
+from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
+
+Batch = tuple[Any, ...]  # of tf.Tensor
+Update = tuple[Any, Any]  # (variable, its next value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFlowObjective:
+    """The parameters that one loss, alone, is differentiated for, and their optimizer (`workload.Objective`)."""
+
+    names: tuple[str, ...]
+    parameters: tuple[Any, ...]
+    optimizer: Any  # tf.compat.v1.train.Optimizer
+
+
+class Forward(NamedTuple):
+    """One pass through the networks: a mean loss per objective, and what is to be assigned afterwards."""
+
+    losses: Sequence[Any]
+    updates: Sequence[Update]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFlowProgram:
+    """A workload's networks and objectives, before they have weights and batches."""
+
+    networks: Sequence[Network]
+    objectives: Sequence[TensorFlowObjective]
+    initial: Initial
+    forward: Callable[..., Forward]  # (*batch), while training
+    outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
+    predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
+
+
+def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> None:
+    """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
+
+    Before it has computed anything. One operation runs at a time.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    if device == "gpu":
+        gpu_module("tensorflow").take(local_rank)
+    else:
+        tf.config.set_visible_devices([], "GPU")
+
+
+def objective(
+    network: Network, make_optimizer: Callable[[], Any], *, gate: bool, prefix: str = ""
+) -> TensorFlowObjective:
+    """A loss differentiated for all of `network`; the gate's optimizer is plain SGD of rate 1."""
+    variables = tuple(variable for variable in network.ordered if variable.trainable)
+    return TensorFlowObjective(
+        names=tuple(prefix + variable.name.removesuffix(":0") for variable in variables),
+        parameters=variables,
+        optimizer=tf.compat.v1.train.GradientDescentOptimizer(1.0) if gate else make_optimizer(),
+    )
+
+
+def replica_factory(
+    make_program: Callable[..., TensorFlowProgram],
+    data: DataModule,
+    *,
+    preset: Preset,
+    local_batch: int,
+    source: Input,
+    execution: Execution,
+) -> ReplicaFactory:
+    """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
+
+    def build(*, shard: Shard, seed: int, gate: bool = False) -> TensorFlowReplica:
+        batches = LocalBatches(
+            data,
+            preset=preset,
+            local_batch=local_batch,
+            source=source,
+            shard=shard,
+            seed=seed,
+            gate=gate,
+        )
+        program = make_program(preset, gate=gate)
+        replica = _kind()(program, batches, execution)
+        initialise(replica, program.initial, seed=seed)
+        return replica
+
+    return build
+
+
+def _kind() -> type[TensorFlowReplica]:
+    """The replica for where it is built: eagerly, or in a graph of version 1."""
+    if tf.executing_eagerly():
+        return TensorFlowReplica
+
+    return GraphReplica
+
+
+class TensorFlowReplica:
+    """`workload.Replica` in TensorFlow: objectives in order and an endless source of local batches.
+
+    `differentiate` is what a step is built around, inside a `tf.function` or a graph.
+    """
+
+    framework = "tensorflow"
+
+    def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
+        self.objectives = tuple(program.objectives)
+        self.compiled = execution.compiled
+        self.device = execution.device
+        self._program = program
+        self._batches = batches
+        self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
+        self._samples = self._open(batches)
+
+    @staticmethod
+    def _open(batches: LocalBatches) -> Iterator[Batch]:
+        return iter(_Dataset(batches)) if batches.fixed is None else repeat(_tensors(batches.fixed))
+
+    def next_batch(self) -> Batch:
+        """The next local batch; images are (N, H, W, C)."""
+        return (*next(self._samples), *_tensors(self._batches.step_inputs()))
+
+    def forward(self, *batch: Any) -> Forward:
+        """One pass through the networks, in the precision asked for."""
+        return self._program.forward(*self._as_computed(batch))
+
+    def differentiate(
+        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
+    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
+        """(a loss per objective, its gradients per parameter, updates), of one pass through the networks.
+
+        Gradients are those of `wrapped(tape)`: a library may exchange them there.
+        """
+        with tf.GradientTape(persistent=len(self.objectives) > 1) as tape:
+            forward = self.forward(*batch)
+        tape = wrapped(tape)
+        gradients = [
+            tape.gradient(loss, objective.parameters)
+            for loss, objective in zip(forward.losses, self.objectives, strict=True)
+        ]
+        return list(forward.losses), gradients, list(forward.updates)
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        return [np.array(variable.numpy(), order="C") for variable in self._parameters()]
+
+    def load(self, weights: Weights) -> None:
+        """Overwrite the trainable weights."""
+        for variable, weight in zip(self._parameters(), weights, strict=True):
+            variable.assign(weight)
+
+    def gradients(self) -> Weights:
+        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
+
+        def only_gradients(*batch: Any) -> list[list[Any]]:
+            return self.differentiate(*batch)[1]
+
+        gradients = tf.function(only_gradients, jit_compile=self.compiled)(*self.next_batch())
+        return [np.array(gradient.numpy(), order="C") for group in gradients for gradient in group]
+
+    def names(self) -> list[str]:
+        """Names of the trainable weights, in the order of `weights`."""
+        return [name for objective in self.objectives for name in objective.names]
+
+    def outputs(self) -> Weights:
+        """What the networks make of the next local batch."""
+        outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
+        return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on."""
+        found = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+        return {NUM_DRAWN: counted(self._batches.num_drawn)} | found
+
+    def restore(self, state: State) -> None:
+        """Go on from that state; before the first step, and after `make_slots`."""
+        rest = dict(state)
+        num_drawn = int(rest.pop(NUM_DRAWN)[0])
+        kept = self._kept()
+        check_names(rest, {name: variable.shape for name, variable in kept.items()})
+        for name, variable in kept.items():
+            variable.assign(rest[name])
+        self._batches.begin_at(num_drawn)
+
+    def make_slots(self) -> None:
+        """Have the optimizers make what they keep, which they do in their first step: one that changes nothing yet."""
+        for objective in self.objectives:
+            pairs = [(tf.zeros_like(variable), variable) for variable in objective.parameters]
+            objective.optimizer.apply_gradients(pairs)
+
+    def _kept(self) -> dict[str, Any]:
+        """This process's variables by name: networks', and after a step the optimizers'."""
+        kept = {
+            f"network{index}.{place}": variable
+            for index, network in enumerate(self._program.networks)
+            for place, variable in enumerate(network.ordered)
+        }
+        for index, objective in enumerate(self.objectives):
+            kept |= {f"optimizer{index}.{name}": variable for name, variable in _slots(objective)}
+        return {name: _local(variable) for name, variable in kept.items()}
+
+    def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
+        """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
+        found = self._predict(*_tensors(samples))
+        result: NDArray[np.float32] = tf.cast(found, tf.float32).numpy()
+        return result
+
+    def forward_flops(self) -> int:
+        """Floating-point operations of `outputs` per sample, counted in TensorFlow's graph."""
+        batch = self.next_batch()
+        outputs = tf.function(lambda *batch: self._program.outputs(*batch)).get_concrete_function(*batch)
+        return sum(_flops(operation) for operation in outputs.graph.get_operations()) // int(
+            batch[0].shape[0]
+        )
+
+    def num_skipped(self) -> int:
+        """Samples left out so far because they could not be read."""
+        return self._batches.num_skipped
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def _predict(self, *samples: Any) -> Any:
+        return self._program.predict(*self._as_computed(samples))
+
+    def _as_computed(self, batch: Sequence[Any]) -> list[Any]:
+        """Real numbers in the precision of the computation: layers follow the type of their input."""
+        return [tf.cast(tensor, self._dtype) if tensor.dtype.is_floating else tensor for tensor in batch]
+
+    def _parameters(self) -> list[Any]:
+        return [variable for objective in self.objectives for variable in objective.parameters]
+
+
+class _Dataset:
+    """Local batches of samples as a tf.data pipeline, without threads of its own: it runs when it is asked."""
+
+    def __init__(self, batches: LocalBatches) -> None:
+        self._batches = batches
+        self._error: Exception | None = None
+        self._iterator: Any = None
+
+    def __iter__(self) -> _Dataset:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next element. Raises what reading it raised, not TensorFlow's account of it."""
+        if self._iterator is None:
+            self._iterator = self._open()
+        try:
+            batch: Batch = next(self._iterator)
+        except (tf.errors.OpError, StopIteration):
+            if self._error:
+                raise self._error from None
+            raise
+        return batch
+
+    def _open(self) -> Any:
+        first = next(elements := self._elements())
+        signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
+
+        def generate() -> Iterator[Arrays]:
+            yield first
+            yield from elements
+
+        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.threading.private_threadpool_size = 1
+        return iter(
+            tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
+        )
+
+    def _elements(self) -> Iterator[Arrays]:
+        try:
+            yield from self._batches.samples()
+        except Exception as error:
+            self._error = error
+            raise
+
+
+def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
+    """What an optimizer keeps, by name; nothing before its first step.
+
+    `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
+    """
+    optimizer = objective.optimizer
+    for name in optimizer.get_slot_names():
+        for place, parameter in enumerate(objective.parameters):
+            yield f"{name}.{place}", optimizer.get_slot(parameter, name)
+    if optimizer.get_slot_names() and isinstance(optimizer, Adam):
+        yield from optimizer.powers().items()
+
+
+def _local(variable: Any) -> Any:
+    """A variable, or this process's own of one that a strategy has in several."""
+    return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
+
+
+def _tensors(arrays: Sequence[NDArray[Any]]) -> Batch:
+    """Arrays as tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
+    return tuple(tf.constant(array) for array in arrays)
+
+
+def _flops(operation: Any) -> int:
+    """2 per multiply-add of convolutions and dense layers."""
+    if operation.type == "Conv2D":
+        kernel, result = operation.inputs[1].shape, operation.outputs[0].shape
+    elif operation.type == "Conv2DBackpropInput":  # a transposed convolution
+        kernel, result = operation.inputs[1].shape, operation.inputs[2].shape
+    elif operation.type == "MatMul":
+        rows = 0 if operation.get_attr("transpose_a") else 1
+        return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
+    else:
+        return 0
+    return 2 * int(np.prod(result)) * int(np.prod(kernel[:3]))
+
+
+class GraphReplica(TensorFlowReplica):
+    """`workload.Replica` in a graph of version 1, whose weights live where a session keeps them.
+
+    Until a session runs it, its weights are those that its variables will be given then.
+    """
+
+    def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
+        super().__init__(program, batches, execution)
+        self._session: Any = None
+        self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
+
+    @staticmethod
+    def _open(batches: LocalBatches) -> Iterator[Batch]:
+        return batches.samples()
+
+    def next_batch(self) -> Batch:
+        """The next local batch as arrays, to be fed; images are (N, H, W, C)."""
+        return (*next(self._samples), *self._batches.step_inputs())
+
+    def differentiate(
+        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
+    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
+        """As a `TensorFlowReplica`, by the graph itself: a tape does not see that a variable was read before it."""
+        del wrapped
+        forward = self.forward(*batch)
+        gradients = [
+            tf.gradients(loss, list(objective.parameters))
+            for loss, objective in zip(forward.losses, self.objectives, strict=True)
+        ]
+        return list(forward.losses), gradients, list(forward.updates)
+
+    def placeholders(self) -> tuple[list[Any], Batch]:
+        """(what a local batch is fed to, the local batch that it was made like)."""
+        batch = self.next_batch()
+        return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch], batch
+
+    def run_in(self, session: Any, *, first: bool) -> None:
+        """From now on the weights are those of `session`, which with `first` gets those that it was given."""
+        self._session = session
+        if first:
+            self.load(self._given)
+        self._given = []
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        if self._session is None:
+            return [weight.copy() for weight in self._given]
+        return [np.array(weight, order="C") for weight in self._session.run(self._parameters())]
+
+    def load(self, weights: Weights) -> None:
+        """Overwrite the trainable weights."""
+        if self._session is None:
+            self._given = [weight.copy() for weight in weights]
+            return
+        for variable, weight in zip(self._parameters(), weights, strict=True):
+            variable.load(weight, self._session)

@@ -1,0 +1,246 @@
+"""Layers, loss and optimizers of the TensorFlow networks: plain variables, named as torch names its parameters, and
+`tf.nn` operations.
+
+A layer computes in the type of its input, whatever that of its variables is (float32). The names make weights of
+both frameworks comparable one by one.
+
+Adam is algorithm 1 of its paper (Kingma & Ba 2015, arXiv:1412.6980), as in torch. TensorFlow's own Adam is the
+variant of the paper's section 2, which adds epsilon to the root before the bias of the second moment is taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from dlscale.models.weights import decays
+
+Updates = list[tuple[Any, Any]] | None
+"""Where batch norm leaves (variable, next value) while training; None means: use the running statistics."""
+
+
+class Network(tf.Module):  # type: ignore[misc]
+    """A module that knows its variables in the order of their creation, `tf.Module` sorts them by attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordered: list[Any] = []
+
+    def variable(
+        self, name: str, shape: tuple[int, ...], *, value: float = 0.0, trainable: bool = True
+    ) -> Any:
+        """A new float32 variable, filled with `value` until the replica draws its first weights."""
+        # What is not trained, batch norm's statistics, stays each rank's own under a strategy.
+        local = tf.VariableSynchronization.AUTO if trainable else tf.VariableSynchronization.ON_READ
+        made = tf.Variable(tf.fill(shape, value), name=name, trainable=trainable, synchronization=local)
+        self.ordered.append(made)
+        return made
+
+
+class Convolution(tf.Module):  # type: ignore[misc]
+    """A square convolution of images (N, H, W, C); `pad` is (before, after) along height and width."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        *,
+        inputs: int,
+        outputs: int,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        pad: tuple[int, int] | tuple[tuple[int, int], tuple[int, int]] = (0, 0),
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        height, width = (size, size) if isinstance(size, int) else size
+        self.weight = network.variable(f"{name}.weight", (height, width, inputs, outputs))
+        self.bias = network.variable(f"{name}.bias", (outputs,)) if bias else None
+        self._stride, self._pad = stride, _by_axis(pad)
+        same = ((height - 1) // 2, height // 2), ((width - 1) // 2, width // 2)
+        self._keeps_size = stride == 1 and self._pad == same
+
+    def __call__(self, values: Any) -> Any:
+        """(N, H', W', outputs) of (N, H, W, inputs).
+
+        Not with TensorFlow's explicit padding, whose gradients have no oneDNN kernels: forward and backward took up
+        to 1.5 times as long in float32, and 15 to 70 times in bfloat16 (3x3 to 7x7 kernels, 1 core).
+        """
+        padding = "SAME" if self._keeps_size else "VALID"
+        if padding == "VALID" and self._pad != ((0, 0), (0, 0)):
+            values = tf.pad(values, ((0, 0), *self._pad, (0, 0)))
+        found = tf.nn.conv2d(values, tf.cast(self.weight, values.dtype), self._stride, padding)
+        return found if self.bias is None else tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+
+
+class TransposedConvolution(tf.Module):  # type: ignore[misc]
+    """The adjoint of a convolution with stride 2 and `pad`, whose images it doubles in height and width."""
+
+    def __init__(
+        self, network: Network, name: str, *, inputs: int, outputs: int, size: int, pad: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        self.weight = network.variable(f"{name}.weight", (size, size, outputs, inputs))
+        self.bias = network.variable(f"{name}.bias", (outputs,))
+        self._outputs, self._size, self._pad = outputs, size, pad
+
+    def __call__(self, values: Any) -> Any:
+        """(N, 2 H, 2 W, outputs) of (N, H, W, inputs): the whole, without what a convolution would have padded."""
+        num, height, width, _ = values.shape
+        before, after = self._pad
+        whole_height, whole_width = (2 * (pixels - 1) + self._size for pixels in (height, width))
+        found = tf.nn.conv2d_transpose(
+            values,
+            tf.cast(self.weight, values.dtype),
+            (tf.shape(values)[0] if num is None else num, whole_height, whole_width, self._outputs),
+            strides=2,
+            padding="VALID",
+        )
+        found = found[:, before : whole_height - after, before : whole_width - after]
+        return tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+
+
+class Dense(tf.Module):  # type: ignore[misc]
+    """A dense layer with bias."""
+
+    def __init__(self, network: Network, name: str, *, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = network.variable(f"{name}.weight", (inputs, outputs))
+        self.bias = network.variable(f"{name}.bias", (outputs,))
+
+    def __call__(self, values: Any) -> Any:
+        """(N, outputs) of (N, inputs)."""
+        found = tf.matmul(values, tf.cast(self.weight, values.dtype))
+        return tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+
+
+class BatchNorm(tf.Module):  # type: ignore[misc]
+    """Batch norm over all but the last axis of (N, H, W, C), with scale and shift.
+
+    `momentum` is torch's: the weight of the new batch in the running statistics. The variance that is
+    remembered is the unbiased one, in both frameworks.
+    """
+
+    def __init__(
+        self, network: Network, name: str, *, channels: int, momentum: float = 0.1, epsilon: float = 1e-5
+    ) -> None:
+        super().__init__()
+        self.weight = network.variable(f"{name}.weight", (channels,), value=1.0)
+        self.bias = network.variable(f"{name}.bias", (channels,))
+        self.mean = network.variable(f"{name}.running_mean", (channels,), trainable=False)
+        self.variance = network.variable(f"{name}.running_var", (channels,), value=1.0, trainable=False)
+        self._momentum, self._epsilon = momentum, epsilon
+
+    def __call__(self, values: Any, updates: Updates) -> Any:
+        """Normalised values; while training by the batch's own statistics, and updates are left."""
+        if updates is None:
+            found, _, _ = tf.compat.v1.nn.fused_batch_norm(
+                values,
+                self.weight,
+                self.bias,
+                mean=self.mean,
+                variance=self.variance,
+                epsilon=self._epsilon,
+                is_training=False,
+            )
+            return found
+        found, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+            values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
+        )
+        for variable, seen in ((self.mean, mean), (self.variance, variance)):
+            updates.append((variable, variable + self._momentum * (tf.stop_gradient(seen) - variable)))
+        return found
+
+
+def dropped(values: Any, mask: Any, *, keep_probability: float) -> Any:
+    """Values where `mask` is 1, scaled up so that their mean stays; 0 elsewhere."""
+    return values * tf.cast(mask, values.dtype) * (1 / keep_probability)
+
+
+def _by_axis(pad: Any) -> Any:
+    """((before, after) along height, the same along width) of one pair for both, or of such."""
+    return pad if isinstance(pad[0], tuple) else (pad, pad)
+
+
+class Adam(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
+    """`tf.compat.v1.train.AdamOptimizer` with epsilon scaled to the bias of each step."""
+
+    def powers(self) -> dict[str, Any]:
+        """The variables that hold beta1 and beta2 to the power of the steps taken; after the first step."""
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        return {"beta1_power": beta1_power, "beta2_power": beta2_power}
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        beta1_power, beta2_power = (tf.convert_to_tensor(power) for power in self._get_beta_accumulators())
+        return tf.raw_ops.ResourceApplyAdam(
+            var=var.handle,
+            m=self.get_slot(var, "m").handle,
+            v=self.get_slot(var, "v").handle,
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
+            lr=self._lr_t,
+            beta1=self._beta1_t,
+            beta2=self._beta2_t,
+            epsilon=self._epsilon_t * tf.sqrt(1 - beta2_power),
+            grad=grad,
+            use_locking=self._use_locking,
+        )
+
+
+class ConvolutionNorm(tf.Module):  # type: ignore[misc]
+    """A convolution without bias, batch norm and, unless `relu` is False, ReLU."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        *,
+        inputs: int,
+        outputs: int,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        pad: tuple[int, int] | tuple[tuple[int, int], tuple[int, int]] = (0, 0),
+        epsilon: float = 1e-5,
+        relu: bool = True,
+    ) -> None:
+        super().__init__()
+        self.convolution = Convolution(
+            network,
+            f"{name}.convolution",
+            inputs=inputs,
+            outputs=outputs,
+            size=size,
+            stride=stride,
+            pad=pad,
+            bias=False,
+        )
+        self.norm = BatchNorm(network, f"{name}.norm", channels=outputs, epsilon=epsilon)
+        self._relu = relu
+
+    def __call__(self, values: Any, updates: Updates) -> Any:
+        """(N, H', W', outputs) of (N, H, W, inputs)."""
+        found = self.norm(self.convolution(values), updates)
+        return tf.nn.relu(found) if self._relu else found
+
+
+class MomentumSgd(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
+    """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies.
+
+    It does so where the update is made, behind the exchange of gradients: it is added once, whatever the strategy.
+    """
+
+    def __init__(self, *, learning_rate: float, momentum: float, weight_decay: float) -> None:
+        super().__init__(learning_rate, momentum, use_nesterov=True)
+        self._weight_decay = weight_decay
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        if decays(var.name):
+            grad = grad + self._weight_decay * var
+        return super()._resource_apply_dense(grad, var)
+
+
+def mean_cross_entropy(logits: Any, labels: Any) -> Any:
+    """Mean softmax cross-entropy of logits (N, K) and labels (N,), in float32."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
+    return tf.reduce_mean(losses)

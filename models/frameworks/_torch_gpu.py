@@ -1,0 +1,54 @@
+"""What torch knows of this machine's NVIDIA GPUs. A rank trains on one, which is torch's current device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dlscale.models.frameworks import check_local_rank
+
+
+def names() -> list[str]:
+    """Of the GPUs that this process may use, in CUDA's order."""
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def version() -> str:
+    """Torch's own, with the build: "2.13.0+cpu" sees no GPU anywhere."""
+    return str(torch.__version__)
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what torch brings along for GPUs; empty for a build without them."""
+    found = {"torch_cuda": str(torch.version.cuda)} if torch.version.cuda else {}
+    if has_nccl():
+        found["torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return found
+
+
+def has_nccl() -> bool:
+    """Whether torch.distributed was built with NCCL."""
+    return bool(dist.is_available() and dist.is_nccl_available())
+
+
+def take(local_rank: int) -> None:
+    """From now on this process computes on the GPU of that number, in IEEE float32; before it has computed anything.
+
+    Torch's default lets convolutions round their inputs to TF32, which is neither of the precisions that a study has.
+    """
+    check_local_rank(local_rank, num_gpus=torch.cuda.device_count(), framework=f"torch {version()}")
+    torch.cuda.set_device(local_rank)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def current() -> torch.device:
+    """The GPU that was taken."""
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def event() -> Any:
+    """A mark that can be set among the GPU's work, and says when it was reached."""
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

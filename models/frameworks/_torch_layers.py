@@ -1,0 +1,47 @@
+"""The layer and the optimizer that the torch image classifiers share."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import nn
+
+from dlscale.models.weights import decays
+
+
+class ConvolutionNorm(nn.Module):
+    """A convolution without bias, batch norm and, unless `relu` is False, ReLU."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        size: int | tuple[int, int],
+        stride: int = 1,
+        pad: int | tuple[int, int] = 0,
+        epsilon: float = 1e-5,
+        relu: bool = True,
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(inputs, outputs, size, stride=stride, padding=pad, bias=False)
+        self.norm = nn.BatchNorm2d(outputs, eps=epsilon)
+        self.relu = relu
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """(N, outputs, H', W') of (N, inputs, H, W)."""
+        found: torch.Tensor = self.norm(self.convolution(values))
+        # In place: batch norm is differentiated by its input, so nobody needs what ReLU overwrites.
+        return F.relu_(found) if self.relu else found
+
+
+def momentum_sgd(
+    network: nn.Module, *, learning_rate: float, momentum: float, weight_decay: float
+) -> torch.optim.SGD:
+    """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies."""
+    named = list(network.named_parameters())
+    groups = [
+        {"params": [p for name, p in named if decays(name)], "weight_decay": weight_decay},
+        {"params": [p for name, p in named if not decays(name)], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=True, fused=True)

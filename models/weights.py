@@ -1,0 +1,80 @@
+"""Weights by their names, the same in both frameworks: how they are drawn at first, and what replicas' states share.
+
+Initial weights are drawn with NumPy and depend on the seed only. Shapes are canonical (models/workload.py): the last
+axis of a kernel counts outputs, all before it inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.models.workload import Replica, State
+
+
+def decays(name: str) -> bool:
+    """True if weight decay applies to the parameter: to all but batch norm's scales and shifts.
+
+    Source: Goyal et al. 2017, arXiv:1706.02677, section 5.1.
+    """
+    return ".norm." not in name
+
+
+Initial = Callable[[np.random.Generator, str, tuple[int, ...]], NDArray[np.float32]]
+"""(generator, name, canonical shape) -> the first value of that parameter; a network's rule of initialisation."""
+
+
+def draw_initial(
+    initial: Initial, named_shapes: Sequence[tuple[str, tuple[int, ...]]], *, seed: int
+) -> list[NDArray[np.float32]]:
+    """First values of all parameters, in order; each has a stream of its own, so that one may change alone."""
+    return [
+        np.ascontiguousarray(initial(np.random.default_rng((seed, index)), name, shape), dtype=np.float32)
+        for index, (name, shape) in enumerate(named_shapes)
+    ]
+
+
+def initialise(replica: Replica, initial: Initial, *, seed: int) -> None:
+    """The replica holds the first weights of that seed."""
+    shapes = [weight.shape for weight in replica.weights()]
+    replica.load(draw_initial(initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...], *, std: float) -> NDArray[np.float32]:
+    """Normal with mean 0 and standard deviation `std`."""
+    return rng.standard_normal(shape, dtype=np.float32) * np.float32(std)
+
+
+def he_normal(
+    rng: np.random.Generator, shape: tuple[int, ...], *, fan_out: bool = False
+) -> NDArray[np.float32]:
+    """Normal with variance 2 / fan in: keeps the scale of values through layers with ReLU (He et al. 2015).
+
+    With `fan_out` it is 2 / fan out, which keeps that of gradients.
+    """
+    fan = np.prod(shape[:-2], dtype=int) * shape[-1 if fan_out else -2]
+    return normal(rng, shape, std=float(np.sqrt(2 / fan)))
+
+
+NUM_DRAWN = "num_drawn"  # batches: the number of the next step
+
+
+def counted(num_drawn: int) -> NDArray[np.int64]:
+    """The number of batches as an array of one."""
+    return np.array([num_drawn], dtype=np.int64)
+
+
+def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:
+    """Returns if the state has exactly those names and shapes. Raises UsageError."""
+    missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
+    if missing or unknown:
+        what = f"without {missing[0]}" if missing else f"with {unknown[0]}, which is unknown here"
+        raise UsageError(f"the state is of another training: {what}")
+    for name, shape in wanted.items():
+        if state[name].shape != tuple(shape):
+            raise UsageError(
+                f"the state is of another training: {name} has shape {state[name].shape}, here {tuple(shape)}"
+            )

@@ -1,0 +1,141 @@
+"""The distribution of steps: shares of windows, the same medians as the table's."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.families import family_of
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
+from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.records import StepDistribution, step_distributions
+
+
+def figure_of(records):
+    table = scaling_table(records)
+    family = table.families[0]
+    with drawing():
+        drawn = draw(family, table.of(family), table.provenance, step_distributions(records))
+        if drawn:
+            drawn[0].draw_without_rendering()
+    return drawn
+
+
+def curve(axes, name):
+    line = next(line for line in axes.lines if line.get_label() == name)
+    return np.array(line.get_xdata()), np.array(line.get_ydata())
+
+
+def test_a_curve_is_the_share_of_windows_that_took_no_longer(make_record):
+    records = [
+        make_record(num_ranks=2, samples_per_second=160, window_factors=factors, block=block)
+        for block, factors in enumerate([(1.0, 1.2), (1.1, 1.4)])
+    ]
+    figure, _ = figure_of(records)
+    x, y = curve(figure.axes[0], "none")
+    # 16 samples per step at 160 samples/s: 100 ms
+    assert list(x) == pytest.approx([100, 100, 110, 120, 140])
+    assert list(y) == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_only_the_most_ranks_of_trainings_that_count_are_drawn(make_record):
+    records = [
+        make_record(num_ranks=1, block=0),
+        make_record(backend="ring", num_ranks=2, block=0, attempt=1, failure="died"),
+        make_record(backend="ring", num_ranks=2, block=0, attempt=2, samples_per_second=80),
+        make_record(backend="mpi", num_ranks=1, block=0),
+        make_record(num_ranks=2, control="loader", block=0),
+    ]
+    figure, rows = figure_of(records)
+    assert {row["backend"] for row in rows} == {"ring"}
+    assert {row["seconds_per_step"] for row in rows} == {0.2}
+    assert "Not on as many ranks: mpi, none" in " ".join(figure.texts[-1].get_text().split())
+
+
+def test_the_median_is_that_of_the_table(make_study):
+    records = make_study()
+    table = scaling_table(records)
+    for one in step_distributions(records):
+        row = next(row for row in table.rows if row.cell == one.cell)
+        wanted = row.throughput.rate(row.cell.global_batch)
+        assert (one.typical.center, one.typical.low, one.typical.high) == pytest.approx(
+            (wanted.center, wanted.low, wanted.high)
+        )
+    axes = figure_of(records)[0].axes[0]
+    marks = [one for one in axes.containers if one.get_label() == "median"]
+    assert len(marks) == 4
+    assert all(mark.lines[0].get_ydata()[0] < 0 for mark in marks)  # below the curves
+    ring = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("ring", 2))
+    # One of them, in the order of the table: none, gloo, mpi, ring.
+    assert marks[-1].lines[0].get_xdata()[0] == pytest.approx(1000 * 16 / ring.throughput.center)
+
+
+def test_labels_have_units_and_shares_are_percent(make_study):
+    axes = figure_of(make_study())[0].axes[0]
+    assert axes.get_xlabel() == "time per step [ms]"
+    assert axes.get_ylabel() == "windows that took no longer [%]"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "25", "50", "75", "100"]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(count=st.integers(1, 5 * MAX_POINTS), num_launches=st.integers(1, 5), seed=st.integers(0, 99))
+def test_drawn_points_are_true_ones_and_few(make_record, count, num_launches, seed):
+    values = np.random.default_rng(seed).lognormal(size=count).round(2)  # some of them equal
+    cell = make_record(num_ranks=2).case.cell
+    launches = tuple(tuple(part) for part in np.array_split(values, num_launches) if len(part))
+    one = StepDistribution(
+        cell=cell, family=family_of(cell, system="local"), evidence="measured", launches=launches
+    )
+    seconds, shares = points(one)
+    ordered = np.sort(values)
+    assert len(seconds) == min(len(values), MAX_POINTS)
+    assert (seconds[0], seconds[-1], shares[-1]) == (ordered[0], ordered[-1], 1.0)
+    assert np.all(np.diff(shares) > 0)
+    # Each point lies on the whole curve: as large a share of all windows took at most as long.
+    assert np.all(ordered[np.round(shares * len(values)).astype(int) - 1] == seconds)
+
+
+def test_slow_windows_make_the_axis_logarithmic(make_record):
+    records = [
+        make_record(num_ranks=2, window_factors=(1.0,) * 9 + (8.0,), block=block) for block in range(3)
+    ]
+    assert figure_of(records)[0].axes[0].get_xscale() == "log"
+
+
+def test_nothing_of_no_records(make_record):
+    assert figure_of([make_record(failure="died")]) is None
+
+
+def test_the_order_of_records_does_not_matter(make_study):
+    records = make_study(num_blocks=3)
+    assert step_distributions(records) == step_distributions(records[::-1])
+
+
+def test_files_are_equal_on_a_redraw(make_study, tmp_path):
+    written = []
+    for name, records in (("first", make_study()), ("again", make_study()[::-1])):
+        figure, rows = figure_of(records)
+        with drawing():
+            where = scaling_table(records).provenance
+            written.append(save_drawing(figure, tmp_path / name, title="t", rows=rows, provenance=where))
+    for one, other in zip(*written, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    with next(path for path in written[0] if path.suffix == ".csv").open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["backend"] == "ring"]
+    assert float(rows[-1]["share_of_windows"]) == 1
+    assert {row["num_windows"] for row in rows} == {"60"}
+
+
+@pytest.mark.parametrize("num_backends", [1, 4, 8])
+def test_nothing_is_cut_off_at_the_edges(make_study, num_backends):
+    backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
+    figure, _ = figure_of(make_study(efficiency=dict.fromkeys(backends, (1.0, 0.9)), num_blocks=3))
+    boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *figure.axes)]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
+    panel = figure.axes[0].get_tightbbox()
+    assert panel.y1 <= figure.legends[0].get_window_extent().y0

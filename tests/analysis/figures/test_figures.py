@@ -1,0 +1,288 @@
+import csv
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.container import ErrorbarContainer
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures.drawing import curves_of, dodge, drawing
+from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.benchmarks.records.record import Gate, Parity
+
+ENDS = ("png", "pdf", "svg", "csv")
+
+
+@pytest.fixture
+def table(make_study):
+    return scaling_table(make_study())
+
+
+@pytest.fixture
+def make_failed_pair(make_study):
+    """The table of one study in both frameworks whose parity gate failed."""
+
+    def make(workload="hep_cnn", precision="fp32", **fields):
+        gate = Gate(name="tiny: gradient", passed=False, value=0.1, tolerance=0.01, detail="d")
+        parity = Parity(
+            workload=workload, preset="tiny", precision=precision, num_parameters={}, checks=[gate]
+        )
+        records = [
+            record
+            for framework in ("torch", "tensorflow")
+            for record in make_study(framework=framework, workload=workload, precision=precision, **fields)
+        ]
+        return scaling_table(records, parities=[parity])
+
+    return make
+
+
+def draw(table, name):
+    """The figure's axes and the rows it shows."""
+    (family,) = table.families
+    with drawing():
+        drawn = FIGURES[name](family, table.of(family), table.provenance)
+    assert drawn is not None
+    return drawn[0].axes, drawn[1]
+
+
+def points(axes):
+    """Label -> (true number of ranks, value, low, high) of each point of each curve."""
+    found = {}
+    curves = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
+    for index, container in enumerate(curves):
+        line, _, (bars,) = container.lines
+        place = dodge(index, len(curves))
+        found[container.get_label()] = [
+            (round(float(x) / place, 6), y, *(segment[:, 1] if len(segment) else (None, None)))
+            for x, y, segment in zip(*line.get_data(), bars.get_segments(), strict=True)
+        ]
+    return found
+
+
+def test_the_throughput_figure_shows_the_table_s_numbers(table):
+    (axes,), _ = draw(table, "throughput")
+    shown = points(axes)
+    assert list(shown) == ["none", "gloo", "mpi", "ring"]
+    for row in table.rows:
+        expected = (row.cell.num_ranks, row.throughput.center, row.throughput.low, row.throughput.high)
+        assert any(point == pytest.approx(expected) for point in shown[row.cell.backend])
+
+
+def test_the_efficiency_figure_has_a_panel_for_each_base_case_and_starts_at_0(table):
+    axes, _ = draw(table, "efficiency")
+    for panel, name in zip(axes, ("efficiency_none", "efficiency_backend"), strict=True):
+        assert panel.get_ylim() == (0, pytest.approx(1.1))
+        shown = points(panel)
+        for row in table.rows:
+            efficiency = getattr(row, name)
+            _, y, low, high = next(p for p in shown[row.cell.backend] if p[0] == row.cell.num_ranks)
+            assert y == efficiency.center
+            if efficiency.low is not None:
+                assert (low, high) == pytest.approx((efficiency.low, efficiency.high))
+
+
+def test_the_ideal_line_goes_through_the_base_case(table):
+    (axes,), _ = draw(table, "throughput")
+    ideal = next(line for line in axes.lines if line.get_label() == "ideal")
+    base = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("none", 1))
+    x, y = (np.asarray(values, float) for values in ideal.get_data())
+    assert y / x == pytest.approx(np.full(2, base.throughput.center))
+
+
+def test_labels_have_units_and_ranks_are_plain_numbers(table):
+    for name, unit in (("throughput", "[samples/s]"), ("efficiency", "[%]")):
+        axes, _ = draw(table, name)
+        assert unit in axes[0].get_ylabel()
+        assert axes[0].get_xlabel() == "ranks, on 1 node"
+        axes[0].figure.draw_without_rendering()
+        assert [tick.get_text() for tick in axes[0].get_xticklabels()] == ["1", "2"]
+
+
+def test_nodes_stand_below_ranks_where_they_differ(make_record):
+    records = [
+        make_record(num_ranks=num_ranks, num_nodes=num_nodes, block=block, samples_per_second=100 * num_ranks)
+        for num_ranks, num_nodes in ((1, 1), (2, 1), (4, 2))
+        for block in range(6)
+    ]
+    axes, _ = draw(scaling_table(records), "throughput")
+    axes[0].figure.draw_without_rendering()
+    assert [tick.get_text() for tick in axes[0].get_xticklabels()] == ["1\n1", "2\n1", "4\n2"]
+
+
+def test_no_line_joins_two_kinds_of_evidence(make_record):
+    kinds = {1: "measured", 2: "measured", 4: "simulated", 8: "simulated", 16: "published"}
+    records = [
+        make_record(num_ranks=num_ranks, block=block, evidence=kind, samples_per_second=100 * num_ranks)
+        for num_ranks, kind in kinds.items()
+        for block in range(6)
+    ]
+    table = scaling_table(records)
+    curves = curves_of(table.rows, lambda row: row.throughput)
+    assert [(curve.evidence, len(curve.rows), curve.joined) for curve in curves] == [
+        ("measured", 2, True),
+        ("simulated", 2, True),
+        ("published", 1, False),
+    ]
+    (axes,), _ = draw(table, "throughput")
+    containers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
+    assert [len(one.lines[0].get_xdata()) for one in containers] == [2, 2, 1]
+    assert containers[2].lines[0].get_linestyle() == "None"
+    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert legend == ["none", "ideal", "measured", "simulated", "published"]
+
+
+def test_a_point_without_an_interval_has_no_bar(make_study):
+    table = scaling_table(make_study(num_blocks=3))
+    (axes,), _ = draw(table, "throughput")
+    assert all(low is None for values in points(axes).values() for _, _, low, _ in values)
+
+
+def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
+    records = make_study()
+    records += [
+        make_record(block=block, control="whole_machine", cores_per_rank=2, samples_per_second=150)
+        for block in range(6)
+    ]
+    (axes,), rows = draw(scaling_table(records), "throughput")
+    assert "1 rank, 2 cores" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
+    assert any(list(line.get_ydata()) == pytest.approx([150, 150]) for line in axes.lines)
+    assert rows[-1].cell.control == "whole_machine"
+
+
+def test_the_small_print_names_base_case_n_method_and_origin(table):
+    axes, _ = draw(table, "throughput")
+    print_ = " ".join(" ".join(text.get_text() for text in axes[0].figure.texts).split())
+    for words in (
+        "n = 6 launches",
+        "95.0 % order-statistic",
+        "none on 1 rank, 9",
+        "ffffffffffff",
+        "0123456789ab",
+    ):
+        assert words in print_
+    assert table.provenance.data_hash[:12] in print_
+
+
+def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
+    first = write_figures(table, tmp_path / "first")
+    again = write_figures(scaling_table(make_study()[::-1]), tmp_path / "again")
+    stem = "hep_cnn-tiny-torch-weak-fp32"
+    kinds = ("throughput", "efficiency", "step-time", "ecdf", "waterfall", "heatmap")
+    names = [f"{stem}-{name}.{end}" for name in kinds for end in ENDS]
+    names.append(f"{stem}-backends.csv")
+    names += [f"start-up-torch.{end}" for end in ENDS]
+    assert [path.name for path in first] == names
+    assert sorted(os.listdir(tmp_path / "first")) == sorted(names)
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert first[0].read_bytes().startswith(b"\x89PNG")
+    assert first[1].read_bytes().startswith(b"%PDF")
+
+
+def test_figures_carry_the_hash_of_their_data(table, tmp_path):
+    *pictures, table_file = write_figures(table, tmp_path)[:4]
+    line = table.provenance.line()
+    assert line.endswith("; command mpiexec")
+    assert all(line.encode() in path.read_bytes() for path in pictures)
+    assert not any(word in path.read_bytes() for word in (b"CreationDate", b"dc:date") for path in pictures)
+    with table_file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
+    assert [float(row["samples_per_second"]) for row in rows] == [row.throughput.center for row in table.rows]
+
+
+def test_the_comparison_of_backends_is_a_file_of_its_own(table, tmp_path):
+    path = next(path for path in write_figures(table, tmp_path) if path.stem.endswith("-backends"))
+    with path.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["backend"] for row in rows] == ["gloo", "mpi", "ring"]
+    assert [float(row["difference"]) for row in rows] == [
+        one.difference.center for one in table.comparisons[0].contenders
+    ]
+    assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
+    assert {row["study"] for row in rows} == {"weak-scaling"}
+
+
+def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
+    records = [make_record(num_ranks=n, block=b) for n in (1, 2) for b in range(3)]
+    records += [
+        make_record(num_ranks=n, block=b, scaling_mode="strong", local_batch=16 // n)
+        for n in (1, 2)
+        for b in range(3)
+    ]
+    records += [make_record(num_ranks=n, block=b, cores_per_rank=2) for n in (1, 2) for b in range(3)]
+    names = [path.name for path in write_figures(scaling_table(records), tmp_path)]
+    # no waterfall: nothing is exchanged; one figure of starts
+    assert len(set(names)) == len(names) == 3 * 4 * 5 + 4
+    assert sum("-strong-" in name for name in names) == 20
+
+
+def test_other_ways_to_run_a_network_never_share_a_figure(make_record):
+    records = [
+        make_record(num_ranks=n, block=b, compiled=compiled, memory_format=memory_format)
+        for compiled in (False, True)
+        for memory_format in ("channels_last", "channels_first")
+        for n in (1, 2)
+        for b in range(3)
+    ]
+    table = scaling_table(records)
+    assert [family.file_stem for family in table.families] == [
+        "hep_cnn-tiny-torch-weak-fp32" + variant
+        for variant in ("-channels_first", "", "-compiled-channels_first", "-compiled")
+    ]
+    for family in table.families:
+        ways = {(row.cell.compiled, row.cell.memory_format) for row in table.of(family)}
+        assert ways == {(family.compiled, family.memory_format)}
+
+
+def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_record, tmp_path):
+    records = [make_record(block=block) for block in range(3)]
+    assert {
+        path.name.split("-")[-1].split(".")[0] for path in write_figures(scaling_table(records), tmp_path)
+    } == {"throughput", "ecdf", "torch"}  # start-up-torch
+    failed = [make_record(block=block, failure="hung") for block in range(3)]
+    assert write_figures(scaling_table(failed), tmp_path) == []
+
+
+def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
+    table = make_failed_pair(num_blocks=3)
+    for family in table.families:
+        for draw_figure in FIGURES.values():
+            with drawing():
+                figure, _ = draw_figure(family, table.of(family), table.provenance)
+            texts = [" ".join(text.get_text().split()) for text in figure.texts]
+            assert texts[:2] == [family.title, "NOT COMPARABLE between torch and tensorflow"]
+            assert "the parity gate failed: tiny: gradient" in texts[-1]
+
+
+def test_figures_need_no_global_state():
+    code = "import sys, dlscale.analysis.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("num_backends", [1, 4, 8])
+def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
+    backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
+    table = make_failed_pair(
+        efficiency=dict.fromkeys(backends, (1.0, 0.9)),
+        num_blocks=3,
+        workload="inception_v3",
+        system="frontera-rtx",
+        precision="mixed-bf16",
+        compiled=True,
+    )
+    family = table.families[0]
+    assert family.framework == "tensorflow"
+    with drawing():
+        figure, _ = FIGURES[name](family, table.of(family), table.provenance)
+        axes = figure.axes
+        figure.draw_without_rendering()
+        boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *axes)]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
+    legend, panel = figure.legends[0].get_window_extent(), axes[0].get_tightbbox()
+    assert panel.y1 <= legend.y0

@@ -1,0 +1,194 @@
+"""A study with records of all controls: the exchange alone is told of by itself, and nowhere else."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.communication import communication_rows
+from dlscale.analysis.findings.contrast_declaration import declare, launches_of
+from dlscale.analysis.findings.outliers import outliers
+from dlscale.analysis.findings.startup import start_ups
+from dlscale.analysis.records import latest_good, why_unusable
+from dlscale.analysis.render.extrap import extrap_models
+from dlscale.analysis.render.html.losses import causes_of
+from dlscale.analysis.render.html.model import Plot, Sentence, Table
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.html.tables import flat
+from dlscale.analysis.render.html.timeline import launches_of as page_launches
+from dlscale.analysis.render.markdown import study_markdown
+from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.render.tidy import counting, launch_frame, window_frame
+
+from .conftest import Link, node
+
+EVENTS = "events.h5:0123456789ab"
+ALL = {"train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"}
+
+
+@pytest.fixture
+def everything(plant, make_record):
+    """Two backends with exchanges, all other controls, a failed exchange of a third backend."""
+    shared = {"data": EVENTS, "scaling_mode": "strong", "global_batch": 8}
+
+    def small(records):
+        return [
+            one.model_copy(update={"case": one.case.model_copy(update={"cell": of_ranks(one.case.cell)})})
+            for one in records
+        ]
+
+    def of_ranks(cell):
+        return cell.model_copy(update={"local_batch": 8 // cell.num_ranks})
+
+    records = {}
+    for backend, overlap in (("ring", True), ("mpi", False)):
+        for one in small(plant(Link(), hidden=0.5 * overlap, backend=backend, overlap=overlap, **shared)):
+            records[one.case.id] = one
+    for block in range(6):
+        more = {"block": block, **shared}
+        for one in (
+            make_record(control="loader", num_ranks=4, local_batch=2, samples_per_second=900.0, **more),
+            make_record(control="synthetic", num_ranks=4, local_batch=2, samples_per_second=210.0, **more),
+            make_record(control="synthetic", local_batch=8, samples_per_second=205.0, **more),
+            make_record(
+                control="alone", local_batch=2, samples_per_second=50.0, **more | {"global_batch": 2}
+            ),
+            make_record(control="canary", backend="ring", num_ranks=4, local_batch=2, **more),
+        ):
+            records[one.case.id] = one
+    wide = make_record(control="whole_machine", cores_per_rank=4, local_batch=8, **shared)
+    failed = make_record(
+        control="exchange", backend="gloo", num_ranks=4, local_batch=2, failure="no partner", **shared
+    )
+    records |= {one.case.id: one for one in (wide, failed)}
+    nodes = [node(cache_bytes=32 << 20)]
+    return [one.model_copy(update={"nodes": nodes}) for one in records.values()]
+
+
+@pytest.fixture
+def without(everything):
+    return [one for one in everything if one.case.cell.control != "exchange"]
+
+
+def test_all_controls_are_there(everything):
+    assert {one.case.cell.control for one in everything} == ALL
+    assert Counter(why_unusable(one) for one in everything) == {
+        None: len(everything) - 1,
+        "hang on rank 3: no partner": 1,
+    }
+
+
+def test_nothing_else_changes(everything, without):
+    """But for what exchanges alone tell: themselves, the bound by memory, failures, and the hash of the data."""
+    full, bare = scaling_table(everything), scaling_table(without)
+    told, untold = scaling_json(full), scaling_json(bare)
+    assert len(told.pop("exchanges")) == 2 * 3
+    assert untold.pop("exchanges") == []
+    assert told == untold
+    for name in (
+        "waterfalls",
+        "start_ups",
+        "energies",
+        "steps",
+        "drifts",
+        "lateness",
+        "comparisons",
+        "savings",
+    ):
+        assert getattr(full, name) == getattr(bare, name)
+    assert full.provenance.data_hash != bare.provenance.data_hash
+    assert {row.cell.control for row in full.rows} == ALL - {"exchange", "canary"}
+
+
+def test_its_failures_are_among_the_failures(everything, table_text):
+    table = scaling_table(everything)
+    assert [one.case.cell.control for one in table.failures] == ["exchange"]
+    assert "gloo, exchange only, 4 ranks, block 0, attempt 1: hang on rank 3: no partner" in table_text(table)
+    assert "gloo-4r-exchange" in study_markdown(table)
+
+
+def test_planned_exchanges_make_no_rows(everything):
+    planned = [one.case for one in everything if one.case.cell.control != "canary"]
+    table = scaling_table([], planned=planned)
+    assert {row.cell.control for row in table.rows} == ALL - {"exchange", "canary"}
+
+
+def test_the_terminal_has_its_own_table_of_them(everything, without, table_text):
+    text = table_text(scaling_table(everything))
+    assert "Exchange alone, and the step that it predicts" in text
+    assert "ring on 4 ranks: the exchange of 9.50 MB takes" in text
+    assert "Exchange alone" not in table_text(scaling_table(without))
+
+
+def test_the_memory_bound_says_that_the_gradients_fit(everything):
+    row = next(
+        one
+        for one in scaling_table(everything).rows
+        if one.cell.backend == "ring" and one.cell.num_ranks == 4
+    )
+    memory = next(one for one in row.limits if one.kind == "memory")
+    assert memory.words == "0.154 MB of gradients fit into 32 MiB of cache"
+
+
+def test_figures_are_the_same_and_one_more(everything, without, tmp_path):
+    more = {path.name for path in write_figures(scaling_table(everything), tmp_path / "a")}
+    fewer = {path.name for path in write_figures(scaling_table(without), tmp_path / "b")}
+    assert {name.rsplit("-", 1)[1].split(".")[0] for name in more - fewer} == {"busbw"}
+    assert fewer < more
+
+
+def test_contrasts_starts_and_extra_p_leave_them_out(everything, without):
+    assert start_ups(everything) == start_ups(without)
+    assert extrap_models(everything) == extrap_models(without)
+    full, bare = (declare(launches_of(records), factor="backend") for records in (everything, without))
+    assert full == bare
+
+
+def test_outliers_of_trainings_do_not_hang_on_them(everything, without):
+    trained = {one.cell.id: one for one in outliers(latest_good(without))}
+    table = scaling_table(everything)
+    assert all(
+        row.outliers == trained[row.cell.id]
+        for row in table.rows
+        if row.outliers and row.cell.control == "train"
+    )
+
+
+def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
+    assert len(page_launches(everything)) == len(page_launches(without))
+    table = scaling_table(everything)
+    page = page_of(table, everything, causes=causes_of(table))
+    (section,) = (one for one in page.sections if one.name == "exchange")
+    texts = [block.text for block in section.blocks if isinstance(block, Sentence)]
+    assert sum("the exchange of 9.50 MB takes" in text for text in texts) == 2
+    (plot,) = (block for block in section.blocks if isinstance(block, Plot))
+    drawn = {series.name: [(point.x, point.y) for point in series.points] for series in plot.series}
+    assert drawn.keys() <= page.looks.keys()
+    for one in table.exchanges:
+        sizes = [(size.num_bytes, size.busbw.center / 1e9) for size in one.alone.sizes]
+        assert drawn.pop(backend_name(one.cell)) == [pytest.approx(pair) for pair in sizes]
+    assert not drawn
+    (numbers,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [row.data for row in numbers.rows] == [flat(row) for row in communication_rows(table.exchanges)]
+
+
+def test_raw_exports_have_them_as_a_control_of_their_own(everything):
+    counts = counting(everything)
+    frame = launch_frame(everything, counts)
+    alone = frame[frame["control"] == "exchange"]
+    good = alone[alone["reason"] == ""]
+    assert len(good) == 12
+    assert good["seconds_per_step"].notna().all()
+    assert alone["samples_per_second"].isna().all()
+    assert (alone["num_samples"] == 0).all()
+    windows = window_frame(everything, lambda _: True)
+    some = windows[windows["control"] == "exchange"]
+    assert len(some) == 12 * 11
+    assert some["samples_per_second"].isna().all()
+    assert windows[windows["control"] == "loader"]["samples_per_second"].notna().all()
+
+
+def test_json_has_no_nan(everything):
+    json.dumps(scaling_json(scaling_table(everything)), allow_nan=False)

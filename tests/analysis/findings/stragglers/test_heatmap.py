@@ -1,0 +1,169 @@
+"""The heat-map: the matrix handed to the plot, lines between hosts, marks at late ranks, equal bytes on a redraw."""
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures import heatmap
+from dlscale.analysis.figures.drawing import RIM, drawing
+from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
+from dlscale.analysis.findings.stragglers import stragglers
+
+NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")] * 2
+
+
+def draw(records):
+    table = scaling_table(records)
+    (family,) = table.families
+    with drawing():
+        drawn = heatmap.draw(
+            family, table.of(family), table.provenance, rank_times(records), stragglers(records)
+        )
+    assert drawn is not None
+    return drawn
+
+
+def panels(figure):
+    """All axes but the colour bar's."""
+    return [axes for axes in figure.axes if axes.images]
+
+
+def marks(axes):
+    return [
+        (round(line.get_ydata()[0]), line.get_marker()) for line in axes.lines if line.get_marker() != "None"
+    ]
+
+
+def test_the_image_is_the_matrix_in_percent(cluster):
+    records = cluster(slow={"c": 1.1}, noise=0.01)
+    figure, rows = draw(records)
+    found = rank_times(records)
+    for axes, heat in zip(panels(figure), found, strict=True):
+        drawn = np.concatenate([np.asarray(image.get_array()) for image in axes.images], axis=1)
+        np.testing.assert_allclose(drawn, 100 * heat.values)
+        assert {image.get_clim() for image in axes.images} == {(-20, 20)}
+        assert {image.get_cmap().name for image in axes.images} == {"PuOr_r"}
+    assert rows == [row for heat in found for row in to_heat_rows(heat)]
+
+
+def test_colours_reach_beyond_nearly_all_values_and_are_centred_at_0(cluster):
+    for slow, limit in ((1.0, 2), (1.04, 5), (1.09, 10), (1.4, 50), (5.0, 100)):
+        figure, _ = draw(cluster(slow={"a": slow}, noise=0.001))
+        assert panels(figure)[0].images[0].get_clim() == (-limit, limit)
+
+
+def test_lines_stand_between_hosts_and_between_launches(cluster):
+    figure, _ = draw(cluster(per_host=4))
+    for axes in panels(figure):
+        lines = [line for line in axes.lines if line.get_color() == RIM]
+        across = [line.get_ydata()[0] for line in lines if len(set(line.get_ydata())) == 1]
+        down = [line.get_xdata()[0] for line in lines if len(set(line.get_xdata())) == 1]
+        assert across == [3.5, 7.5, 11.5]
+        assert down == [1, 2, 3, 4, 5]
+
+
+def test_blocks_stand_in_line_however_many_windows_a_launch_has_and_whichever_is_missing(cluster):
+    records = [
+        one.model_copy(update={"windows": one.windows[: 3 + one.case.block]})
+        for one in cluster()
+        if (one.case.cell.backend, one.case.block) != ("ring", 2)
+    ]
+    none, ring = panels(draw(records)[0])
+    assert [tuple(image.get_extent()[:2]) for image in none.images] == [
+        (place, place + 1) for place in range(6)
+    ]
+    assert [image.get_extent()[0] for image in ring.images] == [0, 1, 3, 4, 5]
+    assert none.get_xlim() == ring.get_xlim() == (0, 6)
+
+
+def test_late_ranks_are_marked_in_the_panel_that_shows_it(cluster):
+    none, ring = panels(draw(cluster(slow={"c": 1.1}))[0])
+    assert marks(none) == [(4, "<"), (5, "<")]
+    assert marks(ring) == []
+    (none, _) = panels(draw(cluster(slow_ranks={5: 1.2}))[0])
+    assert marks(none) == [(5, "<")]
+
+
+def test_a_slow_link_has_a_mark_of_its_own(cluster):
+    figure, _ = draw(cluster(backend="grpc_ps", steps={"b": 0.8}))
+    none, servers = panels(figure)
+    assert (marks(none), marks(servers)) == ([], [(2, "D"), (3, "D")])
+    assert "slow link" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_nobody_is_marked_for_what_is_not_known(cluster):
+    figure, _ = draw(cluster(hosts=("a",), slow_ranks={1: 1.2}, num_blocks=3))
+    assert all(marks(axes) == [] for axes in panels(figure))
+    assert "whether it is slow is not known: 3 launches; 6 are needed" in small_print(figure)
+
+
+def small_print(figure):
+    return " ".join(figure.texts[-1].get_text().split())
+
+
+def test_hosts_are_named_unless_they_changed_or_are_too_many(cluster):
+    def names(**fields):
+        figure, _ = draw(cluster(**fields))
+        axes = panels(figure)[0]
+        figure.draw_without_rendering()
+        return [label.get_text() for label in axes.get_yticklabels()], axes.get_ylabel()
+
+    assert names() == (["a", "b", "c", "d"], "8 ranks, by host")
+    assert names(hosts=("compute-node-number-17", "b"))[0] == ["compu…ber-17", "b"]
+    ticks, label = names(hosts=[f"n{index}" for index in range(20)])
+    assert {"0", "20"} <= {*ticks}
+    assert label == "rank, on 20 hosts"
+    assert names(hosts=NESTED)[1] == "rank"
+
+
+def test_moved_ranks_and_condensed_windows_are_mentioned(cluster):
+    assert "Launches ran on different hosts" in small_print(draw(cluster(hosts=NESTED))[0])
+    assert "Neighbouring windows" in small_print(draw(cluster(num_windows=60))[0])
+    assert "Neighbouring windows" not in small_print(draw(cluster())[0])
+
+
+def test_the_small_print_tells_the_verdicts_and_the_origin(cluster):
+    records = cluster(slow={"c": 1.1})
+    text = small_print(draw(records)[0])
+    assert "Host c on 8 ranks: late, 10" in text
+    assert f"data {scaling_table(records).provenance.data_hash[:12]}" in text
+
+
+def test_a_single_rank_has_no_heat_map(make_record):
+    records = [make_record(block=block) for block in range(3)]
+    table = scaling_table(records)
+    (family,) = table.families
+    found = heatmap.draw(family, table.of(family), table.provenance, rank_times(records), stragglers(records))
+    assert found is None
+
+
+def test_a_redraw_is_equal_to_the_byte(cluster, tmp_path):
+    def files(records, folder):
+        folder.mkdir()
+        figure, rows = draw(records)
+        provenance = scaling_table(records).provenance
+        with drawing():
+            written = save_drawing(figure, folder / "one", title="heatmap", rows=rows, provenance=provenance)
+        return {path.name: path.read_bytes() for path in written}
+
+    records = cluster(slow={"c": 1.1})
+    assert files(records, tmp_path / "a") == files(records[::-1], tmp_path / "b")
+
+
+@pytest.mark.parametrize("hosts", [("a",), ("compute-node-number-17", "b"), [f"n{i}" for i in range(40)]])
+def test_nothing_is_cut_off_at_the_edges(cluster, hosts):
+    figure, _ = draw(cluster(hosts=hosts, slow={hosts[-1]: 1.1}))
+    with drawing():
+        figure.draw_without_rendering()
+    inside = [*figure.texts, *figure.legends, *figure.axes]
+    inside += [
+        label
+        for axes in figure.axes
+        for label in (axes._left_title, axes.yaxis.label, *axes.get_yticklabels())
+    ]
+    for box in (item.get_window_extent() for item in inside):
+        assert box.x0 >= -0.5
+        assert box.x1 <= figure.bbox.x1 + 0.5
+        assert box.y0 >= 0
+        assert box.y1 <= figure.bbox.y1

@@ -1,0 +1,76 @@
+"""Bounds in words, in columns and in a figure."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from dlscale.analysis.figures.efficiency import draw_limits, limit_handles, limit_text
+from dlscale.analysis.findings.bounds import Limit, bound_columns, bound_sentence, loosest_bounds
+
+
+def limit(kind, efficiency, words="because"):
+    return Limit(kind=kind, efficiency=efficiency, seconds=None if efficiency is None else 1.0, words=words)
+
+
+@pytest.fixture
+def told(make_record):
+    def tell(*found):
+        return bound_sentence(make_record(backend="ring", num_ranks=8).case.cell, found)
+
+    return tell
+
+
+def test_the_lowest_bound_is_told_first_with_its_source(told):
+    assert told(limit("wire", 0.873), limit("memory", None, "nobody says"), limit("loader", 0.95)) == (
+        "ring on 8 ranks cannot keep more than 87.3 %; wire 87.3 % (because); loader 95 %; "
+        "memory not known: nobody says."
+    )
+
+
+def test_a_bound_of_1_binds_nobody_and_an_unknown_one_is_not_1(told):
+    assert (
+        told(limit("loader", 1.0))
+        == "ring on 8 ranks: no known bound is below 100 %; loader 100 % (because)."
+    )
+    assert told(limit("wire", None, "one node")) == (
+        "ring on 8 ranks: no bound is known; wire not known: one node."
+    )
+
+
+def test_columns_are_stable():
+    assert bound_columns([limit("loader", 0.9)]) == {
+        "bound_wire": None,
+        "bound_memory": None,
+        "bound_loader": 0.9,
+    }
+
+
+def test_the_loosest_bound_holds_for_all_and_an_unknown_one_for_nobody():
+    found = [
+        (2, limit("wire", 0.8)),
+        (2, limit("wire", 0.9)),
+        (4, limit("wire", 0.7)),
+        (4, limit("wire", None)),
+    ]
+    found += [(8, limit("wire", None)), (8, limit("wire", 0.6)), (2, limit("loader", 1.0))]
+    assert loosest_bounds(found) == {"wire": [(2, 0.9)], "loader": [(2, 1.0)]}
+
+
+def test_lines_are_drawn_where_a_bound_binds():
+    axes = Figure().subplots()
+    points = {"loader": [(2, 1.0), (4, 0.8)], "memory": [(2, 1.0), (4, 1.0)]}
+    draw_limits(axes, points)
+    (line,) = axes.lines
+    assert list(line.get_ydata()) == [1.0, 1.0, 0.8, 0.8]
+    assert list(line.get_xdata())[1:3] == [2, 4]
+    assert [handle.get_label() for handle in limit_handles(points)] == ["bound: loader"]
+    assert limit_text(points) == (
+        "Bounds that no point over a backend can exceed, relative to (a): loader. Bound by memory: 100 %. "
+        "Bound not known: wire."
+    )
+
+
+def test_nothing_known_draws_nothing():
+    axes = Figure().subplots()
+    draw_limits(axes, {})
+    assert not axes.lines
+    assert limit_text({}) == "Bound not known: wire, memory, loader."

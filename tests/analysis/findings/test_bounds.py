@@ -1,0 +1,145 @@
+"""Bounds by hand, and the reasons where there is none."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlscale.analysis.findings.bounds import Rate, efficiency_limits, gradient_bytes, lowest_of
+from dlscale.benchmarks.records.record import Configuration
+
+EVENTS = "events.h5:0123456789ab"
+PARAMETERS = 9_634  # of hep_cnn's preset tiny
+BANDWIDTH = 1e7  # bytes per second: 8 ms for all gradients on 4 nodes are near
+
+
+def study(
+    make_record, *, bandwidth=BANDWIDTH, told=None, loader=400.0, num_nodes=4, backend="ring", **fields
+):
+    """1 rank at 100 samples per second with local batch 8, a step of 80 ms; 4 ranks over a backend; the loader."""
+    configuration = Configuration(
+        study_digest="s",
+        system_digest="t",
+        skip_bad=False,
+        budget_seconds=1.0,
+        rules={},
+        fabric={} if bandwidth is None else {"bandwidth": bandwidth},
+    )
+    fields = {"data": EVENTS, **fields}
+    records = []
+    for block in range(3):
+        records.append(make_record(block=block, samples_per_second=100.0, **fields))
+        many = {"num_ranks": 4, "num_nodes": num_nodes, "block": block, **fields}
+        records.append(make_record(backend=backend, samples_per_second=300.0, **many))
+        if loader:
+            records.append(make_record(control="loader", samples_per_second=loader, **many))
+    update = {"configuration": configuration, "backend_settings": told or {}}
+    return [record.model_copy(update=update) for record in records]
+
+
+def of(records, kind, **options):
+    (found,) = efficiency_limits(records, **options)
+    return next(one for one in found.found if one.kind == kind)
+
+
+def test_the_wire_by_hand(make_record):
+    wire = of(study(make_record), "wire")
+    seconds = 2 * 3 / 4 * 4 * PARAMETERS / BANDWIDTH
+    assert wire.seconds == pytest.approx(seconds)
+    assert wire.efficiency == 1.0  # 5.8 ms hide behind 80 ms
+    slow = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
+    assert slow.efficiency == pytest.approx(0.08 / (100 * seconds))
+    assert "2 (n - 1) / n x 0.0385 MB of gradients at 0.0001 GB/s per node" in slow.words
+    assert slow.words.endswith("all of it hidden")
+
+
+def test_an_exchange_in_line_hides_nothing(make_record):
+    wire = of(study(make_record, told={"overlap": False}), "wire")
+    assert wire.efficiency == pytest.approx(0.08 / (0.08 + wire.seconds))
+    assert wire.words.endswith("in line after the computation")
+
+
+def test_gradients_in_bfloat16_are_half_as_large(make_record):
+    full, half = (study(make_record, told=told)[1] for told in ({}, {"wire": "bfloat16"}))
+    assert (gradient_bytes(full), gradient_bytes(half)) == (4 * PARAMETERS, 2 * PARAMETERS)
+
+
+def test_the_memory_of_a_node_by_hand(make_record):
+    records = study(make_record, num_nodes=1)
+    memory = of(records, "memory", memory=Rate(bytes_per_second=1e6, source="STREAM"))
+    assert memory.seconds == pytest.approx(2 * 4 * 4 * PARAMETERS / 1e6)
+    assert memory.efficiency == pytest.approx(0.08 / memory.seconds)
+    assert "(STREAM)" in memory.words
+    assert of(records, "memory").efficiency is None
+
+
+def test_training_is_not_faster_than_fetching(make_record):
+    assert of(study(make_record, loader=340.0), "loader").efficiency == pytest.approx(0.85)
+    assert of(study(make_record, loader=9000.0), "loader").efficiency == 1.0
+    assert of(study(make_record, loader=340.0), "loader").words == "4 ranks that only fetch get 340 samples/s"
+
+
+def test_the_lowest_bound_binds(make_record):
+    (found,) = efficiency_limits(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 10))
+    assert lowest_of(found.found).kind == "loader"
+    (found,) = efficiency_limits(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 100))
+    assert lowest_of(found.found).kind == "wire"
+
+
+def test_strong_scaling_has_less_to_hide_behind(make_record):
+    records = []
+    for block in range(3):
+        base = {"scaling_mode": "strong", "block": block, "data": EVENTS, "global_batch": 8}
+        records.append(make_record(samples_per_second=100.0, **base))
+        records.append(
+            make_record(num_ranks=4, local_batch=2, control="loader", samples_per_second=80.0, **base)
+        )
+        records.append(
+            make_record(num_ranks=4, local_batch=2, backend="ring", samples_per_second=300.0, **base)
+        )
+    assert of(records, "loader").efficiency == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        ("wire", {"bandwidth": None}, "the system's file states no bandwidth of the network"),
+        ("wire", {"num_nodes": 1}, "one node: no gradient goes over the network"),
+        (
+            "wire",
+            {"evidence": "emulated"},
+            "emulated: the nodes do not have the network that the system's file states",
+        ),
+        ("wire", {"backend": "none"}, "nothing is exchanged"),
+        (
+            "wire",
+            {"num_servers": 2, "backend": "grpc_ps"},
+            "servers: what goes over a link depends on where they are",
+        ),
+        ("wire", {"workload": "unheard_of"}, "the size of unheard_of (tiny) is not known here"),
+        ("memory", {}, "one rank per node"),
+        ("memory", {"num_nodes": 2}, "what memory moves was not measured on 4 ranks"),
+        ("loader", {"loader": None}, "fetching alone was not measured on 4 ranks"),
+        ("loader", {"data": "synthetic"}, "no data are read"),
+    ],
+)
+def test_what_is_not_known_has_a_reason_and_no_number(make_record, kind, fields, reason):
+    one = of(study(make_record, **fields), kind)
+    assert (one.efficiency, one.seconds, one.words) == (None, None, reason)
+
+
+def test_without_a_base_case_there_is_no_bound(make_record):
+    (found,) = efficiency_limits([one for one in study(make_record) if one.case.cell.num_ranks > 1])
+    assert lowest_of(found.found) is None
+    assert {one.words for one in found.found} == {"base case (a), none on 1 rank, was not measured"}
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.floats(1e3, 1e12), st.floats(1, 1e5), st.sampled_from([True, False]))
+def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwidth, loader, overlap):
+    (found,) = efficiency_limits(
+        study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap})
+    )
+    assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found.found)
+    other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
+    mine = next(one for one in found.found if one.kind == "wire")
+    assert (mine.efficiency >= other.efficiency) if overlap else (mine.efficiency <= other.efficiency)

@@ -1,0 +1,43 @@
+"""The canaries' verdict on a job."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.drift import drifts
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "steady", "text"),
+    [
+        (100.0, 102.0, True, "job 1: the canary at its end was 2.0 % faster than at its beginning: steady"),
+        (100.0, 90.0, False, "10.0 % slower than at its beginning: drift"),
+    ],
+)
+def test_the_end_is_compared_with_the_beginning(make_record, begin, end, steady, text):
+    canaries = [
+        make_record(control="canary", backend="ring", num_ranks=4, block=2, samples_per_second=begin),
+        make_record(control="canary", backend="ring", num_ranks=4, block=3, samples_per_second=end),
+    ]
+    (drift,) = drifts(canaries)
+    assert drift.job == 1
+    assert drift.ratio == pytest.approx(end / begin)
+    assert drift.steady is steady
+    assert text in drift.text
+
+
+def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known(make_record):
+    first = make_record(control="canary", block=0, samples_per_second=100.0)
+    failed = make_record(control="canary", block=1, failure="killed")
+    (drift,) = drifts([failed, first])
+    assert (drift.ratio, drift.steady) == (None, None)
+    again = make_record(control="canary", block=1, attempt=2, samples_per_second=101.0)
+    (drift,) = drifts([again, first, failed])
+    assert drift.ratio == pytest.approx(1.01)
+
+
+def test_canaries_are_no_rows_and_are_shown_below_the_table(make_record, table_text):
+    records = [make_record(block=block) for block in range(6)]
+    records += [make_record(control="canary", block=block, samples_per_second=100.0) for block in (0, 1)]
+    table = scaling_table(records)
+    assert {row.cell.control for row in table.rows} == {"train"}
+    assert "Drift of the nodes while jobs ran" in table_text(table)

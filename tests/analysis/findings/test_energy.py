@@ -1,0 +1,126 @@
+"""Joules per sample of launches whose counters are known."""
+
+import pytest
+
+from dlscale.analysis import efficiency
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.energy import Reading, energies, reading
+from dlscale.analysis.render.markdown import study_markdown
+from dlscale.benchmarks.records.record import NodeEnergy
+
+SAMPLES = 10 * 5 * 8  # per rank: windows, steps, local batch
+
+
+@pytest.fixture
+def powered(make_record):
+    """A launch on several nodes; `joules` source -> of each node, None where it could not be read."""
+
+    def make(joules, *, num_nodes=2, machines=None, seconds=20.0, **fields):
+        record = make_record(num_ranks=num_nodes, num_nodes=num_nodes, **fields)
+        places = machines or [f"machine-{node}" for node in range(num_nodes)]
+        ranks = [
+            one.model_copy(update={"node": f"n{index}", "boot_id": places[index], "local_rank": 0})
+            for index, one in enumerate(record.ranks)
+        ]
+        energy = [
+            NodeEnergy(
+                rank=index, node=f"n{index}", source=source, parts="" if value is None else "node", joules=value,
+                seconds=None if value is None else seconds, reason="no counter" if value is None else None,
+            )
+            for source, values in joules.items()
+            for index, value in enumerate(values)
+        ]  # fmt: skip
+        return record.model_copy(update={"ranks": ranks, "energy": energy})
+
+    return make
+
+
+def test_joules_of_all_nodes_over_samples_of_all_ranks(powered):
+    found = reading(powered({"rapl": [3000.0, 5000.0]}))
+    assert found.joules == 8000
+    assert found.samples == 2 * SAMPLES
+    assert found.joules_per_sample == pytest.approx(10)
+    assert found.watts == pytest.approx(400)
+    assert found.sources == ("rapl",)
+
+
+def test_a_node_without_a_number_leaves_none(powered):
+    assert reading(powered({"rapl": [3000.0, None]})) == "rapl: no counter"
+    record = powered({"rapl": [3000.0, 5000.0]})
+    silent = record.model_copy(update={"energy": record.energy[:1]})
+    assert not isinstance(reading(silent), Reading)
+
+
+def test_whole_nodes_are_preferred_to_their_parts_and_never_added(powered):
+    found = reading(powered({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, 6000.0]}))
+    assert (found.joules, found.sources) == (10_000, ("pm_counters",))
+    partly = reading(powered({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, None]}))
+    assert (partly.joules, partly.sources) == (6000, ("rapl",))
+
+
+def test_processors_and_gpus_are_added(powered):
+    found = reading(powered({"rapl": [1000.0, 1000.0], "nvml": [3000.0, 4000.0]}, device="gpu"))
+    assert (found.joules, found.sources) == (9000, ("rapl", "nvml"))
+    assert reading(powered({"nvml": [3000.0, 4000.0]}, device="gpu")).sources == ("nvml",)
+
+
+def test_nodes_that_share_a_machine_share_its_counters(powered):
+    found = reading(powered({"rapl": [3000.0, 3010.0]}, machines=["m", "m"], evidence="emulated"))
+    assert found.joules == 3010
+
+
+def test_a_server_s_node_counts_and_is_missed(powered):
+    record = powered({"rapl": [3000.0, 5000.0]})
+    server = record.ranks[0].model_copy(update={"rank": 2, "node": "n2", "boot_id": "another"})
+    assert isinstance(reading(record.model_copy(update={"servers": [server]})), str)
+    beside = server.model_copy(update={"boot_id": record.ranks[0].boot_id})
+    assert reading(record.model_copy(update={"servers": [beside]})).joules == 8000
+
+
+def test_of_a_cell_the_median_launch_counts_with_its_interval(powered):
+    records = [powered({"rapl": [100.0 * (block + 1), 0.0]}, block=block) for block in range(6)]
+    (found,) = energies(records)
+    assert found.joules_per_sample.center == pytest.approx(350 / (2 * SAMPLES))
+    assert found.joules_per_sample.low == pytest.approx(
+        110 / (2 * SAMPLES)
+    )  # a tenth of the way to the second
+    assert found.joules_per_sample.n == found.num_launches == 6
+
+
+def test_launches_that_count_different_things_are_not_averaged(powered):
+    records = [powered({"rapl": [100.0, 100.0]}, block=block) for block in range(3)]
+    records.append(powered({"pm_counters": [9000.0, 9000.0]}, block=3))
+    (found,) = energies(records)
+    assert (found.num_launches, found.sources) == (3, ("rapl",))
+    assert found.joules_per_sample.center == pytest.approx(200 / (2 * SAMPLES))
+
+
+def test_controls_and_failures_take_no_energy_of_the_table(powered):
+    assert energies([powered({"rapl": [1.0, 1.0]}, control="loader")]) == []
+    assert reading(powered({"rapl": [1.0, 1.0]}, failure="died")) == "the launch gave no number"
+
+
+def test_the_table_shows_what_was_counted_or_why_nothing(powered, table_text):
+    known = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)]
+    text = table_text(scaling_table(known))
+    assert "Energy" in text
+    assert "10 [10, 10]" in text
+    assert "processors and memory" in text
+    unknown = [powered({"rapl": [None, None]}, block=block) for block in range(6)]
+    assert "Energy per sample is not known (rapl: no counter)." in table_text(scaling_table(unknown))
+
+
+def test_markdown_has_a_table_only_where_something_is_known(powered):
+    known = scaling_table([powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)])
+    assert "| hep_cnn torch | none | 2 | 10 [10, 10] | 400 | processors and memory | 6 |" in study_markdown(
+        known
+    )
+    assert "Energy" not in study_markdown(scaling_table([powered({"rapl": [None, None]})]))
+
+
+def test_json_has_joules_and_sources_or_a_reason(powered):
+    (row,) = efficiency.scaling_json(scaling_table([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
+    assert row["joules_per_sample"] == pytest.approx(10)
+    assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
+    (row,) = efficiency.scaling_json(scaling_table([powered({"rapl": [None, 5000.0]})]))["energy"]
+    assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")

@@ -1,0 +1,144 @@
+"""Lines counted from one source to another, and that what is stored is what docs/examples hold now."""
+
+from pathlib import Path
+
+import pytest
+
+from dlscale.analysis import efficiency
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings import productivity
+from dlscale.analysis.findings.productivity import (
+    changes_csv,
+    changes_markdown,
+    code_lines,
+    count_changes,
+    in_page,
+    main,
+    measure_examples,
+    stored_changes,
+)
+from dlscale.base.errors import UsageError
+from dlscale.collectives.registry import NAMES, TABLE
+
+TOP = Path(__file__).parents[3]
+EXAMPLES = TOP / "docs" / "examples"
+AGAIN = "an example has changed: python -m dlscale.analysis.findings.productivity docs/examples"
+
+
+def test_blank_lines_comments_and_docstrings_are_no_code():
+    source = '''"""About
+several lines."""
+
+import os  # why
+
+
+def f(x):
+    """Says # what."""
+    # a comment
+    text = "# not a comment"
+    return x + len(text)  # another
+
+
+class Empty:
+    """Only this."""
+'''
+    assert code_lines(source) == [
+        "import os",
+        "def f(x):",
+        '    text = "# not a comment"',
+        "    return x + len(text)",
+        "class Empty:",
+    ]
+
+
+def test_a_string_that_documents_nothing_is_code():
+    assert code_lines('x = 1\n"""text\nmore"""\n') == ["x = 1", '"""text', 'more"""']
+
+
+@pytest.mark.parametrize(
+    ("after", "numbers"),
+    [
+        ("a = 1\nb = 2\nc = 3\n", (0, 0, 0)),
+        ("a = 1  # one\n\nb = 2\nc = 3\n", (0, 0, 0)),
+        ("import d\na = 1\nb = 2\nc = 3\n", (1, 0, 0)),
+        ("a = 1\nc = 3\n", (0, 0, 1)),
+        ("a = 1\nb = 5\nc = 3\n", (0, 1, 0)),
+        ("a = 1\nb = 5\nb = 6\nb = 7\nc = 3\n", (2, 1, 0)),
+        ("z = 0\nc = 3\n", (0, 1, 1)),
+        ("a = 1\nif a:\n    b = 2\nc = 3\n", (1, 1, 0)),
+    ],
+)
+def test_a_replaced_block_is_changed_as_far_as_it_goes(after, numbers):
+    assert count_changes("a = 1\nb = 2\nc = 3\n", after) == numbers
+
+
+def test_what_is_stored_is_what_the_examples_hold():
+    assert measure_examples(EXAMPLES) == stored_changes(), AGAIN
+    assert changes_csv(stored_changes()) == productivity.STORED.read_text(), AGAIN
+
+
+def test_the_page_shows_what_is_stored():
+    page = (TOP / "docs" / "productivity.md").read_text()
+    assert in_page(page, changes_markdown(stored_changes())) == page, AGAIN
+    sizes = {
+        name: len(code_lines((EXAMPLES / name / "single.py").read_text())) for name in ("torch", "tensorflow")
+    }
+    assert f"{sizes['torch']} lines of code in torch and {sizes['tensorflow']} in TensorFlow" in page
+
+
+def test_every_backend_has_a_script_in_each_of_its_frameworks():
+    pairs = {(framework, name) for name in NAMES for framework in TABLE[name].frameworks if name != "none"}
+    assert pairs - {(one.framework, one.backend) for one in stored_changes()} == set()
+
+
+def test_the_tool_writes_numbers_and_page(tmp_path, monkeypatch):
+    folder = tmp_path / "examples" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "single.py").write_text("a = 1\n")
+    (folder / "horovod_.py").write_text("import horovod\na = 1\n")
+    (tmp_path / "productivity.md").write_text(
+        f"before\n{productivity.BEGIN}\nold\n{productivity.END}\nafter\n"
+    )
+    monkeypatch.setattr(productivity, "STORED", tmp_path / "stored.csv")
+    main([str(tmp_path / "examples")])
+    (change,) = stored_changes()
+    assert (change.framework, change.backend, change.script) == ("torch", "horovod", "torch/horovod_.py")
+    assert (change.added, change.changed, change.removed) == (1, 0, 0)
+    page = (tmp_path / "productivity.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("\nafter\n")
+    assert "old" not in page
+    assert "| torch | [`horovod`](examples/torch/horovod_.py) | 1 | 0 | 0 |" in page
+
+
+def test_mistakes_are_told_in_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"no scripts to compare in .*docs/examples"):
+        measure_examples(tmp_path)
+    with pytest.raises(SystemExit, match="name one folder"):
+        main([])
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "single.py").write_text("a = 1\n")
+    (tmp_path / "torch" / "ring.py").write_text("a = (\n")
+    with pytest.raises(SystemExit, match=r"cannot compare .*ring.py with single.py: not Python"):
+        main([str(tmp_path)])
+
+
+def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
+    records = [
+        make_record(framework=framework, backend=backend, num_ranks=2)
+        for framework, backend in (("torch", "none"), ("torch", "gloo"), ("tensorflow", "mpi"))
+    ]
+    table = scaling_table(records)
+    shown = efficiency.scaling_json(table)["productivity"]
+    assert [(row["framework"], row["backend"]) for row in shown] == [("tensorflow", "mpi"), ("torch", "gloo")]
+    assert set(shown[0]) == {"framework", "backend", "added", "changed", "removed", "script"}
+    text = table_text(table)
+    assert "Lines to make a single-process script distributed" in text
+    assert all(row["script"] in text for row in shown)
+    assert "torch/ring.py" not in text
+
+
+def test_a_study_without_such_backends_shows_none(make_record, table_text):
+    table = scaling_table([make_record(backend="none")])
+    assert efficiency.scaling_json(table)["productivity"] == []
+    assert "single-process" not in table_text(table)

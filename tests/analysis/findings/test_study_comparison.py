@@ -1,0 +1,212 @@
+"""Which differences between records are told, and which of them block a comparison."""
+
+import types
+import typing
+
+import pytest
+from pydantic import BaseModel
+
+from dlscale.analysis.findings.record_fields import covers, field_at, field_table, short_name
+from dlscale.analysis.findings.study_comparison import compare_studies
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Configuration, NodeFacts, Record
+
+CONFIGURATION = Configuration(
+    study_digest="s", system_digest="y", skip_bad=False, budget_seconds=60, rules={"min_windows": 10}, fabric={}
+)  # fmt: skip
+NODE = NodeFacts(
+    rank=0, node="n", num_cpus=2, memory_bytes=1 << 30, cache_bytes=1 << 25, numa_domains=1, cpu_governor="performance",
+    cpu_boost=True, transparent_huge_pages="madvise", clock_source="tsc", device_driver=None, devices=None,
+    container=None, switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.1, load_after=2.0,
+)  # fmt: skip
+
+
+def paths_of(kind: type[BaseModel], place: str = "") -> list[str]:
+    """Where a model's leaves are, as the table of fields writes it."""
+    found = []
+    for name, member in kind.model_fields.items():
+        path = f"{place}.{name}" if place else name
+        parts = [member.annotation]
+        while typing.get_origin(parts[0]) in (types.UnionType, typing.Union):
+            parts = [one for one in typing.get_args(parts[0]) if one is not type(None)]
+        origin, arguments = typing.get_origin(parts[0]), typing.get_args(parts[0])
+        inner = arguments[0] if origin is list else parts[0]
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += paths_of(inner, f"{path}[]" if origin is list else path)
+        else:
+            found.append(f"{path}.*" if origin is dict else path)
+    return found
+
+
+def test_every_field_of_a_record_has_a_class_or_a_reason_for_none():
+    known = [*field_table().rows, *field_table().not_compared]
+    for path in paths_of(Record):
+        assert any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in known), path
+
+
+def test_the_table_names_no_field_that_records_do_not_have():
+    paths = paths_of(Record)
+    for row in (*field_table().rows, *field_table().not_compared):
+        exists = any(row == path or path.startswith((f"{row}.", f"{row}[")) for path in paths)
+        entry = any(path.endswith(".*") and row.startswith(path[:-1]) for path in paths)
+        assert exists or entry, row
+
+
+def test_what_the_table_says_of_factors_are_fields():
+    names = [short_name(path).removesuffix(".*") for path in field_table().rows]
+    assert len(set(names)) == len(names)
+    followers = [name for found in field_table().follows.values() for name in found]
+    grouped = [name for found in field_table().groups.values() for name in found]
+    for name in (*field_table().points, *field_table().follows, *followers, *grouped):
+        assert any(covers(name, one) for one in names), name
+    assert field_table().ranges <= set(field_table().rows)
+
+
+def test_an_entry_whose_name_has_dots_belongs_to_its_dictionary():
+    found = field_at("environment_variables.A.B")
+    assert (found.kind, found.title, found.name) == ("warn", "variable A.B", "environment_variables.A.B")
+    assert field_at("environment_variables.DLSCALE_NUM_WORKERS") is None
+    with pytest.raises(KeyError):
+        field_at("case.cell.nonsense")
+
+
+def names(comparison):
+    return [one.field.name for one in comparison.differences]
+
+
+def test_the_same_study_measured_again_is_comparable(make_study):
+    comparison = compare_studies(make_study(), make_study())
+    assert comparison.differences == ()
+    assert comparison.factors == ("backend", "num_ranks")
+    assert len(comparison.points) == 8
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        ({"precision": "bf16"}, "precision"),
+        ({"data": "other.h5:0123"}, "data"),
+        ({"local_batch": 4}, "local_batch"),
+        ({"workload": "cosmogan"}, "workload"),
+        ({"evidence": "emulated"}, "evidence"),
+        ({"cores_per_rank": 2}, "cores_per_rank"),
+    ],
+)
+def test_other_questions_are_not_comparable(make_study, changed, name):
+    a, b = make_study(), make_study(**changed)
+    comparison = compare_studies(a, b)
+    assert [one.field.name for one in comparison.blocking] == [name]
+    assert names(comparison)[0] == name  # blocking ones come first
+    declared = compare_studies(a, b, factors=[name, "backend", "num_ranks"])
+    assert declared.differences == ()
+
+
+def test_other_machines_and_backends_only_warn(make_record):
+    comparison = compare_studies(
+        [make_record(backend="ring")], [make_record(backend="mpi", environment=".venv-b")]
+    )
+    assert names(comparison) == ["backend", "environment"]
+    assert comparison.blocking == ()
+    assert (
+        compare_studies([make_record(backend="ring")], [make_record()], factors=["backend"]).differences == ()
+    )
+
+
+def test_settings_are_held_against_those_of_the_same_backend(make_record):
+    a = [make_record(backend="ring", overlap=True), make_record(backend="mpi", overlap=False)]
+    b = [make_record(backend="ring", overlap=False), make_record(backend="mpi", overlap=True)]
+    (found,) = compare_studies(a, b).differences  # as sets, both sides have True and False
+    assert (found.field.name, found.a, found.b) == ("backend_settings.overlap", (False, True), (False, True))
+    assert found.num_points == 2
+    (found,) = compare_studies(a, [a[0], b[1]]).differences
+    assert (found.a, found.b, found.num_points) == ((False,), (True,), 1)
+
+
+def test_points_of_one_side_alone_are_named_and_no_difference(make_study):
+    comparison = compare_studies(make_study(), make_study(efficiency={"ring": (1, 1), "none": (1, 1)}))
+    assert comparison.differences == ()
+    assert comparison.only_b == ()
+    assert comparison.only_a == (("gloo", 1), ("gloo", 2), ("mpi", 1), ("mpi", 2))
+
+
+def test_what_follows_from_a_declared_factor_is_no_difference(make_record):
+    one, two = make_record(num_ranks=1), make_record(num_ranks=2)
+    comparison = compare_studies([one], [two])
+    # The global batch follows from the batch per rank, which weak scaling holds constant.
+    assert names(comparison) == ["num_ranks", "ranks.affinity"]
+    assert compare_studies([one], [two], factors=["ranks"]).differences == ()
+    with_settings = [make_record(backend="ring", overlap=True)]
+    assert "backend_settings.overlap" in names(compare_studies(with_settings, [one]))
+    assert compare_studies(with_settings, [one], factors=["backend"]).differences == ()
+
+
+def test_declared_factors_take_the_place_of_those_inside(make_study):
+    small, large = make_study(), make_study(rank_counts=(4, 8))
+    assert compare_studies(small, large).blocking == ()
+    found = compare_studies(small, large, factors=["backend"])
+    assert [one.field.name for one in found.blocking] == ["num_ranks"]
+    # Where some points are common these are compared, and nothing else is.
+    some = compare_studies(small, make_study(rank_counts=(1, 8)), factors=["backend"])
+    assert (some.differences, len(some.points), len(some.only_b)) == ((), 4, 4)
+
+
+def test_an_unknown_factor_is_a_mistake_of_the_user(make_record):
+    with pytest.raises(UsageError, match="no factor 'bakcend'; choose from ranks"):
+        compare_studies([make_record()], [make_record()], factors=["bakcend"])
+    for name in ("code", "versions.torch", "fingerprint.versions", "nodes.cpu_boost", "case.cell.data"):
+        assert compare_studies([make_record()], [make_record()], factors=[name]).blocking == ()
+
+
+def with_fabric(record, bandwidth):
+    configuration = CONFIGURATION.model_copy(update={"fabric": {"bandwidth": bandwidth}})
+    return record.model_copy(update={"configuration": configuration})
+
+
+def test_the_fabric_blocks_where_several_nodes_used_it(make_record):
+    for num_nodes, blocks in ((1, False), (2, True)):
+        record = make_record(num_ranks=2, num_nodes=num_nodes)
+        (found,) = compare_studies([with_fabric(record, 8e9)], [with_fabric(record, 25e9)]).differences
+        assert (found.field.kind, found.blocks) == ("blocking-warn", blocks)
+        # A fabric that one side does not state is as good as another one.
+        unstated = record.model_copy(update={"configuration": CONFIGURATION})
+        (found,) = compare_studies([with_fabric(record, 8e9)], [unstated]).differences
+        assert (found.b, found.blocks) == ((None,), blocks)
+
+
+def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal(make_record):
+    record = make_record()
+    configured = record.model_copy(update={"configuration": CONFIGURATION})
+    other = configured.model_copy(
+        update={"configuration": CONFIGURATION.model_copy(update={"rules": {"min_windows": 3}})}
+    )
+    assert [one.field.title for one in compare_studies([configured], [other]).blocking] == [
+        "rule min_windows"
+    ]
+    assert "rules.min_windows" in [one.field.name for one in compare_studies([configured], [record]).blocking]
+    code = record.fingerprint.model_copy(update={"source_digest": "other", "commit": "abc+dirty"})
+    comparison = compare_studies([record], [record.model_copy(update={"fingerprint": code})])
+    assert [one.field.name for one in comparison.blocking] == ["source_digest"]
+    assert names(comparison) == ["source_digest", "commit"]
+
+
+def test_values_that_never_repeat_differ_where_their_ranges_do_not_touch(make_record):
+    def loaded(*loads):
+        return [
+            make_record(block=block).model_copy(
+                update={"nodes": [NODE.model_copy(update={"load_before": load})]}
+            )
+            for block, load in enumerate(loads)
+        ]
+
+    assert compare_studies(loaded(0.1, 0.5), loaded(0.4, 9.0)).differences == ()
+    (found,) = compare_studies(loaded(0.1, 0.5), loaded(0.6, 9.0)).differences
+    assert (found.field.kind, found.a, found.b) == ("information", (0.1, 0.5), (0.6, 9.0))
+
+
+def test_nodes_are_held_against_each_other_as_lists(make_record):
+    slow = NODE.model_copy(update={"cpu_governor": "powersave"})
+    a = make_record().model_copy(update={"nodes": [NODE, NODE]})
+    b = make_record().model_copy(update={"nodes": [NODE, slow]})
+    (found,) = compare_studies([a], [b]).differences
+    assert (found.field.name, found.a) == ("nodes.cpu_governor", ("performance",))
+    assert found.b == (("performance", "powersave"),)

@@ -1,0 +1,103 @@
+"""Planted losses, each alone and all together: every part is found, and together they are the loss."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlscale.analysis.efficiency import scaling_table
+
+from .conftest import LOCAL_BATCH, LOSSES, MS, Planted, losses, only
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_what_was_planted_is_found_exactly_without_noise(plant, kind):
+    truth = Planted(**LOSSES[kind])
+    found = only(plant(truth))
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+    # The drift is common to a block and cancels.
+    assert all(part.loss.high - part.loss.low < 1e-9 for part in found.parts)
+    assert all(part.loss.method == "paired t" for part in found.parts)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_what_was_planted_lies_within_its_interval(plant, kind):
+    """Of 40 studies; the share is that of all parts of all studies, which are not independent."""
+    truth = Planted(**LOSSES[kind])
+    hits = []
+    for seed in range(40):
+        found = only(plant(truth, noise=0.01, seed=seed, num_windows=2))
+        hits += [part.loss.low <= truth.losses[part.name] <= part.loss.high for part in found.parts]
+    assert np.mean(hits) >= 0.9
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(),
+    strong=st.booleans(),
+    reads=st.booleans(),
+    controls=st.sets(st.sampled_from(["alone", "synthetic"])),
+    stamps=st.booleans(),
+    base_block=st.sampled_from([0, 2, 50]),
+)
+def test_parts_add_up_to_the_loss_whatever_was_measured(
+    plant, data, strong, reads, controls, stamps, base_block
+):
+    small = st.floats(-0.3 * MS, 3 * MS)
+    truth = Planted(
+        **{name: data.draw(small, name) for name in ("batch", "co_running", "input", "exposed")},
+        base_input=data.draw(st.floats(0, MS), "base_input"),
+        delays=data.draw(st.lists(st.floats(0, 5 * MS), max_size=4), "delays"),
+        strong=strong,
+        reads=reads,
+    )
+    if not strong:
+        truth = replace(truth, batch=0.0)
+    records = plant(truth, noise=0.05, num_windows=2, stamps=stamps, controls=controls, base_block=base_block)
+    found = only(records)
+    assert sum(part.loss.center for part in found.parts) == pytest.approx(found.loss.center, abs=1e-12)
+    assert sum(part.seconds.center for part in found.parts) == pytest.approx(
+        found.measured_seconds - found.ideal_seconds, abs=1e-12
+    )
+    row = next(row for row in scaling_table(records).rows if row.cell.backend == "ring")
+    if base_block != 2:  # then the table has the blocks, too, where the base case was not launched
+        one, other = found.efficiency, row.efficiency_none
+        assert (one.method, one.n) == (other.method, other.n)
+        assert (one.center, one.low, one.high) == pytest.approx((other.center, other.low, other.high))
+    assert {name for part in found.parts for name in part.names} == set(truth.parts)
+
+
+def test_parts_add_up_to_the_loss_in_every_block(plant):
+    truth = Planted(**LOSSES["all in strong scaling"])
+    records = plant(truth, noise=0.05)
+    found = only(records)
+    seconds = {
+        (record.case.cell.backend, record.case.cell.num_ranks, record.case.block): record
+        for record in records
+        if record.case.cell.control == "train" and record.case.cell.local_batch in (LOCAL_BATCH, 2)
+    }
+    assert len(found.by_block) == 6
+    for (study, block), parts in found.by_block:
+        base = next(
+            one
+            for one in records
+            if one.case.cell.num_ranks == 1
+            and one.case.cell.local_batch == LOCAL_BATCH
+            and one.case.cell.control == "train"
+            and one.case.block == block
+        )
+        window = seconds["ring", 4, block].windows[-1]
+        measured = max(window.seconds) / window.num_steps
+        ideal = max(base.windows[-1].seconds) / base.windows[-1].num_steps / 4
+        assert study == "weak-scaling"
+        assert sum(parts) == pytest.approx(1 - ideal / measured, abs=1e-12)
+
+
+def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it(plant):
+    truth = Planted(**LOSSES["late in turn"])
+    records = plant(truth)
+    windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
+    assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
+    assert losses(only(records))["late ranks"] == pytest.approx(1.2 * MS / truth.measured)

@@ -1,0 +1,159 @@
+"""From launches to rows: whose time counts, what is paired with what, and what is missing."""
+
+import json
+
+import pytest
+
+from dlscale.analysis.message_sizes.measurements import MessageSizeRow
+from dlscale.analysis.message_sizes.summary import (
+    MessageSizeSummary,
+    message_size_row,
+    message_sizes_json,
+    summarise,
+)
+from dlscale.benchmarks.records.message_sizes import PeerState
+
+from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+
+DRIFT = (1.0, 3.0, 0.5)  # of the machine, from block to block
+
+
+def row(
+    summary: MessageSizeSummary, backend: str, size: int, setting: str = "default", mode: str = "hot"
+) -> MessageSizeRow:
+    (found,) = [
+        one
+        for one in summary.rows
+        if (one.backend, one.message_bytes, one.mode) == (backend, size, mode)
+        and (one.setting == setting or backend in ("memory", "unsynchronised"))
+    ]
+    return found
+
+
+@pytest.fixture
+def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSizeSummary:
+    """Three blocks on a machine that drifts; MPICH takes 4, the ring 2 and the stream 1 microsecond at 1 MiB."""
+    launches = []
+    for block, noise in enumerate(DRIFT):
+        mpich = {
+            "mpi": {4 * KIB: 3.0, MIB: 400.0},
+            "ring": {4 * KIB: 1.0, MIB: 200.0},
+            "ring-shared": {4 * KIB: 1.0, MIB: 100.0},
+            "ring-unsynchronised": {4 * KIB: 0.9, MIB: 180.0},
+            "stream": {4 * KIB: 0.1, MIB: 80.0},
+        }
+        tuned = {"mpi": {4 * KIB: 5.0, MIB: 300.0}, "ring": {4 * KIB: 1.0, MIB: 200.0}}
+        launches += [
+            make_launch(mpich, block=block, noise=noise, modes=("hot", "cold")),
+            make_launch(tuned, block=block, noise=noise * 1.5, setting="tuned"),
+            make_launch({"gloo": {4 * KIB: 100.0, MIB: 1000.0}}, block=block, noise=noise, backend="gloo"),
+        ]
+    return summarise(make_campaign(), launches)
+
+
+def test_the_slowest_rank_counts(summary: MessageSizeSummary):
+    mpich = row(summary, "mpich", MIB)
+    assert mpich.seconds is not None
+    assert mpich.seconds.center == pytest.approx(400e-6)  # of 400, 1200 and 200
+    assert mpich.best_seconds == pytest.approx(200e-6)
+    assert (mpich.num_launches, mpich.num_calls) == (3, 3 * 8)
+
+
+def test_rates(summary: MessageSizeSummary):
+    found = message_size_row(row(summary, "mpich", MIB))
+    assert found["algbw_gb_per_second"] == pytest.approx(MIB / 400e-6 / 1e9)
+    assert found["busbw_gb_per_second"] == found["algbw_gb_per_second"]  # 2 (P - 1) / P is 1 for 2 ranks
+    assert MessageSizeRow(**{**_fields(row(summary, "mpich", MIB)), "num_ranks": 4}).bus_factor == 1.5
+
+
+def test_drift_cancels_in_what_ran_in_one_process(summary: MessageSizeSummary):
+    mpich, tuned = row(summary, "mpich", MIB), row(summary, "mpich", MIB, "tuned")
+    for found, expected in (
+        (mpich.ring_speedup, 2.0),
+        (tuned.ring_speedup, 1.5),
+        (mpich.shared_speedup, 4.0),
+    ):
+        assert found is not None
+        assert found.center == pytest.approx(expected, rel=1e-3)
+        assert found.low == pytest.approx(expected, rel=1e-2)
+        assert found.method == "paired t"
+
+
+def test_what_has_no_ring_in_its_process_is_paired_with_that_of_its_block(summary: MessageSizeSummary):
+    gloo = row(summary, "gloo", MIB)
+    assert gloo.ring_speedup is not None
+    assert gloo.ring_speedup.center == pytest.approx(5.0, rel=1e-3)
+    assert gloo.fraction_of_bound is not None
+    assert gloo.fraction_of_bound.center == pytest.approx(0.08, rel=1e-3)
+
+
+def test_the_ring_and_its_references_have_rows_of_their_own(summary: MessageSizeSummary):
+    ring = row(summary, "ring", MIB, "ordinary memory")
+    assert ring.fraction_of_bound is not None
+    assert ring.fraction_of_bound.center == pytest.approx(0.4, rel=1e-3)
+    assert ring.num_launches == 3  # blocks, not processes
+    unsynchronised = row(summary, "unsynchronised", MIB)
+    assert unsynchronised.ring_speedup is not None
+    assert unsynchronised.ring_speedup.center == pytest.approx(0.9, rel=1e-3)
+
+
+def test_the_best_setting_is_found_size_by_size(summary: MessageSizeSummary):
+    assert row(summary, "mpich", 4 * KIB).tuned
+    assert not row(summary, "mpich", MIB).tuned
+    assert row(summary, "mpich", MIB, "tuned").tuned
+
+
+def test_modes_are_kept_apart(summary: MessageSizeSummary):
+    assert row(summary, "mpich", MIB, mode="cold").seconds is not None
+    assert not [one for one in summary.rows if one.mode == "fresh"]
+
+
+def test_json_has_the_keys_of_the_contract(summary: MessageSizeSummary):
+    said = json.loads(json.dumps(message_sizes_json(summary)))
+    assert said["schema"] == 1
+    contract = ("backend", "setting", "operation", "num_ranks", "message_bytes", "algbw_gb_per_second")
+    for one in said["rows"]:
+        assert {*contract, "busbw_gb_per_second"} <= set(one)
+    assert {one["verdict"] for one in said["goals"]} <= {"met", "missed", "not judged", "reported"}
+
+
+def test_what_is_missing_is_a_row_and_a_sentence(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+    intel = PeerState(name="intelmpi", title="Intel MPI", kind="mpi", versions={}, unusable="no wheel")
+    mpich = PeerState(name="mpich", title="MPICH", kind="mpi", versions={}, unusable=None)
+    launches = [
+        make_launch({"mpi": {4 * KIB: 1.0}}, cell_failures={"ring": "wrong result at element 3"}),
+        make_launch(setting="tuned", failure="a rank died: signal 9"),
+    ]
+    summary = summarise(make_campaign(peers=[mpich, intel]), launches)
+    assert row(summary, "intelmpi", MIB, "not measured").failure == "no wheel"
+    assert row(summary, "mpich", MIB, "tuned").failure == "a rank died: signal 9"
+    assert summary.failures == [
+        "Intel MPI: no wheel",
+        "mpich (default), 2 ranks, measured, ring: wrong result at element 3",
+        "mpich (tuned), 2 ranks, measured: a rank died: signal 9",
+    ]
+
+
+def test_each_number_of_ranks_has_a_ring(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+    times = {"mpi": {MIB: 400.0}, "ring": {MIB: 200.0}}
+    launches = [
+        make_launch(times, backend="openmpi", setting="tuned"),
+        make_launch(times, backend="openmpi"),
+        make_launch({"mpi": {MIB: 800.0}, "ring": {MIB: 300.0}}, backend="openmpi", num_ranks=4),
+    ]
+    summary = summarise(make_campaign(rank_counts=[2, 4]), launches)
+    rings = {one.num_ranks: one.seconds for one in summary.rows if one.role == "ring"}
+    assert {ranks: seconds.center for ranks, seconds in rings.items() if seconds} == {
+        2: pytest.approx(200e-6),
+        4: pytest.approx(300e-6),
+    }
+
+
+def test_an_interrupted_run(make_campaign: MakeCampaign):
+    summary = summarise(make_campaign(), [])
+    assert list(summary.rows) == []
+    assert {verdict.verdict for verdict in summary.verdicts} == {"not judged"}
+
+
+def _fields(one: MessageSizeRow) -> dict[str, object]:
+    return {name: getattr(one, name) for name in MessageSizeRow.__dataclass_fields__}

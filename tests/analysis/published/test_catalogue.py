@@ -1,0 +1,124 @@
+"""The catalogue of published figures, and what does not fit together with it."""
+
+import pytest
+
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.base.definitions import names
+from dlscale.base.errors import UsageError
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS
+
+ISSUE = {  # drawn in full, or statements alone
+    "powerai-ddl-2": True,
+    "powerai-ddl-3": True,
+    "tf-cnn-p100": True,
+    "tf-cnn-k80": True,
+    "tf-cnn-ec2": True,
+    "cosmogan-edison": True,
+    "imagenet-records": True,
+    "horovod-efficiencies": True,
+    "cug18-strong-cori": False,
+    "cug18-weak-hep-cnn-cori": False,
+    "cug18-weak-hep-cnn-daint": False,
+    "cug18-weak-cosmogan-cori": False,
+    "cug18-weak-cosmogan-daint": False,
+    "cug18-convergence": False,
+    "cray-inception-daint": False,
+    "cray-resnet50-cori": False,
+    "cray-grpc": False,
+    "horovod-6": False,
+    "horovod-7": False,
+    "mpi-learn-8": False,
+    "mpi-learn-cooley": False,
+    "nysds17-cifar-10": False,
+    "nysds17-imagenet": False,
+    "nysds17-flowers": False,
+    "goyal-7": False,
+    "goyal-8": False,
+}
+
+
+@pytest.mark.parametrize(("name", "in_full"), ISSUE.items())
+def test_every_figure_is_laid_out_with_what_is_public(published, name, in_full):
+    figure = published.figure(name)
+    assert figure.panels
+    assert bool(published.values_of(name)) == in_full
+    assert in_full or published.statements_of(name)
+    assert figure.public.endswith(".")
+
+
+def test_what_of_ours_joins_can_exist(published):
+    for figure in published.figures.values():
+        for own in (
+            figure.own,
+            *(one.own for one in figure.series.values()),
+            *(one.own for one in figure.panels),
+        ):
+            if own is None:
+                continue
+            assert own.workload in (None, *WORKLOADS)
+            assert own.framework in (None, *FRAMEWORKS)
+            assert own.backend in (None, *BACKENDS)
+            if own.workload and own.preset:
+                load_workload(own.workload).preset(own.preset)
+
+
+def test_machines_that_dlscale_knows_have_its_names(published):
+    asked = {figure.own.system for figure in published.figures.values() if figure.own}
+    assert {"cori", "piz-daint", "seawulf"} <= asked & set(names("systems"))
+
+
+def test_an_unknown_figure_names_the_known_ones(published):
+    with pytest.raises(
+        UsageError, match=r"no published figure 'powerai'; choose one of: cug18-strong-cori, "
+    ):
+        published.figure("powerai")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            'layout = "throughput"',
+            'layout = "speed"',
+            "line 2, [figures.small]: panels.0: no quantity 'speed'",
+        ),
+        ('y_unit = "images/s"', 'y_unit = "m"', "line 2, [figures.small]: panels.0: throughput in 'm'"),
+        ('y_scale = "log"', 'y_scale = "cubic"', "panels.0.y_scale: Input should be 'linear' or 'log'"),
+        ('x_unit = "nodes"', 'x_unit = ""', "x in 'no unit'"),
+        ('x_label = "nodes"', "", "x_label is missing"),
+        ("tolerance = 0.1", "", "tolerance: Field required"),
+        ("tolerance = 0.1", "tolerance = 0", "tolerance: Input should be greater than 0"),
+        ('public = "Every value."', "", "public: Field required"),
+        ("[figures.small]", "[figures.Small]", "id: small letters, digits and hyphens only"),
+        ("figures.small", "figures.other", "no entry [figures.small]"),
+        ("series.theirs", "series.ours", "no series 'ours' is public"),
+        ('x_unit = "nodes"', 'x_unit = "GPUs"', "[figures.small]: x in 'GPUs', in small.csv in 'nodes'"),
+        ('framework = "torch"', 'frame = "torch"', "own.frame: Extra inputs are not permitted"),
+        ("x_range = [1, 4]", "x_range = [1, 4", "figures.toml: "),
+    ],
+)
+def test_a_mistake_in_the_catalogue_is_told_in_one_line(folder, catalogue, old, new, words):
+    assert old in catalogue
+    path = folder({"x": "1", "y": "10"}, catalogue=catalogue.replace(old, new))
+    with pytest.raises(UsageError) as error:
+        load_published(path)
+    assert str(path / "figures.toml") in str(error.value)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_two_values_that_must_agree_are_both_public(folder, catalogue):
+    place = 'figure = "small", series = "theirs", quantity = "throughput"'
+    same = f"[[same]]\nnote = 'n'\na = {{ {place}, x = 1 }}\nb = {{ {place}, x = 2 }}\n"
+    rows = {"x": "1", "y": "10"}, {"x": "2", "y": "20"}
+    assert len(load_published(folder(*rows, catalogue=catalogue + same)).same) == 1
+    with pytest.raises(UsageError, match=r"\[\[same\]\]: no value .*'x': 2.0.* is public"):
+        load_published(folder(rows[0], catalogue=catalogue + same))
+
+
+def test_without_a_checkout_there_is_nothing_to_read(tmp_path):
+    with pytest.raises(UsageError, match="they come with the checkout"):
+        load_published(tmp_path)

@@ -1,0 +1,157 @@
+"""Which cells of ours join a published figure, and with which values."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.published.catalogue import Figure, Own, Panel
+from dlscale.analysis.published.panels import own_points
+from dlscale.benchmarks.records.record import Cell
+
+
+def figure(**fields):
+    known = {"id": "f", "title": "t", "publication": "p", "public": "All.", "workload": "w", "tolerance": 0.1}
+    return Figure(**known, panels=(), x_label="nodes", x_unit="nodes", **fields)
+
+
+def panel(layout):
+    unit = "images/s" if layout == "throughput" else "s" if layout.startswith("seconds") else "1"
+    return Panel(layout=layout, y_label="y", y_unit=unit, y_scale="log")
+
+
+CELL = {
+    "workload": "hep_cnn",
+    "preset": "paper",
+    "framework": "torch",
+    "backend": "ring",
+    "environment": "default",
+    "scaling_mode": "weak",
+    "num_ranks": 8,
+    "num_nodes": 4,
+    "cores_per_rank": 1,
+    "threads_per_rank": 1,
+    "local_batch": 8,
+    "global_batch": 64,
+    "precision": "fp32",
+    "data": "synthetic",
+}
+OWN = {
+    name: CELL[name] for name in ("workload", "preset", "framework", "backend", "scaling_mode", "precision")
+}
+OWN |= {
+    "local_batch": 8,
+    "global_batch": 64,
+    "device": "cpu",
+    "data": "synthetic",
+    "system": "cori",
+    "ranks_per_node": 2,
+}
+
+
+def test_a_cell_must_be_all_that_is_asked_for():
+    cell = Cell(**CELL)
+    assert Own().accepts(cell, system="anything")
+    assert Own(**OWN).accepts(cell, system="cori")
+    assert not Own(**OWN).accepts(cell, system="piz-daint")
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("workload", "cosmogan"),
+        ("preset", "tiny"),
+        ("framework", "tensorflow"),
+        ("backend", "mpi"),
+        ("scaling_mode", "strong"),
+        ("precision", "bf16"),
+        ("local_batch", 4),
+        ("global_batch", 32),
+        ("device", "gpu"),
+        ("data", "events:0123456789ab"),
+        ("num_nodes", 8),
+    ],
+)
+def test_one_difference_is_enough_to_stay_away(name, other):
+    assert not Own(**OWN).accepts(Cell(**CELL | {name: other}), system="cori")
+
+
+def test_real_data_is_any_data_that_is_read():
+    cell = Cell(**CELL | {"data": "events:0123456789ab"})
+    assert Own(data="real").accepts(cell, system="cori")
+    assert not Own(data="real").accepts(Cell(**CELL), system="cori")
+
+
+def test_the_later_one_of_two_conditions_holds():
+    own = Own(workload="hep_cnn", backend="ring").narrowed(None, Own(backend="mpi", device="gpu"))
+    assert (own.workload, own.backend, own.device) == ("hep_cnn", "mpi", "gpu")
+    assert own.missing == ("scaling_mode", "framework", "system")
+
+
+def test_points_are_the_table_s_numbers(cori):
+    table = cori({"none": (1.0, 0.98, 0.97), "ring": (0.99, 0.95, 0.9)})
+    own = Own(workload="hep_cnn", system="cori", ranks_per_node=1)
+    rates = own_points(figure(own=own), panel("throughput"), [table])
+    by_place = {(row.cell.backend, row.cell.num_nodes): row for row in table.rows}
+    # Without communication on several ranks is no distributed training.
+    assert [(point.row.cell.backend, point.x) for point in rates] == [
+        ("none", 1),
+        ("ring", 1),
+        ("ring", 2),
+        ("ring", 4),
+    ]
+    for point in rates:
+        assert point.value == by_place[point.row.cell.backend, point.x].throughput
+    kept = own_points(figure(own=own), panel("efficiency"), [table])
+    assert [point.value for point in kept] == [
+        by_place[p.row.cell.backend, p.x].efficiency_none for p in kept
+    ]
+    faster = own_points(figure(own=own), panel("speed_up"), [table])
+    for point in faster:
+        assert point.value.center == pytest.approx(point.x * point.row.efficiency_none.center)
+
+
+def test_times_are_those_of_the_slowest_rank_s_rate(cori):
+    table = cori({"ring": (1.0, 1.0)}, nodes=(1, 2), local_batch=8)
+    own = Own(workload="hep_cnn", system="cori")
+    (one, two) = own_points(figure(own=own), panel("seconds_per_step"), [table])
+    assert one.value.center == pytest.approx(8 / 100, rel=0.01)
+    assert two.value.center == pytest.approx(16 / 200, rel=0.01)
+    assert one.value.low < one.value.center < one.value.high
+    sample = own_points(figure(own=own), panel("seconds_per_sample"), [table])
+    assert [point.value.center for point in sample] == pytest.approx([0.01, 0.01], rel=0.01)
+    epoch = own_points(figure(own=own, images_per_epoch=5000), panel("seconds_per_epoch"), [table])
+    assert [point.value.center for point in epoch] == pytest.approx([50, 25], rel=0.01)
+    assert own_points(figure(own=own), panel("seconds_per_epoch"), [table]) == []
+
+
+def test_ratios_begin_where_the_publication_s_do(cori):
+    table = cori({"ring": (0.9, 0.9, 0.45)}, nodes=(1, 2, 4))
+    own = Own(workload="hep_cnn", system="cori")
+    found = own_points(figure(own=own, base_x=2), panel("speed_up"), [table])
+    assert [(point.x, round(point.value.center, 1)) for point in found] == [(1, 0.5), (2, 1.0), (4, 1.0)]
+    assert all(point.value.low is None for point in found)
+    assert own_points(figure(own=own, base_x=3), panel("speed_up"), [table]) == []
+
+
+def test_relative_to_another_backend_of_ours(cori):
+    table = cori({"ring": (0.9, 0.9), "grpc_ps": (0.6, 0.45)}, nodes=(1, 2))
+    own = Own(workload="hep_cnn", system="cori")
+    found = own_points(figure(own=own, relative_to="grpc_ps"), panel("relative_throughput"), [table])
+    assert [(point.row.cell.backend, round(point.value.center, 1)) for point in found] == [
+        ("ring", 1.5),
+        ("ring", 2.0),
+    ]
+    assert own_points(figure(own=own, relative_to="gloo"), panel("relative_throughput"), [table]) == []
+
+
+def test_another_system_joins_only_where_it_is_asked_to(cori):
+    table = cori({"ring": (0.9, 0.9)}, nodes=(1, 2), system="mine")
+    one = figure(own=Own(workload="hep_cnn", system="cori"))
+    assert own_points(one, panel("throughput"), [table]) == []
+    found = own_points(one, panel("throughput"), [table], stand_in="mine")
+    assert [point.name for point in found] == ["ring, torch on mine"] * 2
+    assert own_points(figure(), panel("throughput"), [table], stand_in="mine") == []
+
+
+def test_a_failed_cell_has_no_point(make_record):
+    table = scaling_table([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
+    assert own_points(figure(own=Own(system="cori")), panel("throughput"), [table]) == []

@@ -1,0 +1,60 @@
+"""docs/published-figures.md and the data say the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dlscale.analysis.published.tables import IN_FULL, main, overview_table, what_is_public, written_into
+from dlscale.analysis.published.values import KINDS
+from dlscale.base.definitions import names
+
+TOP = Path(__file__).parents[3]
+PAGE = TOP / "docs" / "published-figures.md"
+AGAIN = "the catalogue has changed: python -m dlscale.analysis.published.tables docs/published-figures.md"
+
+
+def test_every_figure_has_a_row_and_every_row_a_figure(published):
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert rows == list(published.figures)
+
+
+def test_the_page_s_table_is_the_catalogue_s(published):
+    text = PAGE.read_text()
+    assert written_into(text, published) == text, AGAIN
+    assert overview_table(published) in text
+
+
+def test_the_table_is_written_again_in_its_place(tmp_path, published):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n")
+    main([str(page)])
+    assert (
+        page.read_text()
+        == f"before\n<!-- figures -->\n{overview_table(published)}\n<!-- end of figures -->\nafter\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["powerai-ddl-2", "tf-cnn-p100", "cosmogan-edison", "imagenet-records"])
+def test_what_has_three_values_is_in_full(published, name):
+    assert what_is_public(published, published.figure(name)) == IN_FULL
+
+
+def test_all_kinds_of_sources_are_explained():
+    for kind in KINDS:
+        assert f"\n| {kind} | " in PAGE.read_text()
+
+
+def test_machines_without_a_file_are_named(published):
+    asked = {
+        own.system
+        for figure in published.figures.values()
+        for own in (
+            figure.own,
+            *(one.own for one in figure.series.values()),
+            *(one.own for one in figure.panels),
+        )
+        if own and own.system
+    }
+    for system in asked - set(names("systems")):
+        assert f"`{system}`" in PAGE.read_text()

@@ -1,0 +1,210 @@
+"""The page in Chromium: as a reader uses it, from a file, by mouse and by keys."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlscale.analysis.render.html.document import write_page
+from dlscale.analysis.render.html.losses import Causes
+
+pytest.importorskip("selenium")
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+pytestmark = [pytest.mark.requires("chromium"), pytest.mark.requires("selenium")]
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def path(made, tmp_path_factory) -> Path:
+    """Three trainings over four backends, a failure on a host with a name to fear, a late rank."""
+    records = made.study()
+    records.append(
+        made.record(backend="gloo", num_ranks=8, block=6, failure=f"died: {HOSTILE}", host=HOSTILE)
+    )
+    causes = Causes(
+        losses=tuple(made.losses(made.TRAININGS)), heat_maps=(replace(made.heat_map(), hosts=(HOSTILE,) * 8),)
+    )
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(made.page(records, causes=causes), path)
+    return path
+
+
+@pytest.fixture
+def page(browser, path):
+    browser.open(path)
+    return browser
+
+
+def draw_all(page):
+    page.run("canvases.forEach(draw)")
+
+
+def test_it_asks_for_nothing_and_complains_about_nothing(page, path):
+    draw_all(page)
+    page.find("details summary").click()
+    page.find("input[value=ring]").click()
+    assert [url for url in page.requests() if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert page.said() == []
+
+
+def test_the_first_screen_names_the_largest_cause_of_loss(page):
+    lead = page.find(".summary p")
+    assert "the largest loss is late ranks" in lead.text
+    assert lead.location["y"] + lead.size["height"] < 400
+    assert page.find("#efficiency-0").location["y"] < 800
+
+
+def test_every_name_is_there_once(page):
+    names = page.run("return [...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(names) == len(set(names))
+
+
+def test_text_from_records_is_text(page):
+    draw_all(page)
+    page.find("details summary").click()
+    assert page.run("return document.images.length") == 0
+    assert any(HOSTILE in text for text in page.texts("#table-failures td"))
+    assert any(text == HOSTILE for text in page.texts("#table-nodes td"))
+    assert f"{HOSTILE}, 5 late" in page.run(
+        "return document.querySelector('#ranks .yaxislayer-above').textContent"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "num_rows", "num_plots"),
+    [("workload", "cosmogan", 16, 1), ("framework", "tensorflow", 16, 1), ("backend", "ring", 12, 3)],
+)
+def test_filters_change_what_is_shown(page, name, value, num_rows, num_plots):
+    def shown():
+        rows = page.run(
+            "return [...document.querySelectorAll('#table-numbers tbody tr')].filter((row) => !row.hidden)"
+            f".map((row) => row.dataset.{name})"
+        )
+        return rows, len(page.texts("#efficiency figure h3"))
+
+    assert (len(shown()[0]), shown()[1]) == (48, 3)
+    page.find(f"input[name={name}][value={value}]").send_keys(Keys.SPACE)
+    rows, plots = shown()
+    assert set(rows) == {value}
+    assert (len(rows), plots) == (num_rows, num_plots)
+    assert page.find(".filters output").text == f"{num_rows} of 48 cells"
+    page.find(".filters button[type=reset]").send_keys(Keys.ENTER)
+    page.until("return document.querySelector('.filters output').textContent === ''")
+    assert len(shown()[0]) == 48
+
+
+def test_a_backend_s_filter_leaves_its_curve_alone(page):
+    page.drawn("efficiency-0")
+    names = (
+        "return document.getElementById('efficiency-0').data.filter((one) => one.text).map((one) => one.name)"
+    )
+    assert page.run(names) == ["none", "gloo", "mpi", "ring"]
+    page.find("input[value=mpi]").click()
+    page.until("return document.getElementById('efficiency-0').data.filter((one) => one.text).length === 1")
+    assert page.run(names) == ["mpi"]
+
+
+def test_tables_sort_by_keys(page):
+    def column():
+        return [float(text.split(" ")[0]) for text in page.texts("#table-numbers tbody td:nth-child(5)")]
+
+    heading = page.find("#table-numbers th:nth-child(5)")
+    button = page.find("#table-numbers th:nth-child(5) button")
+    assert button.text.startswith("throughput")
+    assert heading.get_attribute("aria-sort") == "none"
+    before = column()
+    button.send_keys(Keys.ENTER)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert column() == sorted(before) != before
+    button.send_keys(Keys.SPACE)
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert column() == sorted(before, reverse=True)
+    sorts = "return [...document.querySelectorAll('#table-numbers th')].filter((one) => one.ariaSort !== 'none').length"
+    assert page.run(sorts) == 1
+
+
+def test_hovering_tells_interval_and_n(page):
+    page.drawn("efficiency-0")
+    point = page.find("#efficiency-0 .scatterlayer .trace:last-of-type .point:last-of-type")
+    ActionChains(page.driver).move_to_element(point).perform()
+    told = page.until("return document.querySelector('#efficiency-0 .hoverlayer .hovertext')?.textContent")
+    assert "ring, 8 ranks on 2 nodes" in told
+    assert "% [" in told
+    assert "95 % interval, paired t, n = 6 blocks" in told
+
+
+def test_points_are_told_by_arrow_keys(page):
+    canvas = page.drawn("efficiency-0")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    first = page.find("#told").get_attribute("textContent")
+    assert first.startswith("none, 1 rank on 1 node")
+    canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert page.find("#told").get_attribute("textContent").startswith("none, 4 ranks on 1 node")
+    canvas.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert page.find("#told").get_attribute("textContent") == first
+
+
+def test_what_is_shown_is_downloaded_with_all_digits(page, made):
+    page.find("input[name=workload][value=cosmogan]").click()
+    page.find("#table-numbers th:nth-child(5) button").click()
+    page.find("#table-numbers .download").click()
+    rows = page.downloaded("numbers.csv")
+    expected = [row for row in made.rows() if row["workload"] == "cosmogan"]
+    assert len(rows) == len(expected) == 16
+    rates = [float(row["samples_per_second"]) for row in rows]
+    assert rates == sorted(row["samples_per_second"] for row in expected)
+    by_cell = {(row["backend"], int(row["num_ranks"])): row for row in rows}
+    for row in expected:
+        mine = by_cell[row["backend"], row["num_ranks"]]
+        for name in ("samples_per_second_low", "efficiency_none", "efficiency_backend_high"):
+            assert (float(mine[name]) if mine[name] else None) == row[name]
+
+
+@pytest.mark.parametrize("width", [320, 360, 768])
+def test_nothing_is_wider_than_a_small_screen(browser, path, width):
+    browser.open(path, width=width, height=640)
+    draw_all(browser)
+    browser.find("details summary").click()
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    wide = browser.run("return document.querySelector('#table-numbers .scroll').scrollWidth")
+    assert wide > width or width > 700  # it scrolls inside
+    assert browser.said() == []
+
+
+def test_dark_where_the_reader_s_system_is(browser, path):
+    def colours():
+        body = browser.run("return getComputedStyle(document.body).backgroundColor")
+        return body, browser.run("return document.getElementById('efficiency-0').layout.font.color")
+
+    browser.open(path)
+    light = colours()
+    browser.open(path, dark=True)
+    dark = colours()
+    assert light[0] == "rgb(255, 255, 255)"
+    assert light[0] != dark[0]
+    assert light[1] != dark[1]
+
+
+def test_the_keyboard_alone_gets_to_the_numbers(page):
+    ActionChains(page.driver).send_keys(Keys.TAB).perform()
+    assert page.run("return document.activeElement.className") == "skip"
+    ActionChains(page.driver).send_keys(Keys.ENTER).perform()
+    assert page.run("return document.activeElement.id") == "main"
+    ActionChains(page.driver).send_keys(Keys.TAB).perform()
+    assert page.run("return document.activeElement.id") == "efficiency-0"
+    assert page.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_on_paper_it_is_dark_on_white(browser, path):
+    browser.open(path, dark=True)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run("return document.getElementById('efficiency-0').layout.font.color") == "#444"
+    assert browser.run("return document.querySelector('details').open")
+    assert browser.run("return canvases.every((one) => one.data)")
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    browser.until("return document.getElementById('efficiency-0').layout.font.color !== '#444'")
+    assert browser.said() == []

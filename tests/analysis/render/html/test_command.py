@@ -1,0 +1,89 @@
+"""`dlscale report`: the page in the study's folder, plots on request, and what was left out."""
+
+import fcntl
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.cli.report import report
+from dlscale.benchmarks.records.store import Store
+
+ONE = (("hep_cnn", "torch"),)
+
+
+@pytest.fixture
+def results(made, tmp_path):
+    def write(records):
+        store = Store(tmp_path / "local" / "weak-scaling-1a2b3c4d")
+        launches = [[record.case.model_dump(mode="json")] for record in records]
+        store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
+        for index, record in enumerate(records):
+            (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
+        return store
+
+    return write
+
+
+def run(store, *options):
+    done = CliRunner().invoke(
+        report, ["--results", str(store.folder.parents[1]), *options], standalone_mode=False
+    )
+    assert done.exception is None, done.exception
+    return done.return_value, done.output
+
+
+def test_the_page_is_in_the_studys_folder(made, results):
+    store = results(made.study(trainings=ONE))
+    status, said = run(store)
+    assert status == 0
+    assert said.rstrip().endswith(f"report: {store.folder / 'report.html'}")
+    page = (store.folder / "report.html").read_text()
+    assert "the largest loss is exposed communication" in page
+    assert "weak-scaling-1a2b3c4d" in page
+    run(store)
+    assert (store.folder / "report.html").read_text() == page
+
+
+def test_plots_in_characters_on_request(made, results):
+    store = results(made.study(trainings=ONE))
+    assert "o none   x gloo" not in run(store)[1]
+    assert "o none   x gloo" in run(store, "--text")[1]
+
+
+def test_json_is_json_alone(made, results):
+    store = results(made.study(trainings=ONE))
+    assert json.loads(run(store, "--json")[1])["schema"] == 1
+    assert not (store.folder / "report.html").exists()
+
+
+def test_of_two_fingerprints_one_is_shown_and_the_other_named(made, results):
+    store = results(
+        [*made.study(trainings=ONE), *made.study(trainings=ONE, num_blocks=2, digest="0123456789abcdef")]
+    )
+    status, said = run(store)
+    assert status == FAILED_CASES
+    assert "left out: 32 launches of local / .venv / torch with fingerprint 0123456789abcdef" in said
+    assert "0123456789abcdef" in (store.folder / "report.html").read_text()
+
+
+def test_a_study_that_is_being_measured_says_so(made, results):
+    store = results(made.study(trainings=ONE))
+    with (store.folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert store.busy
+        run(store)
+        assert "The study is still running" in (store.folder / "report.html").read_text()
+    assert not store.busy
+    run(store)
+    assert "The study is still running" not in (store.folder / "report.html").read_text()
+
+
+def test_a_folder_of_somebody_else_s_is_reported_all_the_same(made, results):
+    store = results(made.study(trainings=ONE))
+    (store.folder / "report.html").mkdir()  # a file cannot take its place
+    status, said = run(store)
+    assert status == 0
+    assert "no page: cannot write" in said
+    assert "samples/s" in said

@@ -1,0 +1,95 @@
+"""Declared comparisons on the page: what may be claimed, what needs more blocks, and what filters leave."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.html.comparisons import contrasts_of, too_few
+from dlscale.analysis.render.html.model import Sentence, Table
+
+ONE = (("hep_cnn", "torch"),)
+FAST_RING = {"none": 1.0, "ring": 0.95, "mpi": 0.75}
+
+
+def section(page):
+    return next((one for one in page.sections if one.name == "contrasts"), None)
+
+
+def table(page):
+    (found,) = [block for block in section(page).blocks if isinstance(block, Table)]
+    return found
+
+
+def test_a_planted_difference_is_claimed_with_its_size(made):
+    page = made.whole(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))
+    # On 8 ranks a backend keeps 1 - (1 - kept) * 0.65 of the speed: over two numbers of ranks, see `made_study`.
+    planted = (1 - 0.25 * 0.65) / (1 - 0.05 * 0.65)
+    (row,) = table(page).rows
+    assert row.data["ratio"] == pytest.approx(planted, rel=0.01)
+    assert row.data["ratio_low"] < planted < row.data["ratio_high"]
+    assert (row.data["verdict"], row.data["num_blocks"], row.data["p_adjusted"]) == ("slower", 6, 2**-5)
+    assert row.strong
+    assert [value.text for value in row.values[-2:]] == ["6", "slower"]
+    (said,) = [block.text for block in section(page).blocks if isinstance(block, Sentence)]
+    assert said.startswith("mpi is 14.0 % [")
+    assert said in page.summary
+
+
+def test_too_few_blocks_say_how_many_are_needed_and_claim_nothing(made):
+    page = made.whole(made.study(trainings=ONE))
+    assert (
+        "8 blocks of launches or more can carry a claim; here are 6, so 6 comparisons cannot "
+        in section(page).lead
+    )
+    assert not any(isinstance(block, Sentence) for block in section(page).blocks)
+    assert {row.values[-1].text for row in table(page).rows} == {"needs 8 blocks"}
+    assert not any(row.strong for row in table(page).rows)
+    assert not any("ring" in sentence and "slower" in sentence for sentence in page.summary)
+
+
+def test_the_reference_is_the_study_s_first_backend(made):
+    records = made.study(trainings=ONE, rank_counts=(1, 2))
+    for order, reference in ((["mpi", "ring"], "mpi"), ([], "gloo")):
+        found = contrasts_of(scaling_table(records), order=order)
+        assert {one.reference.name for one in found.found} == {reference}
+
+
+def test_one_backend_leaves_nothing_to_compare(made):
+    page = made.whole(made.study(trainings=ONE, efficiency={"none": 1.0, "ring": 0.9}))
+    assert section(page) is None
+    assert section(made.whole([])) is None
+
+
+def test_of_several_trainings_each_is_named_and_the_first_screen_claims_nothing(made):
+    page = made.whole(made.study(rank_counts=(1, 2), num_blocks=7, efficiency=FAST_RING))
+    said = [block for block in section(page).blocks if isinstance(block, Sentence)]
+    assert len(said) == 3
+    assert said[0].text.startswith("CosmoGAN small, torch, weak scaling on local: mpi is ")
+    assert said[0].tags.workload == "cosmogan"
+    assert not any("corrected p" in sentence for sentence in page.summary)
+
+
+def test_whoever_filters_for_one_side_sees_the_comparison(made):
+    (row,) = table(made.whole(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))).rows
+    assert row.tags.backend == "mpi ring"
+
+
+def test_frameworks_that_may_not_be_compared_are_not(made):
+    both = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"))
+    records = made.study(trainings=both, rank_counts=(1, 2), efficiency={"none": 1.0, "ring": 0.9})
+    found = contrasts_of(scaling_table(records), forbidden=lambda _: "their networks differ")
+    assert found.factor == "framework"
+    assert {one.reason for one in found.found} == {"their networks differ"}
+    assert not any(map(too_few, found.found))
+
+
+def test_a_launch_that_stands_out_is_told_of_beside(made):
+    records = made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING, num_blocks=8)
+    late = [
+        made.record(backend="mpi", num_ranks=8, block=record.case.block, rate=150.0)
+        if (record.case.cell.backend, record.case.cell.num_ranks, record.case.block) == ("mpi", 8, 4)
+        else record
+        for record in records
+    ]
+    (row,) = table(made.whole(late)).rows
+    assert row.data["ratio_without_outliers"] > row.data["ratio"]
+    assert "without the block with an outlying launch" in row.data["text"]

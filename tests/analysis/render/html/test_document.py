@@ -1,0 +1,122 @@
+"""The page as a file: whole, alone, the same every time, and safe whatever is in the records."""
+
+import json
+import re
+from dataclasses import fields, is_dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.html.document import payload, render, to_json, write_page
+from dlscale.analysis.render.html.losses import Causes, causes_of
+from dlscale.analysis.render.html.model import Datum, Page, Value
+from dlscale.analysis.render.html.tables import flat
+
+NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def records(made):
+    return [*made.study(), made.record(backend="gloo", num_ranks=8, block=6, failure=NASTY, host=NASTY)]
+
+
+def everywhere(value, text):
+    """The page with `text` wherever it has text of its own that may come from a record."""
+    if isinstance(value, str):
+        return text
+    if isinstance(value, tuple):
+        return tuple(everywhere(one, text) for one in value)
+    if isinstance(value, Value):
+        return replace(value, text=text)
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = {"name", "look", "looks", "evidence", "verdict", "kind", "tags"}
+        return replace(
+            value,
+            **{
+                one.name: everywhere(getattr(value, one.name), text)
+                for one in fields(value)
+                if one.name not in kept
+            },
+        )
+    return value
+
+
+def test_text_from_records_is_never_markup(made, records):
+    page = everywhere(made.page(records, causes=causes_of(scaling_table(records))), NASTY)
+    text = render(page)
+    assert text.count("<script") == text.count("</script>") == 7  # the data, five of ours, Plotly
+    assert "<img" not in text.replace("plotly", "")[: text.index("<script>")]
+    assert "alert(1)</script><script>" not in text
+    body = text[: text.index('<script type="application/json"')]
+    assert "onerror=alert(1)>" not in body  # the bracket is always escaped
+
+
+@given(st.text())
+def test_any_text_survives_inside_the_data(text):
+    page = Page(
+        title="",
+        facts=(),
+        evidence="",
+        summary=(),
+        strips=(),
+        warnings=(),
+        first=(),
+        sections=(),
+        rules=(),
+        looks={},
+        origin="",
+    )
+    assert json.loads(to_json(page)) == payload(page)
+    quoted = json.dumps({"text": text}).replace("<", "\\u003c")
+    assert json.loads(quoted) == {"text": text}
+
+
+def test_the_same_records_give_the_same_bytes(made, records):
+    first = render(made.page(records, causes=causes_of(scaling_table(records))))
+    shuffled = [*records[1::2], *records[::2]]
+    assert render(made.page(shuffled, causes=causes_of(scaling_table(shuffled)))) == first
+
+
+def test_the_file_is_small_and_needs_nothing_else(made, records, wrote):
+    path = wrote(made.page(records, causes=causes_of(scaling_table(records))))
+    text = path.read_text()
+    assert path.stat().st_size < 8e6
+    ours = text[: text.index("/**\n* plotly.js")] + text[text.rindex('"use strict";\n// Plots') :]
+    assert not re.search(r"""(?:src|href|action)\s*=\s*["'](?!#)""", ours)
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|WebSocket", ours)
+    assert "Licensed under the MIT license" in text  # Plotly's, which asks for that
+
+
+def test_the_page_allows_its_own_scripts_alone(made, records):
+    text = render(made.page(records))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.replace("&#39;", "'").split(";"))
+    assert rules["default-src"] == "'none'"
+    assert all(word.startswith("'sha256-") for word in rules["script-src"].split())
+    assert "unsafe" not in rules["script-src"] + rules["style-src-elem"]
+    assert " style=" not in text[: text.index('<script type="application/json"')]
+
+
+def test_what_is_no_number_is_empty():
+    row: dict[str, Datum] = flat({"a": float("nan"), "b": float("inf"), "c": 0.5, "d": ["x", "y"], "e": None})
+    assert row == {"a": None, "b": None, "c": 0.5, "d": "x; y", "e": None}
+
+
+def test_an_unwritable_place_is_told_in_one_line(made, tmp_path):
+    from dlscale.base.errors import UsageError
+
+    with pytest.raises(UsageError, match="cannot write"):
+        write_page(made.page([]), tmp_path / "missing" / "report.html")
+
+
+def test_waterfalls_and_heat_maps_are_in_the_data(made, records):
+    causes = Causes(losses=tuple(made.losses(made.TRAININGS[:1])), heat_maps=(made.heat_map(),))
+    data = payload(made.page(records, causes=causes))
+    ring = data["losses"]["loss-plots-0"]
+    assert [part["center"] for part in ring["parts"]] == [2.0, 3.5, 1.0]
+    assert [part["largest"] for part in ring["parts"]] == [False, True, False]
+    assert ring["total"]["center"] == 6.5
+    assert "paired t, n = 6" in ring["parts"][1]["text"]
+    assert len(data["heatMaps"]["ranks"]["values"]) == 8

@@ -1,0 +1,239 @@
+"""What the page says of made-up studies, sound ones and bad ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.html.document import render
+from dlscale.analysis.render.html.losses import Causes, causes_of
+from dlscale.analysis.render.html.model import Plot, Table
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
+from dlscale.benchmarks.records.files import BadFile, parse_record
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case
+
+ONE = (("hep_cnn", "torch"),)
+
+
+def plots(page):
+    blocks = [*page.first, *(block for section in page.sections for block in section.blocks)]
+    return {one.name: one for one in blocks if isinstance(one, Plot)}
+
+
+def tables(page):
+    return {one.name: one for section in page.sections for one in section.blocks if isinstance(one, Table)}
+
+
+def names(page):
+    return [section.name for section in page.sections]
+
+
+def test_the_first_sentence_names_the_largest_loss(made):
+    records = made.study(trainings=ONE)
+    page = made.page(records, causes=causes_of(scaling_table(records)))
+    assert page.title == "How HEP-CNN scales on local"
+    assert page.summary[0].startswith("HEP-CNN (torch) on ring keeps ")
+    assert "at 8 ranks; the largest loss is exposed communication: " in page.summary[0]
+    assert page.summary[1].startswith("mpi keeps ")
+    assert "gloo keeps " in page.summary[1]
+    assert len(page.summary) <= 3
+
+
+def test_of_several_trainings_best_and_worst_are_told(made):
+    records = made.study()
+    page = made.page(records, causes=causes_of(scaling_table(records)))
+    assert page.title == "How CosmoGAN and HEP-CNN scale on local"
+    assert page.summary[1].startswith("That is the most of 9 curves; the least: ")
+    assert page.summary[2] == "The largest loss is exposed communication in 9 of 9."
+
+
+def test_without_causes_the_summary_still_tells_what_is_kept(made):
+    page = made.page(made.study(trainings=ONE))
+    assert page.summary[0].startswith("HEP-CNN (torch) on ring keeps 8")
+    assert "losses" not in names(page)
+
+
+def test_points_carry_their_intervals_and_n(made):
+    records = made.study(trainings=ONE)
+    row = next(
+        row for row in scaling_table(records).rows if (row.cell.backend, row.cell.num_ranks) == ("mpi", 4)
+    )
+    series = {one.name: one for one in plots(made.page(records))["efficiency-0"].series}
+    point = series["mpi"].points[2]
+    assert (point.y, point.low, point.high) == (
+        row.efficiency_none.center,
+        row.efficiency_none.low,
+        row.efficiency_none.high,
+    )
+    assert point.lines[0] == "mpi, 4 ranks on 1 node"
+    assert point.lines[2] == "95 % interval, paired t, n = 6 blocks"
+    assert series["mpi"].joined
+
+
+def test_every_launch_is_a_point(made):
+    records = made.study(trainings=ONE, num_blocks=3)
+    every = plots(made.page(records))["every-launch"]
+    assert sum(len(one.points) for one in every.series) == len(records) == 48
+    # What all cells share, the block's drift, is what moves the points.
+    by_block: dict[str, list[float]] = {}
+    for series in every.series:
+        for point in series.points:
+            by_block.setdefault(point.lines[0].rsplit(", ", 1)[1], []).append(point.y)
+    drift = {block: sum(ys) / len(ys) for block, ys in by_block.items()}
+    assert min(drift["block 1"], drift["block 2"]) > drift["block 0"]
+
+
+def test_step_times_are_percentiles_over_all_windows(made):
+    records = made.study(trainings=ONE, rank_counts=(1, 2), efficiency={"none": 1.0})
+    row = next(row for row in tables(made.page(records))["steps"].rows if row.data["num_ranks"] == 2)
+    seconds = sorted(
+        max(window.seconds) / window.num_steps
+        for record in records
+        if record.case.cell.num_ranks == 2
+        for window in record.windows[1:]
+    )
+    assert row.data["num_windows"] == len(seconds) == 60
+    assert row.data["max_milliseconds"] == pytest.approx(1000 * seconds[-1])
+    assert 1000 * seconds[28] <= row.data["p50_milliseconds"] <= 1000 * seconds[31]
+
+
+def test_zero_records():
+    page = page_of(scaling_table([]), [])
+    assert page.summary == ("Nothing has been measured yet.",)
+    assert page.first == ()
+    assert all(rule.verdict == "not applicable" for rule in page.rules)
+    assert "Nothing measured yet" in render(page)
+
+
+def test_planned_but_nothing_measured(made):
+    cell = made.record(backend="ring", num_ranks=2).case.cell
+    planned = [Case(cell=cell, block=block, position=0) for block in range(6)]
+    page = page_of(scaling_table([], planned=planned), [])
+    assert page.summary == ("No launch gave a number so far; 6 are planned.",)
+    render(page)
+
+
+def test_one_rank_only(made):
+    records = made.study(trainings=ONE, rank_counts=(1,))
+    page = made.page(records, causes=causes_of(scaling_table(records)))
+    assert page.summary[0].startswith("Only 1 rank gave numbers (")
+    assert page.first == ()
+    assert page.rules[0].verdict == "not applicable"
+    render(page)
+
+
+def test_a_running_study_says_so(made):
+    records = made.study(trainings=ONE, num_blocks=2)
+    planned = [record.case for record in made.study(trainings=ONE)]
+    page = page_of(scaling_table(records, planned=planned), records, study=StudyFacts(running=True))
+    assert page.warnings[0] == ("The study is still running: this is what it has measured so far.", "gaps")
+    gaps = next(section for section in page.sections if section.name == "gaps")
+    assert "64 planned launches have given no number yet" in gaps.blocks[0].text
+    assert page.rules[1].verdict == "not met"
+    assert "32 of 96" in page.rules[1].why
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"schema_version": 2}', "schema version 2"),
+        (f'{{"schema_version": {SCHEMA_VERSION}, "stu'.encode(), "not complete JSON"),
+        (b"\xff\xfe", "not complete JSON"),
+        (f'{{"schema_version": {SCHEMA_VERSION}}}'.encode(), "not a record"),
+    ],
+)
+def test_unsound_files_are_left_out_and_named(made, content, why):
+    bad = parse_record(Path("records/<b>x<b>-00.1.json"), content)
+    assert isinstance(bad, BadFile)
+    records = made.study(trainings=ONE)
+    page = made.page(records, bad_files=[bad])
+    assert any(why in sentence and section == "gaps" for sentence, section in page.warnings)
+    assert tables(page)["files"].rows[0].values[0].text == "<b>x<b>-00.1.json"
+    assert "<b>x" not in render(page)
+
+
+def test_many_files_that_are_bad_alike_are_one_sentence(made):
+    bad = [BadFile(path=Path(f"{index}.json"), reason="schema version 2") for index in range(70)]
+    page = made.page(made.study(trainings=ONE), bad_files=bad)
+    (said,) = [sentence for sentence, _ in page.warnings if sentence.startswith("Left out")]
+    assert said.startswith("Left out: 70 files (0.json, ")
+    assert len(said) < 150
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), 0.0, -1.0, float("inf")])
+def test_impossible_times_are_failures_and_not_numbers(made, seconds):
+    records = made.study(trainings=ONE)
+    records.append(made.record(backend="ring", num_ranks=8, block=9, seconds=seconds))
+    page = made.page(records, causes=causes_of(scaling_table(records)))
+    (row,) = tables(page)["failures"].rows
+    assert "impossible times" in row.data["why"]
+    render(page)
+
+
+def test_mixed_systems_are_told_apart(made):
+    records = [*made.study(trainings=ONE), *made.study(trainings=ONE, system="elsewhere")]
+    page = made.page(records, causes=causes_of(scaling_table(records)))
+    assert page.title == "How HEP-CNN scales on elsewhere and local"
+    assert any(
+        sentence.startswith("Records of 2 systems: elsewhere and local.") for sentence, _ in page.warnings
+    )
+    assert len(page.first) == 2
+    assert {"elsewhere", "local"} == {plot.title.rsplit(" ", 1)[1] for plot in page.first}
+
+
+def test_of_two_fingerprints_the_larger_stays_and_the_other_is_named(made):
+    mine = made.study(trainings=ONE)
+    other = made.study(trainings=ONE, num_blocks=2, digest="0123456789abcdef")
+    kept, said = of_one_fingerprint([*other, *mine])
+    assert {record.fingerprint.digest for record in kept} == {mine[0].fingerprint.digest}
+    assert len(kept) == len(mine)
+    (sentence,) = said
+    assert sentence.startswith("32 launches of local / .venv / torch with fingerprint 0123456789abcdef: ")
+    page = page_of(scaling_table(kept), kept, study=StudyFacts(left_out=tuple(said)))
+    assert any("0123456789abcdef" in text for text, _ in page.warnings)
+
+
+def test_records_of_one_fingerprint_all_stay(made):
+    records = made.study()
+    assert of_one_fingerprint(records) == (records, [])
+
+
+def test_constant_columns_are_told_in_the_caption_once(made):
+    one, several = (
+        tables(made.page(made.study(trainings=which)))["numbers"] for which in (ONE, made.TRAININGS)
+    )
+    assert (
+        one.caption
+        == "All cells: HEP-CNN small, torch, weak, 8 samples per rank and step, fp32, 1 core per rank"
+    )
+    assert [column.label for column in one.columns][:2] == ["backend", "ranks"]
+    assert [column.label for column in several.columns][:2] == ["training", "backend"]
+
+
+def test_a_bound_is_a_line_in_the_plot(made):
+    records = made.study(trainings=ONE)
+    (plot,) = made.page(records, causes=causes_of(scaling_table(records))).first
+    bounds = [guide for guide in plot.guides if guide.bound]
+    assert bounds
+    assert all(guide.label.startswith("wire bound") for guide in bounds)
+    assert any("No bound by memory" in note for note in plot.notes)
+
+
+def test_losses_on_the_most_ranks_are_drawn_and_all_are_in_the_table(made):
+    fewer, more = made.losses(ONE, num_ranks=4), made.losses(ONE, num_ranks=8)
+    page = made.page(made.study(trainings=ONE), causes=Causes(losses=(*fewer, *more)))
+    section = next(section for section in page.sections if section.name == "losses")
+    assert {loss.num_ranks for loss in section.blocks[0].losses} == {8}
+    rows = tables(page)["losses"].rows
+    assert len(rows) == 2 * 3 * 4  # ranks, backends, parts and their total
+    assert sum(row.strong for row in rows) == 6
+
+
+def test_parts_that_are_not_told_apart_are_not_ranked(made):
+    losses = [
+        replace(loss, largest=("late ranks", "exposed communication")) for loss in made.losses(made.TRAININGS)
+    ]
+    page = made.page(made.study(), causes=Causes(losses=tuple(losses)))
+    assert len(page.summary) == 2  # no sentence counts causes

@@ -1,0 +1,80 @@
+"""The first screen at a glance, and ranks by windows: widths and places are those that were planted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.html.losses import MAX_COLUMNS, heat_maps
+from dlscale.analysis.render.html.page import strips
+
+ONE = (("hep_cnn", "torch"),)
+
+
+def test_a_strip_is_the_ideal_speed_and_its_largest_loss_is_marked(made):
+    found = strips(made.losses(ONE))
+    assert [one.name for one in found] == ["ring, 8 ranks", "mpi, 8 ranks", "gloo, 8 ranks"]
+    gloo = found[-1]
+    assert [one.width for one in gloo.segments] == pytest.approx([80.9, 2.0, 3.1, 14.0])
+    assert [one.begin for one in gloo.segments] == pytest.approx([0, 80.9, 82.9, 86.0])
+    assert [one.largest for one in gloo.segments] == [False, False, False, True]
+    assert gloo.certain
+    assert gloo.cause == "exposed communication: 14.0 % [13.4, 14.6]"
+    assert gloo.kept == "81 % [80, 82] kept"
+
+
+def test_what_was_gained_takes_no_room_from_what_is_kept(made):
+    loss = made.losses(ONE)[0]
+    gained = replace(loss.parts[0], share=made.interval(-0.05))
+    (strip,) = strips([replace(loss, parts=(gained, *loss.parts[1:]))])
+    assert sum(one.width for one in strip.segments) == pytest.approx(100)
+    assert strip.segments[0].width == pytest.approx(100 * loss.kept.center)
+
+
+def test_causes_that_are_not_told_apart_are_not_marked_as_certain(made):
+    loss = made.losses(ONE)[0]
+    (strip,) = strips([replace(loss, largest=("late ranks", "co-running"))])
+    assert not strip.certain
+    assert strip.cause == "co-running or late ranks: not told apart"
+
+
+def test_a_certain_loss_without_a_certain_cause_says_so(made):
+    loss = replace(made.losses(ONE)[0], largest=())
+    (strip,) = strips([loss])
+    assert strip.cause == "no single cause is certain"
+    (strip,) = strips([replace(loss, kept=made.interval(0.99, 0.02))])
+    assert strip.cause == "no loss beyond the noise"
+
+
+def test_of_several_trainings_the_best_backend_of_each(made):
+    found = strips(made.losses(made.TRAININGS))
+    assert [one.name for one in found] == [
+        "HEP-CNN, torch: ring, 8 ranks",
+        "HEP-CNN, tensorflow: ring, 8 ranks",
+        "CosmoGAN, torch: ring, 8 ranks",
+    ]
+
+
+def test_more_than_the_ideal_speed_is_kept_whole(made):
+    loss = replace(made.losses(ONE)[0], kept=made.interval(1.04), largest=())
+    (strip,) = strips([loss])
+    assert strip.segments[0].width == 100
+    assert sum(one.width for one in strip.segments) == 100
+
+
+def test_a_wide_heat_map_is_thinned_inside_each_launch(made):
+    (heat,) = [
+        one
+        for one in scaling_table(made.study(trainings=ONE, rank_counts=(1, 4))).heats
+        if one.cell.backend == "none"
+    ]
+    launches = [np.full((4, 100), value) for value in (0.0, 0.5, -0.25)]
+    launches[1][2] = 0.9
+    wide = replace(heat, values=np.concatenate(launches, axis=1), first_columns=(0, 100, 200))
+    (found,) = heat_maps([wide], [])
+    assert len(found.values[0]) == MAX_COLUMNS
+    assert found.values[0] == (1.0,) * 40 + (1.5,) * 40 + (0.75,) * 40
+    assert found.values[2] == (1.0,) * 40 + (1.9,) * 40 + (0.75,) * 40
+    (same,) = heat_maps([heat], [])
+    assert len(same.values[0]) == heat.values.shape[1] == 60

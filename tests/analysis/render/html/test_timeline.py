@@ -1,0 +1,115 @@
+"""Launches and windows that stand out: ringed and told of, counted all the same."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.html.document import payload
+from dlscale.analysis.render.html.model import Plot, Table
+from dlscale.analysis.render.html.timeline import launches_of, outlier_marks
+
+ONE = (("hep_cnn", "torch"),)
+
+
+def slower(record, factor, windows=slice(None)):
+    """The record with those of its windows longer."""
+    chosen = set(range(len(record.windows))[windows])
+    return record.model_copy(
+        update={
+            "windows": [
+                window.model_copy(update={"seconds": [factor * one for one in window.seconds]})
+                if index in chosen
+                else window
+                for index, window in enumerate(record.windows)
+            ]
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def records(made):
+    """One launch of mpi on 8 ranks takes 30 % longer; of another, two windows take three times as long."""
+
+    def where(record, block):
+        cell = record.case.cell
+        return (cell.backend, cell.num_ranks, record.case.block) == ("mpi", 8, block)
+
+    return [
+        slower(one, 1.3) if where(one, 2) else slower(one, 3.0, slice(4, 6)) if where(one, 5) else one
+        for one in made.study(trainings=ONE, num_blocks=8)
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(made, records):
+    return made.page(records)
+
+
+@pytest.fixture(scope="module")
+def plot(page):
+    blocks = [block for section in page.sections for block in section.blocks]
+    return next(block for block in blocks if isinstance(block, Plot) and block.name == "every-launch")
+
+
+def test_the_launch_has_a_ring_and_says_why(plot):
+    flagged = [point for series in plot.series for point in series.points if point.flagged]
+    (one,) = [point for point in flagged if point.lines[0] == "mpi, 8 ranks, block 2"]
+    assert one.lines[3].startswith("stands out: its steps take ")
+    assert 25 < float(one.lines[3].removeprefix("stands out: its steps take ").split(" ")[0]) < 35
+    assert plot.flag == "stands out, and counts"
+    assert f"{len(flagged)} launch" in plot.says
+
+
+def test_windows_are_told_where_somebody_points_at_their_launch(plot):
+    points = [point for series in plot.series for point in series.points]
+    (one,) = [point for point in points if point.lines[0] == "mpi, 8 ranks, block 5"]
+    assert any(line.startswith("2 of 10 windows stand out, the longest 3.0") for line in one.lines)
+    assert not one.flagged
+
+
+def test_nothing_is_dropped(records, plot):
+    assert sum(len(series.points) for series in plot.series) == len(records)
+
+
+def test_the_browser_gets_the_places_of_the_rings(page):
+    series = payload(page)["plots"]["every-launch"]["series"]
+    (mpi,) = [one for one in series if one["name"] == "mpi"]
+    assert [mpi["text"][index].split("\n")[0] for index in mpi["flagged"]] == ["mpi, 8 ranks, block 2"]
+
+
+def test_the_table_has_the_rate_with_and_without(page, records):
+    tables = {one.name: one for section in page.sections for one in section.blocks if isinstance(one, Table)}
+    row = next(row for row in tables["outliers"].rows if row.strong)
+    out = next(
+        one.outliers
+        for one in scaling_table(records).rows
+        if (one.cell.backend, one.cell.num_ranks) == ("mpi", 8)
+    )
+    assert row.data["backend"] == "mpi"
+    assert row.data["samples_per_second"] == out.rate
+    assert row.data["samples_per_second_without_launches_out"] == out.rate_without > out.rate
+    assert row.values[-5].text.startswith("1 of 8: block 2 +")
+
+
+def test_windows_are_those_that_the_rows_count(records):
+    """The page looks at single launches by the rule of the rows: both find the same number."""
+    rows = scaling_table(records).rows
+    found = outlier_marks(rows)
+    told: dict[str, int] = {}
+    for one in launches_of(records):
+        _, lines = found.of(one.key, (one.study, one.block), one.seconds)
+        for line in lines:
+            if "windows stand" in line:
+                told[one.cell.id] = told.get(one.cell.id, 0) + int(line.split(" ")[0])
+    assert told == {row.cell.id: row.outliers.num_windows_out for row in rows if row.outliers.num_windows_out}
+
+
+def test_a_quiet_study_has_no_ring_and_no_table(made):
+    records = made.study(trainings=ONE, num_blocks=3)  # fewer launches than it takes to tell
+    found = made.page(records)
+    blocks = [block for section in found.sections for block in section.blocks]
+    plot = next(block for block in blocks if isinstance(block, Plot) and block.name == "every-launch")
+    assert plot.flag == ""
+    rows = [
+        row for block in blocks if isinstance(block, Table) and block.name == "outliers" for row in block.rows
+    ]
+    assert not any(row.strong for row in rows)

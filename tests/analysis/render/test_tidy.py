@@ -1,0 +1,207 @@
+"""The tidy tables: what a reader computes from them is what the report says."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.records import tidy
+from dlscale.analysis.render.tidy import write_tables
+from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
+from dlscale.benchmarks.records.record import Cell, Phases
+
+PAGE = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text()
+NAMES = [column.name for column in KEY]
+
+
+def tables(records, folder, form="csv"):
+    """Name -> frame, as another program reads them."""
+    found = {}
+    for path in write_tables(records, folder, form=form, per_rank=True):
+        if path.suffix == ".csv":
+            found[path.stem] = pd.read_csv(path)
+        elif path.suffix == ".parquet":
+            found[path.stem] = pd.read_parquet(path)
+    return found
+
+
+def words(column):
+    """Text, where an empty field is read as a missing one."""
+    return column.astype(object).where(column.notna(), "").tolist()
+
+
+def test_the_page_says_what_each_column_is():
+    for name, columns in TABLES.items():
+        section = PAGE.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.startswith("| `")]
+        assert rows == [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in columns]
+        assert len({one.name for one in columns}) == len(columns)
+
+
+def test_every_field_of_a_cell_is_a_column():
+    assert set(Cell.model_fields) <= {one.name for one in LAUNCHES}
+    assert {f"{name}_seconds" for name in Phases.model_fields} <= {one.name for one in LAUNCHES}
+
+
+@pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.requires("pyarrow"))])
+def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
+    records = make_study()
+    found = tables(records, tmp_path, form)
+    assert list(found["launches"]) == [one.name for one in LAUNCHES]
+    windows = found["windows"].query("counts")
+    own = windows.groupby(["backend", "num_ranks", "block"], observed=True).seconds_per_step.median()
+    typical = own.groupby(["backend", "num_ranks"], observed=True).median()
+    launches = found["launches"].query("counts")
+    assert launches.groupby(["backend", "num_ranks"]).seconds_per_step.median().to_dict() == typical.to_dict()
+    for row in scaling_table(records).rows:
+        seconds = typical[row.cell.backend, row.cell.num_ranks]
+        assert row.cell.global_batch / seconds == pytest.approx(row.throughput.center, rel=1e-12)
+
+
+@pytest.mark.requires("pyarrow")
+def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(make_study, make_record, tmp_path):
+    import pyarrow.parquet
+
+    records = [*make_study(num_blocks=2), make_record(block=7, failure="died")]
+    csv, parquet = tables(records, tmp_path / "c"), tables(records, tmp_path / "p", "parquet")
+    for name in TABLES:
+        one, other = csv[name], parquet[name]
+        assert list(one) == list(other)
+        for column in TABLES[name]:
+            if column.kind == "string":
+                assert words(one[column.name]) == words(other[column.name])
+            else:
+                assert one[column.name].astype(float).equals(other[column.name].astype(float)), column.name
+    schema = pyarrow.parquet.read_schema(tmp_path / "p" / "windows.parquet")
+    assert schema.field("start_skew_seconds").metadata[b"description"] == b"last start - first start"
+    assert scaling_table(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
+
+
+def test_failed_attempts_are_there_and_do_not_count(make_record, tmp_path):
+    records = [
+        make_record(block=0, attempt=1, failure='died\nbadly, with "quotes"'),
+        make_record(block=0, attempt=2),
+        make_record(block=0, attempt=3, failure="died"),
+        make_record(block=1, control="canary"),
+    ]
+    found = tables(records, tmp_path)
+    launches = found["launches"].set_index(["control", "attempt"])
+    assert launches.counts.to_dict() == {
+        ("canary", 1): False,
+        ("train", 1): False,
+        ("train", 2): True,
+        ("train", 3): False,
+    }
+    assert launches.reason["train", 1] == 'hang on rank 0: died badly, with "quotes"'
+    assert launches.failure_kind["train", 1] == "hang"
+    assert math.isnan(launches.seconds_per_step["train", 1])
+    assert set(found["windows"].query("counts").attempt) == {2}
+
+
+def test_warm_up_is_there_and_does_not_count(make_record, tmp_path):
+    windows = tables([make_record()], tmp_path)["windows"]
+    assert windows.phase.tolist() == ["warmup"] + ["steady"] * 10
+    assert windows.counts.tolist() == [False] + [True] * 10
+    assert windows.window.tolist() == list(range(11))
+
+
+def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(make_record, tmp_path):
+    record = make_record(num_ranks=2, rank_delays=(0.5,))
+    lost = record.windows[3].model_copy(update={"seconds": [0.4], "start_seconds": [0.0]})
+    zero = record.windows[4].model_copy(update={"seconds": [0.4, 0.0]})
+    windows = [*record.windows[:3], lost, zero, *record.windows[5:]]
+    found = tables([record.model_copy(update={"windows": windows})], tmp_path)
+    told = found["windows"].set_index("window")
+    for number in (3, 4):
+        for name in ("slowest_rank", "slowest_rank_seconds", "seconds_per_step", "samples_per_second"):
+            assert math.isnan(told[name][number]), (name, number)
+    assert told.slowest_rank[5] == 0
+    assert told.slowest_rank_seconds[5] - told.fastest_rank_seconds[5] == pytest.approx(0.5)
+    assert not found["windows"].counts.any()  # a launch with such a window gives no number
+    assert "has the times of 1 of 2 ranks" in found["launches"].reason[0]
+
+
+def test_ranks_have_their_own_seconds_and_starts(make_record, tmp_path):
+    ranks = tables([make_record(num_ranks=3, rank_delays=(0.0, 0.25), start_skew=0.1)], tmp_path)["ranks"]
+    steady = ranks[ranks.window == 2].set_index("rank")
+    assert steady.seconds[1] - steady.seconds[0] == pytest.approx(0.25)
+    assert steady.start_seconds[2] == pytest.approx(0.1 * steady.seconds[0])
+    assert ranks.num_steps.tolist() == [1] * 3 + [5] * 30
+
+
+def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(make_record, tmp_path):
+    record = make_record(num_ranks=2, local_batch=8)
+    windows = [
+        one.model_copy(update={"num_applied": 6, "rank_steps": [4, 2], "num_steps": 4, "seconds": [2.0, 2.0]})
+        for one in record.windows
+    ]
+    found = tables([record.model_copy(update={"windows": windows})], tmp_path)
+    assert set(found["windows"].num_samples) == {48}
+    assert set(found["windows"].samples_per_second) == {24}
+    assert set(found["windows"].seconds_per_step) == {2 / 3}
+    assert found["ranks"].num_steps.tolist() == [4, 2] * 11
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(st.data())
+def test_windows_hold_what_the_records_do(make_record, tmp_path, data):
+    num_ranks = data.draw(st.integers(1, 4))
+    delays = data.draw(st.lists(st.floats(0, 10), min_size=num_ranks, max_size=num_ranks))
+    factors = data.draw(st.lists(st.floats(0.1, 10), min_size=1, max_size=6))
+    record = make_record(num_ranks=num_ranks, rank_delays=delays, window_factors=factors)
+    found = tables([record], tmp_path)
+    windows = found["windows"].query("counts")
+    seconds = [one.seconds for one in record.windows if one.phase == "steady"]
+    assert windows.slowest_rank_seconds.tolist() == [max(one) for one in seconds]
+    assert windows.slowest_rank.tolist() == [one.index(max(one)) for one in seconds]
+    assert windows.mean_rank_seconds.tolist() == pytest.approx([np.mean(one) for one in seconds])
+    wanted = tidy([record])
+    assert found["launches"].seconds_per_step[0] == wanted.seconds_per_step[0]
+    assert found["launches"].samples_per_second[0] == wanted.samples_per_second[0]
+    assert found["launches"].start_skew_of_window[0] == wanted.start_skew[0]
+    assert windows.num_samples.sum() == found["launches"].num_samples[0]
+
+
+def test_keys_are_unique_and_lead_from_windows_to_launches(make_study, tmp_path):
+    found = tables(make_study(num_blocks=2), tmp_path)
+    assert not found["launches"].duplicated(NAMES).any()
+    assert not found["windows"].duplicated([*NAMES, "window"]).any()
+    assert not found["ranks"].duplicated([*NAMES, "window", "rank"]).any()
+    joined = found["windows"].merge(found["launches"], on=NAMES, suffixes=("", "_of_launch"))
+    assert len(joined) == len(found["windows"])
+    assert (joined.backend == joined.backend_of_launch).all()
+
+
+@pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.requires("pyarrow"))])
+def test_equal_records_in_any_order_give_equal_bytes(make_study, tmp_path, form):
+    first = write_tables(make_study(num_blocks=2), tmp_path / "a", form=form, per_rank=True)
+    again = write_tables(make_study(num_blocks=2)[::-1], tmp_path / "b", form=form, per_rank=True)
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_package_describes_each_table(make_study, tmp_path):
+    written = write_tables(make_study(num_blocks=1), tmp_path, form="csv")
+    package = json.loads(written[-1].read_text())
+    assert [one["path"] for one in package["resources"]] == [path.name for path in written[:-1]]
+    for one in package["resources"]:
+        names = [field["name"] for field in one["schema"]["fields"]]
+        assert names == list(pd.read_csv(tmp_path / one["path"], nrows=1))
+        assert set(one["schema"]["primaryKey"]) <= set(names)
+
+
+def test_no_records_are_tables_without_rows(tmp_path):
+    found = tables([], tmp_path)
+    assert {name: len(frame) for name, frame in found.items()} == {"launches": 0, "windows": 0, "ranks": 0}
+    assert list(found["windows"]) == [one.name for one in TABLES["windows"]]
+
+
+def test_a_launch_without_windows_has_a_row_of_its_own(make_record, tmp_path):
+    found = tables([make_record(failure="no space")], tmp_path)
+    assert (len(found["launches"]), len(found["windows"])) == (1, 0)

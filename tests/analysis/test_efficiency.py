@@ -1,0 +1,290 @@
+import json
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_json, scaling_rows, scaling_table
+
+
+def only(table, **wanted):
+    """The one row whose cell has these fields."""
+    rows = [row for row in table.rows if all(getattr(row.cell, k) == v for k, v in wanted.items())]
+    assert len(rows) == 1, rows
+    return rows[0]
+
+
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+def test_an_ideal_series_has_efficiency_1(make_record, mode):
+    records = [
+        make_record(
+            backend=backend,
+            num_ranks=num_ranks,
+            block=block,
+            samples_per_second=50.0 * num_ranks * (1 + block / 10),
+            scaling_mode=mode,
+            local_batch=8 if mode == "weak" else 64 // num_ranks,
+        )
+        for backend in ("none", "ring")
+        for num_ranks in (1, 2, 4)
+        for block in range(6)
+    ]
+    for row in scaling_table(records).rows:
+        for efficiency in (row.efficiency_none, row.efficiency_backend):
+            assert efficiency is not None
+            assert efficiency.center == pytest.approx(1.0)
+            assert efficiency.low in (None, pytest.approx(1.0))
+        assert row.throughput is not None
+        assert row.throughput.n == 6
+
+
+def test_efficiency_is_given_against_both_base_cases(make_study):
+    table = scaling_table(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
+    row = only(table, backend="ring", num_ranks=2)
+    assert row.efficiency_none.center == pytest.approx(0.6)
+    assert row.speed_up.center == pytest.approx(0.6 * row.cell.num_ranks)
+    assert row.efficiency_backend.center == pytest.approx(0.75)
+    assert row.efficiency_none.method == "paired t"
+    base = only(table, backend="ring", num_ranks=1)
+    assert base.efficiency_none.center == pytest.approx(0.8)
+    assert (base.efficiency_backend.center, base.efficiency_backend.method) == (1.0, "base case")
+    none = only(table, backend="none", num_ranks=2)
+    assert none.efficiency_none == none.efficiency_backend
+
+
+def test_drift_common_to_a_block_widens_the_rate_but_not_the_efficiency(make_study):
+    row = only(scaling_table(make_study(noise=0.005)), backend="ring", num_ranks=2)
+    rate, ratio = row.throughput, row.efficiency_none
+    assert (rate.high - rate.low) / rate.center > 10 * (ratio.high - ratio.low) / ratio.center
+
+
+def test_a_delayed_rank_lowers_rate_and_efficiency(make_record):
+    records = [make_record(block=block) for block in range(6)]
+    records += [
+        make_record(backend="ring", num_ranks=2, block=block, samples_per_second=200.0, rank_delays=[0, 0.4])
+        for block in range(6)
+    ]
+    row = only(scaling_table(records), backend="ring")
+    assert row.throughput.center == pytest.approx(100.0)  # rank 0 alone would say 200
+    assert row.efficiency_none.center == pytest.approx(0.5)
+
+
+def test_a_missing_base_case_is_told(make_record):
+    records = [make_record(backend="ring", num_ranks=2, block=block) for block in range(6)]
+    row = only(scaling_table(records))
+    assert (row.efficiency_none, row.efficiency_backend) == (None, None)
+    assert row.throughput is not None
+    assert "no base case (a), none on 1 rank: not measured" in row.notes
+    assert "no base case (b), ring on 1 rank: not measured" in row.notes
+
+
+def test_a_failed_base_case_is_told(make_record):
+    records = [make_record(block=block, failure="hung") for block in range(6)]
+    records += [make_record(num_ranks=2, block=block) for block in range(6)]
+    table = scaling_table(records)
+    row = only(table, num_ranks=2)
+    assert row.efficiency_none is None
+    assert "no base case (a), none on 1 rank: every launch failed" in row.notes
+    assert len(table.failures) == 6
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"control": "whole_machine", "cores_per_rank": 2},
+        {"control": "synthetic"},
+        {"control": "loader"},
+        {"cores_per_rank": 2},
+        {"precision": "bf16"},
+        {"compiled": True},
+        {"memory_format": "channels_first"},
+        {"device": "gpu"},
+        {"framework": "tensorflow"},
+        {"environment": "openmpi"},
+        {"local_batch": 16},
+        {"data": "events.h5:0123456789ab"},
+        {"scaling_mode": "strong"},
+        {"system": "other"},
+    ],
+)
+def test_only_the_same_program_on_the_same_cores_is_a_base_case(make_record, different):
+    records = [make_record(block=block, **different) for block in range(6)]
+    records += [make_record(num_ranks=2, block=block) for block in range(6)]
+    row = only(scaling_table(records), num_ranks=2)
+    assert row.efficiency_none is None
+
+
+def test_controls_have_a_rate_and_no_efficiency(make_study, make_record):
+    records = make_study()
+    for control in ("synthetic", "loader", "whole_machine"):
+        records += [make_record(block=block, control=control, samples_per_second=300) for block in range(6)]
+    table = scaling_table(records)
+    for control in ("synthetic", "loader", "whole_machine"):
+        row = only(table, control=control)
+        assert row.throughput.center == pytest.approx(300)
+        assert (row.efficiency_none, row.efficiency_backend) == (None, None)
+    assert len(table.families) == 1
+
+
+def test_too_few_launches_have_numbers_but_no_intervals(make_study):
+    row = only(scaling_table(make_study(num_blocks=2)), backend="ring", num_ranks=2)
+    assert (row.throughput.low, row.throughput.high) == (None, None)
+    assert (row.efficiency_none.low, row.efficiency_none.high) == (None, None)
+    assert "fewer than 6 launches: no 95 % interval of samples/s" in row.notes
+    assert "fewer than 3 blocks with base case (a), none on 1 rank: no interval" in row.notes
+
+
+def test_without_common_blocks_the_efficiency_is_flagged(make_record):
+    records = [make_record(block=block) for block in range(6)]
+    records += [make_record(backend="ring", num_ranks=2, block=block) for block in range(6, 12)]
+    row = only(scaling_table(records), backend="ring")
+    assert row.efficiency_none.method == "unpaired t"
+    assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
+
+
+def test_blocks_of_different_studies_are_different_blocks(make_record):
+    records = [make_record(block=block) for block in range(6)]
+    records += [make_record(backend="ring", num_ranks=2, block=block, study="later") for block in range(6)]
+    assert only(scaling_table(records), backend="ring").efficiency_none.method == "unpaired t"
+
+
+def test_failures_count_in_the_denominator(make_record):
+    records = [make_record(block=block) for block in range(5)] + [make_record(block=5, failure="hung")]
+    row = only(scaling_table(records))
+    assert (row.num_launches, row.num_planned) == (5, 6)
+
+
+def test_the_plan_counts_what_left_no_record(make_record):
+    records = [make_record(block=block) for block in range(2)]
+    planned = [make_record(block=block).case for block in range(6)]
+    planned += [make_record(backend="ring", num_ranks=2, block=block).case for block in range(6)]
+    table = scaling_table(records, planned=planned)
+    row = only(table, backend="none")
+    assert (row.num_launches, row.num_planned) == (2, 6)
+    row = only(table, backend="ring")
+    assert (row.num_launches, row.num_planned, row.throughput, row.notes) == (0, 6, None, ("not run",))
+
+
+def test_flaws_are_noted(make_record):
+    flawed = {"steady": False, "oversubscribed": True, "start_skew": 0.05, "window_factors": [1.0] * 4}
+    records = [make_record(num_ranks=2, block=block, **flawed) for block in range(6)]
+    records.append(make_record(num_ranks=2, block=0, attempt=2, **flawed))
+    assert set(only(scaling_table(records)).notes) >= {
+        "not steady in 6 of 6 launches",
+        "oversubscribed: more ranks x cores than the machine has",
+        "ranks start 5% of a window apart",
+        "a launch of only 4 windows",
+        "1 launch repeated after other attempts",
+    }
+
+
+def test_skipped_samples_are_noted(make_record):
+    records = [make_record(num_ranks=4, block=block, skipped=[1, 0, 2]) for block in range(4)]
+    assert "12 unreadable samples left out on 2 ranks" in only(scaling_table(records)).notes
+    assert "1 unreadable sample left out on 1 rank" in only(scaling_table([make_record(skipped=[1])])).notes
+    assert not any("unreadable" in note for note in only(scaling_table([make_record()])).notes)
+
+
+def test_memory_is_the_largest_launch_s(make_record):
+    records = [make_record(block=block, peak_rss_bytes=[100 + block]) for block in range(3)]
+    records.append(make_record(block=3, peak_rss_bytes=[900], failure="out of memory"))
+    row = only(scaling_table(records))
+    assert row.peak_rss_bytes == 102
+    assert scaling_rows(scaling_table(records))[0]["peak_rss_bytes"] == 102
+    assert only(scaling_table([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
+
+
+def test_kinds_of_evidence_have_rows_of_their_own(make_record):
+    records = [make_record(block=block) for block in range(6)]
+    for kind in ("measured", "simulated"):
+        records += [
+            make_record(backend="ring", num_ranks=2, block=block, study=kind, evidence=kind)
+            for block in range(6)
+        ]
+    table = scaling_table(records)
+    assert [row.evidence for row in table.rows] == ["measured", "measured", "simulated"]
+    assert "base case (a), none on 1 rank, is measured, not simulated" in table.rows[2].notes
+
+
+def test_rows_have_stable_keys_and_survive_json(make_study):
+    content = json.loads(json.dumps(scaling_json(scaling_table(make_study()))))
+    assert list(content) == [
+        *(
+            "schema",
+            "rows",
+            "backends",
+            "waterfalls",
+            "exchanges",
+            "late",
+            "start_up",
+            "checkpoints",
+            "energy",
+            "productivity",
+        ),
+    ]
+    assert content["schema"] == 1
+    assert list(content["rows"][0]) == [
+        *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
+        *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
+        *("data", "control", "evidence", "fingerprint"),
+        *(
+            name + end
+            for name in ("samples_per_second", "speed_up", "efficiency_none", "efficiency_backend")
+            for end in ("", "_low", "_high", "_level", "_method", "_n")
+        ),
+        *("bound_wire", "bound_memory", "bound_loader"),
+        *(
+            name + end
+            for name in ("input_stall", "input_loss")
+            for end in ("", "_low", "_high", "_level", "_method", "_n")
+        ),
+        *("peak_rss_bytes", "comparable", "num_launches", "num_planned"),
+        *("num_launches_out", "launches_out", "samples_per_second_without_launches_out"),
+        *("num_windows", "num_windows_out", "longest_window_out", "samples_per_second_without_windows_out"),
+        "notes",
+    ]
+
+
+def test_rows_of_backends_have_stable_keys_too(make_study):
+    content = json.loads(json.dumps(scaling_json(scaling_table(make_study()))))
+    assert list(content["backends"][0]) == [
+        *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
+        *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
+        *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
+        *("data", "evidence", "exchange"),
+        *(
+            name + end
+            for name in ("seconds_per_step", "computation_seconds_per_step", "exposed_communication")
+            for end in ("", "_low", "_high", "_level", "_method", "_n")
+        ),
+        *("peer", "peer_options"),
+        *(f"difference{end}" for end in ("", "_low", "_high", "_level", "_method", "_n")),
+        *("communication", "verdict", "reason"),
+    ]
+
+
+def test_the_order_of_records_does_not_matter(make_study):
+    records = make_study()
+    assert scaling_table(records) == scaling_table(records[::-1])
+
+
+def test_nothing_gives_nothing():
+    assert scaling_rows(scaling_table([])) == []
+
+
+def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_record):
+    """Strong scaling's 1 rank at the local batch of 2 ranks belongs to the waterfall."""
+    strong = {"scaling_mode": "strong"}
+    records = [
+        make_record(num_ranks=n, backend=backend, block=b, local_batch=8 // n, **strong)
+        for n, backend in ((1, "none"), (2, "none"), (2, "ring"))
+        for b in range(6)
+    ]
+    records += [make_record(block=b, local_batch=4, control="alone", **strong) for b in range(6)]
+    table = scaling_table(records)
+    (family,) = table.families
+    assert family.batch == 8
+    assert [row.cell.control for row in table.of(family)] == ["train"] * 3
+    (one,) = table.waterfalls_of(family)
+    assert one.parts[0].name == "batch effect"
+    (control,) = [row for row in table.rows if row.cell.local_batch == 4 and row.cell.num_ranks == 1]
+    assert (control.cell.control, control.efficiency_none) == ("alone", None)

@@ -1,0 +1,232 @@
+"""Tests for other harnesses: what they run can be run, what they read is there, and nobody's words break out."""
+
+import ast
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dlscale.analysis import efficiency
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import export_harness
+from dlscale.benchmarks.cli.run import run as run_verb
+from dlscale.benchmarks.exports.harness import HarnessRun, fill, jube_file, ramble_files, reframe_test
+
+_MAKER = importlib.util.spec_from_file_location(
+    "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
+)
+_module = importlib.util.module_from_spec(_MAKER)
+_MAKER.loader.exec_module(_module)
+
+NASTY = """a b'$HOME"`id`\\n@NAME@; #"""
+
+
+def harness_run(**changes):
+    fields = {
+        "study": "weak-scaling",
+        "study_title": "Weak scaling",
+        "system": "local",
+        "system_title": "this machine",
+        "backends": ("none", "ring"),
+        "scheduled": False,
+        "sizes": (1, 2),
+        "ranks_per_node": 1,
+        "cpus_per_rank": 1,
+        "minutes": 22,
+        **changes,
+    }
+    return HarnessRun(**fields)
+
+
+def export(command, *words):
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    if done.exception:
+        raise done.exception
+    return done.stdout
+
+
+def fields_of(text):
+    """The literal fields of the only test in a ReFrame file."""
+    (test,) = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    assigned = [node for node in test.body if isinstance(node, ast.Assign)]
+    return test.name, {node.targets[0].id: ast.literal_eval(node.value) for node in assigned}
+
+
+def words_of(text):
+    """What the shell makes of the words in a ReFrame file's job script."""
+    return shlex.split(" ".join(fields_of(text)[1]["executable_opts"]))
+
+
+def options_of(words):
+    """The words as `dlscale run` understands them."""
+    assert words[0] == "run"
+    with run_verb.make_context("run", words[1:]) as context:
+        return context.params
+
+
+def test_reframe_runs_the_study():
+    text = reframe_test(harness_run(), valid_systems=["cori:knl", "daint:gpu"])
+    name, fields = fields_of(text)
+    assert name == "dlscale_weak_scaling"
+    assert fields["valid_systems"] == ["cori:knl", "daint:gpu"]
+    assert fields["time_limit"] == "22m"
+    assert "num_tasks" not in fields
+    options = options_of(words_of(text))
+    assert (options["study"], options["system"]) == ("weak-scaling", "local")
+    assert (options["ranks"], options["backends"]) == ([1, 2], ["none", "ring"])
+    assert options["results"] == Path("results")
+
+
+def test_reframe_takes_as_many_nodes_as_the_largest_size():
+    run = harness_run(system="cori", scheduled=True, sizes=(1, 4, 16), ranks_per_node=4, cpus_per_rank=68)
+    text = reframe_test(run, valid_systems=["*"])
+    fields = fields_of(text)[1]
+    assert (fields["num_tasks"], fields["num_tasks_per_node"], fields["num_cpus_per_task"]) == (64, 4, 68)
+    options = options_of(words_of(text))
+    assert options["nodes"] == [1, 4, 16]
+    assert options["in_allocation"] is True
+
+
+def test_reframe_reads_what_a_report_has():
+    text = reframe_test(harness_run(), valid_systems=["*"])
+    (row,) = efficiency.scaling_rows(scaling_table([_module._make_record()]))
+    read = set(re.findall(r"row\['(\w+)'\]", text)) | {
+        name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "ROW"
+        for name in ast.literal_eval(node.value)
+    }
+    assert {"samples_per_second", "num_launches", "num_planned", "backend"} <= read <= set(row)
+    assert f"!= {efficiency.SCALING_SCHEMA}:" in text
+
+
+def test_names_of_numbers_tell_cells_apart():
+    tree = ast.parse(reframe_test(harness_run(), valid_systems=["*"]))
+    parts = [
+        node
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.Assign)) or ast.unparse(node) == "import re"
+    ]
+    names: dict = {}
+    exec(compile(ast.Module(parts, []), "test", "exec"), names)  # noqa: S102 - our own file, without ReFrame's part
+    records = [
+        _module._make_record(backend="grpc_ps", num_ranks=ranks, num_servers=servers, backend_options=options)
+        for ranks in (1, 2)
+        for servers in (1, 2)
+        for options in ({}, {"asynchronous": True})
+    ]
+    found = [names["label"](row) for row in efficiency.scaling_rows(scaling_table(records))]
+    assert len(set(found)) == 8
+    assert "hep_cnn_torch_grpc_ps_default_1n_2r_1s" in found
+
+
+@pytest.mark.parametrize("word", [NASTY, "a\nb", ""])
+def test_words_reach_dlscale_as_they_are(word):
+    run = harness_run(more=("--data", word))
+    assert words_of(reframe_test(run, valid_systems=["*"]))[-2:] == ["--data", word]
+    do = yaml.safe_load(jube_file(run))["step"]["do"]
+    without_jube = do.replace("${size}", "1").replace("${backend}", "ring").replace("$$", "$")
+    assert shlex.split(without_jube)[-3:-1] == ["--data", word]
+
+
+def test_titles_break_out_of_nothing(tmp_path):
+    title = 'x """\nimport os\n# \\'
+    text = reframe_test(harness_run(study_title=title), valid_systems=["*"])
+    assert fields_of(text)[1]["descr"].endswith("on this machine")
+    assert yaml.safe_load(jube_file(harness_run(study_title=title)))["name"] == "dlscale_weak_scaling"
+    files = ramble_files(harness_run(study_title=title))
+    compile(files["repo/applications/dlscale-weak-scaling/application.py"], "application.py", "exec")
+    assert set(yaml.safe_load(files["ramble.yaml"])) == {"ramble"}
+
+
+def test_jube_has_a_package_for_each_size_and_backend():
+    run = harness_run(system="cori", scheduled=True, sizes=(1, 4))
+    content = yaml.safe_load(jube_file(run))
+    parameters = {one["name"]: one["_"] for one in content["parameterset"]["parameter"]}
+    assert parameters == {"size": "1,4", "backend": "none,ring"}
+    words = shlex.split(content["step"]["do"].replace("${size}", "4").replace("${backend}", "ring"))
+    assert words[0] == "dlscale"
+    options = options_of(words[1:])
+    assert (options["nodes"], options["backends"], options["compatibility_lines"]) == ([4], ["ring"], True)
+
+
+@pytest.mark.parametrize(("scheduled", "size"), [(True, "n_nodes"), (False, "n_ranks")])
+def test_ramble_has_an_experiment_for_each_size_and_backend(scheduled, size):
+    files = ramble_files(harness_run(system="cori", scheduled=scheduled, sizes=(1, 4), ranks_per_node=4))
+    assert yaml.safe_load(files["repo/repo.yaml"]) == {"repo": {"namespace": "dlscale"}}
+    applications = yaml.safe_load(files["ramble.yaml"])["ramble"]["applications"]
+    experiments = applications["dlscale-weak-scaling"]["workloads"]["study"]["experiments"]
+    (experiment,) = experiments.values()
+    assert experiment["variables"][size] == [1, 4]
+    assert experiment["variables"]["backend"] == ["none", "ring"]
+    assert experiment["matrix"] == ["backend", size]
+    tree = ast.parse(files["repo/applications/dlscale-weak-scaling/application.py"])
+    (call,) = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "executable"
+    ]
+    command = ast.literal_eval(call.args[1]).replace(f"{{{size}}}", "4").replace("{backend}", "ring")
+    options = options_of(shlex.split(command)[1:])
+    assert options[size.removeprefix("n_")] == [4]
+
+
+def test_ramble_would_expand_braces():
+    with pytest.raises(UsageError, match="braces"):
+        ramble_files(harness_run(more=("--data", "{x}")))
+
+
+def test_a_placeholder_without_a_value_is_a_mistake():
+    with pytest.raises(KeyError):
+        fill("ramble.yaml", name="x")
+
+
+def test_the_verb_knows_sizes_and_time(tmp_path):
+    out = tmp_path / "new" / "test.py"
+    export(export_harness.reframe, "cori", "--nodes", "1,2", "--out", str(out), "--", "--budget", "20min")
+    fields = fields_of(out.read_text())[1]
+    assert (fields["num_tasks"], fields["time_limit"]) == (2, "70m")
+    with pytest.raises(UsageError, match="exists"):
+        export(export_harness.reframe, "cori", "--out", str(out))
+
+
+def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = 'name = "own"\ntitle = "Own"\nscaling_mode = "weak"\nworkloads = ["hep_cnn"]\nframeworks = ["torch"]\n'
+    Path("own study.toml").write_text(
+        own + 'backends = ["none"]\nprecision = "fp32"\nlaunches = 6\nbudget = "1min"\n'
+    )
+    text = export(export_harness.reframe, "local", "--study", "own study.toml")
+    assert words_of(text)[1] == str(tmp_path / "own study.toml")
+    assert fields_of(text)[0] == "dlscale_own_study"
+
+
+def test_ramble_writes_a_folder(tmp_path):
+    said = export(export_harness.ramble, "local", "--out", str(tmp_path / "new"))
+    assert all(Path(line).is_file() for line in said.splitlines())
+    assert (tmp_path / "new" / "ramble.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["nowhere"], "no system 'nowhere'"),
+        (["local", "--study", "nothing"], "no study 'nothing'"),
+        (["local", "--nodes", "2"], "use --ranks"),
+        (["cori", "--ranks", "2"], "use --nodes"),
+        (["cori", "--nodes", "100000"], "100000 nodes"),
+        (["local", "--backends", "smoke"], "no backend 'smoke'"),
+        (["local", "--", "--budgt", "1s"], "--budgt"),
+        (["local", "--", "--ranks", "2"], "sets itself"),
+        (["local", "--", "--results", "x"], "sets itself"),
+        (["local", "--", "--account", "m1"], "has no scheduler"),
+        (["local", "--", "--help"], "dlscale run --help"),
+    ],
+)
+def test_mistakes(words, problem):
+    with pytest.raises(Exception, match=re.escape(problem)) as raised:
+        export(export_harness.reframe, *words)
+    assert type(raised.value).__name__ in ("UsageError", "NoSuchOption")

@@ -1,0 +1,242 @@
+"""Records in other tools' formats, read as those tools read them."""
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dlscale.analysis.records import world_step_seconds
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export_formats
+from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
+from dlscale.benchmarks.records.record import Failure, Record
+
+_MAKER = importlib.util.spec_from_file_location(
+    "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
+)
+_module = importlib.util.module_from_spec(_MAKER)
+_MAKER.loader.exec_module(_module)
+make_record = _module._make_record
+
+# cscs-reframe-checks (config and apps/tensorflow), and EESSI/test-suite, eessi/testsuite/tests/apps/PyTorch.
+CSCS = r"total images/sec:\s+(?P<throughput>\S+)"
+EESSI = r"Total img/sec on [0-9]+ .PU\(s\):\s+(?P<perf>\S+)"
+STRICT = r"^Total img/sec on .* (?P<avg_perf>\d+\.\d) \+-(?P<avg_perf_err>\d+\.\d)$"
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes records as a study's folder below tmp_path."""
+
+    def write(*records: Record) -> Path:
+        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
+        (folder / "records").mkdir(parents=True)
+        (folder / "study.json").write_text("{}")
+        for record in records:
+            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
+            path.write_text(record.model_dump_json())
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def export(tmp_path):
+    def run(command: click.Command, *words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(
+            command, [*words, "--results", str(tmp_path)], standalone_mode=False, catch_exceptions=False
+        )
+        return done.return_value, done.stdout
+
+    return run
+
+
+def launches(rates, **fields):
+    return [make_record(block=block, samples_per_second=rate, **fields) for block, rate in enumerate(rates)]
+
+
+def test_lines_are_found_by_those_who_look_for_them(study, export):
+    study(*launches([100.0, 104.0, 101.0, 103.0, 102.0, 110.0], backend="ring", num_ranks=2))
+    status, text = export(export_formats.lines)
+    assert status == 0
+    assert float(re.search(CSCS, text)["throughput"]) == pytest.approx(102.5, abs=0.1)
+    assert float(re.search(EESSI, text)["perf"]) == pytest.approx(102.5, abs=0.1)
+    assert "Total img/sec on 2 CPU(s): " in text
+    strict = re.search(STRICT, text, re.MULTILINE)
+    # Of six launches the interval of the median is nearly the whole range: a tenth of the way to the next ones.
+    assert float(strict["avg_perf_err"]) == pytest.approx(0.9 * 5.0 + 0.1 * 1.5, abs=0.06)
+
+
+def test_the_slowest_rank_sets_the_rate(study, export):
+    # 5 steps of 16 samples take 0.8 s on rank 0 and 1.6 s on rank 1.
+    study(make_record(num_ranks=2, samples_per_second=100.0, rank_delays=(0.0, 0.8)))
+    _, text = export(export_formats.lines)
+    assert "total images/sec: 50.00\n" in text
+
+
+def test_without_an_interval_there_is_no_half_width(study, export):
+    study(*launches([100.0, 104.0], backend="ring", num_ranks=2))
+    _, text = export(export_formats.lines)
+    assert "+-" not in text
+    assert re.search(EESSI, text)
+
+
+def test_most_ranks_first_and_what_does_not_communicate_last(study, export):
+    study(
+        *(
+            make_record(backend=backend, num_ranks=ranks)
+            for backend in ("none", "ring")
+            for ranks in (1, 4, 2)
+        )
+    )
+    _, text = export(export_formats.lines)
+    found = re.findall(r"over (\w+), (\d) rank", text)
+    assert found == [("ring", "4"), ("none", "4"), ("ring", "2"), ("none", "2"), ("ring", "1"), ("none", "1")]
+    _, text = export(export_formats.lines, "--backends", "ring", "--ranks", "2")
+    assert re.findall(r"over (\w+), (\d) rank", text) == [("ring", "2")]
+
+
+def test_only_trainings_with_a_number_have_lines(study, export):
+    study(make_record(control="loader"), make_record(failure="a rank died", backend="ring"))
+    status, text = export(export_formats.lines)
+    assert (status, text) == (INSUFFICIENT_DATA, "")
+
+
+def test_corrupt_records_are_said(study, export):
+    (study(make_record()) / "records" / "torn.1.json").write_text("{")
+    status, text = export(export_formats.lines)
+    assert status == FAILED_CASES
+    assert "total images/sec" in text
+
+
+@pytest.mark.parametrize(
+    ("rate", "half", "expected"),
+    [
+        (1234.567, 1.26, ["total images/sec: 1234.57", "Total img/sec on 2 GPU(s): 1234.6 +-1.3"]),
+        (0.0456, 0.0012, ["total images/sec: 0.046", "Total img/sec on 2 GPU(s): 0.046 +-0.0012"]),
+        (3.0, 0.0, ["total images/sec: 3.00", "Total img/sec on 2 GPU(s): 3.0 +-0.0"]),
+    ],
+)
+def test_digits(rate, half, expected):
+    cell = make_record(num_ranks=2, device="gpu").case.cell
+    found = Throughput(
+        cell=cell, evidence="measured", samples_per_second=rate, low=rate - half, high=rate + half
+    )
+    assert compatibility_lines(found)[1:] == expected
+
+
+@pytest.fixture
+def events(tmp_path):
+    """Gives the events of a record's log, in order, as the compliance checker of MLPerf Training 6.0 reads them."""
+
+    def read(record: Record, rates: Sequence[float] = ()) -> list[dict[str, Any]]:
+        from mlperf_logging.compliance_checker.mlp_parser import parse_file
+
+        path = tmp_path / "one.log"
+        path.write_text(mllog_text(record, rates))
+        lines, errors = parse_file(str(path), ruleset="6.0.0")
+        assert not errors
+        found = [json.loads(line.full_string.removeprefix(":::MLLOG ")) for line in lines]
+        assert [event["time_ms"] for event in found] == sorted(event["time_ms"] for event in found)
+        return found
+
+    return read
+
+
+@pytest.mark.requires("mlperf_logging")
+class TestMllog:
+    def test_a_run_begins_and_ends(self, events):
+        record = make_record(num_ranks=2, backend="ring")
+        found = events(record, [100.0] * 10)
+        keys = [event["key"] for event in found]
+        assert keys[0] == "init_start"
+        assert keys[-13:] == ["init_stop", "run_start", *["tracked_stats"] * 10, "run_stop"]
+        assert found[-1]["metadata"]["status"] == "success"
+        assert not [key for key in keys if key.startswith("submission")]
+
+    def test_it_has_what_the_record_has(self, events):
+        record = make_record(num_ranks=4, backend="ring", num_nodes=2, num_servers=1)
+        found = {event["key"]: event for event in events(record)}
+        values = {key: event["value"] for key, event in found.items() if event["value"] is not None}
+        assert values == {
+            "seed": record.order_seed,
+            "global_batch_size": 32,
+            "number_of_nodes": 2,
+            "number_of_ranks": 4,
+            "accelerators_per_node": 0,
+        }
+        assert found["number_of_ranks"]["metadata"]["servers"] == 1
+        assert found["init_start"]["metadata"]["case"] == record.case.id
+
+    def test_each_rank_on_a_gpu_has_one(self, events):
+        record = make_record(num_ranks=4, num_nodes=2, device="gpu")
+        nodes = ["a", "a", "a", "b"]
+        ranks = [
+            rank.model_copy(update={"node": node}) for rank, node in zip(record.ranks, nodes, strict=True)
+        ]
+        record = record.model_copy(update={"ranks": ranks})
+        assert [e["value"] for e in events(record) if e["key"] == "accelerators_per_node"] == [3]
+        nobody = record.model_copy(update={"ranks": []})
+        assert not [e for e in events(nobody) if e["key"] == "accelerators_per_node"]
+
+    def test_times_are_the_records(self, events):
+        record = make_record(samples_per_second=100.0)  # 5 steps of 8 samples: 0.4 s
+        phases = record.phases.model_copy(update={"start_up": [2.5], "import_backend": [0.25]})
+        record = record.model_copy(update={"phases": phases, "started_at": "2026-11-21T07:00:00+00:00"})
+        times = {event["key"]: event["time_ms"] / 1000 - 1795244400 for event in events(record)}
+        assert times["init_start"] == 0
+        assert times["run_start"] == pytest.approx(2.5 + 0.25 + 1 + 1)  # connect and gates take 1 s each
+        assert times["run_stop"] == pytest.approx(4.75 + 0.4)
+
+    def test_throughput_is_that_of_each_window(self, study, export):
+        record = make_record(num_ranks=2, window_factors=(1.0, 2.0) * 5, rank_delays=(0.0, 0.8))
+        folder = study(record)
+        status, text = export(export_formats.mllog)
+        assert (status, text) == (0, f"1 logs in {folder / 'mllog'}\n")
+        log = (folder / "mllog" / f"{record.case.id}.1.log").read_text().splitlines()
+        stats = [json.loads(line.removeprefix(":::MLLOG ")) for line in log if "tracked_stats" in line]
+        assert [stat["value"]["throughput"] for stat in stats] == pytest.approx(
+            16 / world_step_seconds(record)
+        )
+        steps = [stat["metadata"]["step"] for stat in stats]
+        assert steps == list(range(6, 56, 5))  # after 1 of the warm-up
+
+    def test_what_never_began_has_no_run(self, events):
+        record = make_record(failure="a rank died")
+        found = events(record)
+        assert not [event for event in found if event["key"].startswith(("run", "init_stop", "tracked"))]
+        assert found[0]["metadata"]["failure"] == "hang"
+
+    def test_a_phase_that_was_not_reached_is_not_made_up(self, events):
+        record = make_record(num_ranks=2)
+        phases = record.phases.model_copy(update={"connect": [1.0, None]})
+        keys = [event["key"] for event in events(record.model_copy(update={"phases": phases}))]
+        assert "run_start" not in keys
+
+    def test_a_failed_gate_aborts_and_has_no_throughput(self, study, export):
+        failure = Failure(kind="gate", rank=None, message="weights differ")
+        record = make_record().model_copy(update={"failure": failure})
+        folder = study(record)
+        export(export_formats.mllog, "--out", str(folder / "logs"))
+        log = (folder / "logs" / f"{record.case.id}.1.log").read_text()
+        assert '"status": "aborted"' in log
+        assert "tracked_stats" not in log
+
+    def test_it_names_no_folder_of_this_machine(self, events):
+        files = {event["metadata"]["file"] for event in events(make_record())}
+        assert files == {"benchmarks/exports/formats.py"}
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("mlperf_logging")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mlperf_logging", None)
+    with pytest.raises(UsageError, match=r"pip install 'dlscale\[mllog\]'"):
+        mllog_text(make_record(), [])

@@ -1,0 +1,96 @@
+"""`dlscale export tidy|extrap|markdown` on a study's folder."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export
+
+_MAKER = importlib.util.spec_from_file_location(
+    "made_records_for_tables", Path(__file__).parents[2] / "analysis" / "conftest.py"
+)
+_module = importlib.util.module_from_spec(_MAKER)
+_MAKER.loader.exec_module(_module)
+make_record = _module._make_record
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Writes records as a study's folder, whose plan is these cases; text as a corrupt one."""
+
+    def write(records, *, corrupt=""):
+        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
+        (folder / "records").mkdir(parents=True)
+        plan = {"launches": [[one.case.model_dump(mode="json")] for one in records]}
+        (folder / "study.json").write_text(json.dumps(plan))
+        for record in records:
+            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
+            path.write_text(record.model_dump_json())
+        if corrupt:
+            (folder / "records" / "torn-00.1.json").write_text(corrupt)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def run(tmp_path):
+    def invoke(command, *words):
+        arguments = [*words, "--results", str(tmp_path)]
+        return CliRunner().invoke(command, arguments, standalone_mode=False, catch_exceptions=False)
+
+    return invoke
+
+
+RECORDS = [
+    make_record(backend=backend, num_ranks=n, block=b, samples_per_second=100 * n)
+    for backend in ("none", "ring")
+    for n in (1, 2)
+    for b in range(6)
+]
+
+
+def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path):
+    folder = study(RECORDS)
+    done = run(export.tidy)
+    assert done.return_value == 0
+    assert "24 launches: launches.csv, windows.csv, datapackage.json" in done.stdout
+    assert len(pd.read_csv(folder / "tables" / "launches.csv")) == 24
+    run(export.tidy, "--per-rank", "--out", str(tmp_path / "other"))
+    assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)
+
+
+def test_corrupt_records_are_named_and_the_sound_ones_exported(study, run):
+    folder = study(RECORDS, corrupt='{"schema_version"')
+    for command in (export.tidy, export.extrap, export.markdown):
+        done = run(command)
+        assert done.return_value == FAILED_CASES
+        assert "torn-00.1.json: not complete JSON" in done.stderr
+    assert (folder / "extra-p" / "hep_cnn-tiny-torch-weak-fp32-ring.jsonl").exists()
+
+
+def test_extra_p_is_told_when_there_are_too_few_ranks(study, run):
+    folder = study(RECORDS)
+    done = run(export.extrap)
+    assert done.return_value == 0
+    assert "ring, 2 numbers of ranks of the 5 that Extra-P asks for" in done.stdout
+    assert len(list((folder / "extra-p").iterdir())) == 2
+
+
+def test_nothing_with_a_number_is_insufficient(study, run):
+    folder = study([make_record(failure="died")])
+    assert run(export.extrap).return_value == INSUFFICIENT_DATA
+    assert run(export.markdown).return_value == INSUFFICIENT_DATA
+    assert not (folder / "extra-p").exists()
+
+
+def test_markdown_is_printed_or_written(study, run, tmp_path):
+    study(RECORDS)
+    printed = run(export.markdown).stdout
+    assert printed.startswith("### hep_cnn tiny, torch, weak scaling on local\n")
+    assert run(export.markdown, "--out", str(tmp_path / "t.md")).return_value == 0
+    assert (tmp_path / "t.md").read_text() == printed

@@ -1,0 +1,40 @@
+"""How many comparisons of backends a study is told to need blocks for."""
+
+import itertools
+
+from dlscale.benchmarks.cli.run_jobs import num_comparisons
+from dlscale.benchmarks.records.record import Cell
+
+
+def cells(backends, ranks, frameworks=("torch",), **fields):
+    return [
+        Cell(
+            workload="hep_cnn",
+            preset="tiny",
+            framework=framework,
+            backend=backend,
+            environment="default",
+            scaling_mode="weak",
+            num_ranks=num_ranks,
+            cores_per_rank=1,
+            threads_per_rank=1,
+            local_batch=8,
+            global_batch=8 * num_ranks,
+            precision="fp32",
+            data="synthetic",
+            **fields,
+        )
+        for backend, num_ranks, framework in itertools.product(backends, ranks, frameworks)
+    ]
+
+
+def test_each_backend_against_the_first_on_every_number_of_ranks_above_1():
+    assert num_comparisons(cells(["none", "mpi", "ring", "gloo"], [1, 2, 4, 8])) == 6
+    assert num_comparisons(cells(["none", "mpi", "ring"], [2], ["torch", "tensorflow"])) == 2
+    assert num_comparisons(cells(["none", "mpi"], [1, 2, 4])) == 0
+    assert num_comparisons(cells(["mpi", "ring"], [1])) == 0
+    assert num_comparisons(cells(["none", "ring", "mpi"], [2], control="loader")) == 0
+
+
+def test_launches_of_a_cell_count_once():
+    assert num_comparisons(cells(["mpi", "ring"], [2]) * 6) == 1

@@ -1,0 +1,98 @@
+"""`dlscale proposal` on a study's folder."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.proposal import proposal
+
+_MAKER = importlib.util.spec_from_file_location(
+    "made_records_for_proposals", Path(__file__).parents[2] / "analysis" / "conftest.py"
+)
+_module = importlib.util.module_from_spec(_MAKER)
+_MAKER.loader.exec_module(_module)
+make_record = _module._make_record
+
+
+def records(num_blocks=6, **fields):
+    return [
+        make_record(backend=backend, num_ranks=n, block=b, samples_per_second=100 * n, **fields)
+        for backend in ("none", "ring")
+        for n in (1, 2)
+        for b in range(num_blocks)
+    ]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Write the records as a study and run the verb on it: (exit status, standard output, standard error, folder)."""
+
+    def invoke(found, *words, corrupt=""):
+        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
+        (folder / "records").mkdir(parents=True)
+        plan = {"launches": [[one.case.model_dump(mode="json")] for one in found]}
+        (folder / "study.json").write_text(json.dumps(plan))
+        for one in found:
+            path = folder / "records" / f"{one.case.id}.{one.attempt}.json"
+            path.write_text(one.model_dump_json())
+        if corrupt:
+            (folder / "records" / "torn-00.1.json").write_text(corrupt)
+        arguments = [*words, "--results", str(tmp_path)]
+        done = CliRunner().invoke(proposal, arguments, standalone_mode=False, catch_exceptions=False)
+        return done.return_value, done.stdout, done.stderr, folder
+
+    return invoke
+
+
+def test_it_says_the_verdict_and_where_the_section_is(run):
+    status, out, _, folder = run(records(), "--samples", "1_000_000", "--runs", "3")
+    assert status == 0
+    assert "An efficiency of 75 % is surely kept up to 2 ranks" in out
+    assert "3 trainings take" in out
+    assert f"proposal: {folder / 'proposal' / 'proposal'}.md and .tex" in out
+    assert (folder / "proposal" / "proposal.tex").exists()
+
+
+def test_too_few_launches_are_insufficient_but_written(run):
+    status, out, _, folder = run(records(num_blocks=2))
+    assert status == INSUFFICIENT_DATA
+    assert "insufficient data" in out
+    assert (folder / "proposal" / "proposal.md").exists()
+
+
+def test_nothing_measured_writes_nothing(run):
+    status, _, errors, folder = run([make_record(failure="died")])
+    assert status == INSUFFICIENT_DATA
+    assert "nothing was written" in errors
+    assert not (folder / "proposal").exists()
+
+
+def test_corrupt_records_are_told(run):
+    status, _, errors, _ = run(records(), corrupt="{")
+    assert status == FAILED_CASES
+    assert "torn-00.1.json: not complete JSON" in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--threshold", "0.75"), "no percentage above 1"),
+        (("--threshold", "120"), "no percentage above 1"),
+        (("--threshold", "nan"), "no percentage above 1"),
+        (("--runs", "3"), "add --samples"),
+        (("--backends", "mpi"), "no training over mpi has a number.*choose of: none, ring"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(run, words, reason):
+    with pytest.raises(UsageError, match=reason):
+        run(records(), *words)
+
+
+def test_another_place_can_be_given(run, tmp_path):
+    run(records(), "--out", str(tmp_path / "section"))
+    assert (tmp_path / "section" / "proposal.md").exists()

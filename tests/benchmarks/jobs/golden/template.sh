@@ -1,0 +1,38 @@
+#!/bin/bash -l
+#SBATCH --job-name=weak-scaling-job-000
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=32
+#SBATCH --exclusive
+#SBATCH --time=02:00:00
+#SBATCH --chdir=/results/template/weak-scaling-0123456789abcdef
+#SBATCH --output=/results/template/weak-scaling-0123456789abcdef/jobs/job-000.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@120
+#SBATCH --account=abc123
+#SBATCH --dependency=afterany:4711
+#SBATCH --partition=standard
+#SBATCH --gpus-per-node=4
+
+set -eo pipefail
+cd /results/template/weak-scaling-0123456789abcdef
+
+_DLSCALE_END_TIME=$(($(date +%s) + 7200))
+export _DLSCALE_END_TIME
+
+module load python/3.11
+module load cray-mpich
+ulimit -c 0
+set -u
+
+srun --nodes=4 --ntasks=4 --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c 'mkdir -p -- "$0" && cp -R -- "$@" "$0"' /dev/shm "$SCRATCH/dlscale-site"
+
+export OMP_PLACES=cores
+export OMP_PROC_BIND=close
+export NCCL_DEBUG=WARN
+
+exec /dev/shm/dlscale-site/bin/python -m dlscale.benchmarks.jobs.allocation /results/template/weak-scaling-0123456789abcdef job-000
+
+# A launch on two of the nodes:
+# env MKL_NUM_THREADS=33 KMP_AFFINITY=granularity=fine,compact,1,0 srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32 '--nodelist=nid[00001-00002]' --kill-on-bad-exit=1 --export=ALL --cpu-bind=cores python -m dlscale.benchmarks.rank.worker spool/x

@@ -1,0 +1,224 @@
+"""Sizes, tiers and jobs: what a study becomes on a machine with a scheduler, and what it costs."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.jobs.jobs import cut
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import Size, shape, tiers
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Policy, System
+
+
+def fact(value):
+    return {"value": value, "source": "page"}
+
+
+def machine(ranks_per_node=1, num_nodes=100, **changes):
+    values = {
+        "name": "somewhere",
+        "title": "Somewhere",
+        "scheduler": "slurm",
+        "launcher": "srun",
+        "sources": {"page": "the centre's page"},
+        "node": {"cores": fact(64)},
+        "filesystem": {"results": "$SCRATCH/dlscale"},
+        "partitions": {
+            "regular": {"num_nodes": fact(num_nodes), "max_walltime": fact("4 h")},
+            "debug": {"num_nodes": fact(num_nodes), "max_nodes": fact(2)},
+        },
+        "partition": "regular",
+        "placement": {"ranks_per_node": ranks_per_node},
+        "environments": {"site": {"prefix": "current", "setup": "none"}},
+    }
+    return System.model_validate(values | changes)
+
+
+def planned(system, **changes):
+    wanted = {"backends": ["none", "ring"], "preset": "tiny"} | changes
+    study = load_study("weak-scaling", **wanted)
+    return expand(
+        study, environment="site", shape=shape(study, system), data="synthetic", policy=system.policy
+    )
+
+
+def jobs_of(plan, policy=Policy(), limit=None, **more):  # noqa: B008 - immutable
+    return cut(plan, plan.launches, policy, limit=limit, **more)
+
+
+def test_the_usual_sizes_are_powers_of_two_and_another_one_and_a_single_rank():
+    study = load_study("weak-scaling")
+    found = shape(study, machine(ranks_per_node=4))
+    assert found.sizes == (Size(1, 1), *(Size(n, 4 * n) for n in (1, 2, 3, 4, 8, 16, 32, 64)))
+    assert (found.num_cores, found.cores_per_rank) == (64, 16)
+    assert shape(study, machine(num_nodes=4)).sizes == tuple(Size(n, n) for n in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes"),
+    [
+        ({"nodes": [2, 8]}, [Size(2, 8), Size(8, 32)]),
+        ({"nodes": [2], "ranks_per_node": 2}, [Size(2, 4)]),
+        ({"ranks": [1, 2, 6]}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
+    ],
+)
+def test_sizes_as_they_were_asked_for(asked, sizes):
+    assert list(shape(load_study("weak-scaling", **asked), machine(ranks_per_node=4)).sizes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"nodes": [101]}, "101 nodes on partition regular of somewhere, which gives a job 100"),
+        (
+            {"nodes": [4], "partition": "debug"},
+            "4 nodes on partition debug of somewhere, which gives a job 2",
+        ),
+        ({"partition": "fast"}, "no partition 'fast' on somewhere; choose one of: regular, debug"),
+        ({"nodes": [1], "ranks": [1]}, "both --ranks and --nodes"),
+        ({"ranks_per_node": 65}, "65 ranks per node on somewhere, whose nodes have 64 cores"),
+    ],
+)
+def test_what_a_system_cannot_do_is_one_line(asked, text):
+    with pytest.raises(UsageError) as caught:
+        shape(load_study("weak-scaling", **asked), machine())
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def nodes_of(cuts):
+    return [[size.num_nodes for size in cut] for cut in cuts]
+
+
+def test_sizes_share_jobs_as_far_as_the_policy_says():
+    sizes = [Size(2**k, 2**k) for k in range(8)]
+    assert nodes_of(tiers(sizes, Policy())) == [[1, 2, 4, 8], [8, 16, 32, 64], [64, 128]]
+    assert nodes_of(tiers(sizes, Policy(max_sizes=3))) == [[1, 2, 4], [4, 8, 16], [16, 32, 64], [64, 128]]
+    assert nodes_of(tiers(sizes, Policy(jobs="chained"))) == [[2**k] for k in range(8)]
+    assert nodes_of(tiers([Size(1, 1), Size(1, 4), Size(64, 256)], Policy())) == [[1, 1], [64]]
+
+
+@given(
+    st.sets(st.integers(1, 5000), min_size=1, max_size=20),
+    st.integers(2, 6),
+    st.integers(2, 16),
+)
+@settings(max_examples=200)
+def test_tiers_hold_what_the_policy_promises(nodes, max_sizes, max_factor):
+    cuts = nodes_of(tiers([Size(n, n) for n in nodes], Policy(max_sizes=max_sizes, max_factor=max_factor)))
+    assert {count for cut in cuts for count in cut} == nodes
+    for tier in cuts:
+        assert tier == sorted(set(tier))
+        assert len(tier) <= max_sizes
+        assert tier[-1] <= max_factor * tier[0]
+    for left, right in itertools.pairwise(cuts):
+        assert left[-1] == right[0] or right[0] > max_factor * left[-1]
+
+
+def test_a_tier_has_blocks_of_its_own_and_every_block_all_of_its_cells():
+    plan = planned(machine(), nodes=[1, 2, 4, 8, 16], launches=6)
+    blocks = {}
+    for launch in plan.launches:
+        blocks.setdefault(launch.cases[0].block, []).append((launch.cell.backend, launch.cell.num_nodes))
+    assert list(blocks) == list(range(12))
+    for block, found in blocks.items():
+        expected = [(b, n) for b in ("none", "ring") for n in ((1, 2, 4, 8) if block < 6 else (8, 16))]
+        assert sorted(found) == sorted(expected)
+    assert len({tuple(found) for found in blocks.values()}) > 2, "the order is shuffled"
+    trainings = [case.id for launch in plan.launches for case in launch.cases if case.cell.control == "train"]
+    assert len(set(trainings)) == len(plan.launches)
+
+
+def test_a_job_has_its_tiers_largest_size_and_a_canary_at_both_ends():
+    plan = planned(machine(), nodes=[1, 2, 4, 8, 16])
+    jobs, warnings = jobs_of(plan)
+    assert not warnings
+    assert [job.num_nodes for job in jobs] == [8, 16]
+    assert [launch for job in jobs for launch in job.launches[1:-1]] == list(plan.launches)
+    for job in jobs:
+        ends = (job.launches[0], job.launches[-1])
+        for end in ends:
+            assert end.cell.control == "canary"
+            assert (end.cell.backend, end.cell.num_nodes) == ("ring", job.num_nodes)
+        assert job.billed_node_hours == pytest.approx(job.num_nodes * job.seconds / 3600)
+        assert job.seconds > 1.25 * plan.seconds(job.launches)
+    canaries = {end.id for job in jobs for end in (job.launches[0], job.launches[-1])}
+    assert len(canaries) == 4
+
+
+def test_wall_time_cuts_between_blocks_and_keeps_them_whole():
+    plan = planned(machine(), nodes=[1, 2, 4], launches=6)
+    whole = jobs_of(plan)[0][0].seconds
+    limit = whole - 1.25 * plan.seconds(plan.launches[len(plan.launches) // 3 :]) + 1.0
+    jobs, warnings = jobs_of(plan, limit=limit)
+    assert not warnings
+    assert len(jobs) == 3
+    assert all(job.seconds <= limit for job in jobs)
+    assert [launch for job in jobs for launch in job.launches[1:-1]] == list(plan.launches)
+    seen = [{launch.cases[0].block for launch in job.launches[1:-1]} for job in jobs]
+    assert all(not (left & right) for left, right in itertools.pairwise(seen))
+
+
+def test_a_block_that_does_not_fit_is_split_with_a_warning():
+    plan = planned(machine(), nodes=[1, 2, 4], launches=2)
+    block = plan.launches[: len(plan.launches) // 2]
+    limit = 120 + 1.25 * (60 + plan.seconds([*block[:4], block[0]]))
+    jobs, warnings = jobs_of(plan, limit=limit)
+    assert len(warnings) == 1
+    assert "across jobs nothing is paired" in warnings[0]
+    assert all(job.seconds <= limit for job in jobs)
+
+
+def test_a_wall_time_shorter_than_a_case_is_refused():
+    plan = planned(machine(), nodes=[1, 2])
+    with pytest.raises(UsageError, match=r"a job of 30 s is too short: .* ask for a longer --walltime"):
+        jobs_of(plan, limit=30.0)
+
+
+def test_launches_are_spread_over_as_many_allocations_as_asked_for():
+    plan = planned(machine(), nodes=[1, 2], launches=6, allocations=3)
+    jobs, _ = jobs_of(plan, first_index=5)
+    assert [job.name for job in jobs] == ["job-005", "job-006", "job-007"]
+    for job in jobs:
+        assert len({launch.cases[0].block for launch in job.launches[1:-1]}) == math.ceil(6 / 3)
+
+
+def test_servers_lie_on_nodes_of_their_own():
+    plan = planned(machine(), backends=["grpc_ps"], nodes=[2, 4], launches=1)
+    assert {(c.num_ranks, c.num_servers, c.num_nodes) for c in (x.cell for x in plan.launches)} == {
+        (2, 1, 3),
+        (4, 2, 6),
+    }
+    assert jobs_of(plan)[0][0].num_nodes == 6
+
+
+LONG = {"nodes": [2], "launches": 1, "rules": {"train_steps": 2_000_000_000, "checkpoint_every": 1000}}
+
+
+def test_a_training_that_is_saved_may_take_several_jobs():
+    plan = planned(machine(), backends=["ring"], **LONG)
+    jobs, warnings = jobs_of(plan, limit=3600)
+    assert [job.seconds for job in jobs] == [3600]
+    (warning,) = [text for text in warnings if "last checkpoint" in text]
+    assert f"about {math.ceil(jobs_of(plan)[0][0].seconds / 3600)} jobs" in warning
+    assert plan.least_seconds(plan.launches) < 600 < 3600 < plan.seconds(plan.launches)
+
+
+def test_one_that_is_not_saved_or_too_seldom_must_fit():
+    for every in (0, 1_000_000_000):
+        rules = LONG["rules"] | {"checkpoint_every": every}
+        plan = planned(machine(), backends=["ring"], **{**LONG, "rules": rules})
+        with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
+            jobs_of(plan, limit=3600)
+
+
+def test_a_study_without_the_control_none_has_its_canaries_over_what_it_compares():
+    jobs, _ = jobs_of(planned(machine(ranks_per_node=4), backends=["ring"], nodes=[2]))
+    (job,) = jobs
+    assert {launch.cell.control for launch in job.launches} >= {"whole_machine", "canary"}
+    assert {launch.cell.backend for launch in (job.launches[0], job.launches[-1])} == {"ring"}

@@ -1,0 +1,89 @@
+"""Why a launch ended: the rank that died first, not the one that a launcher finds dead first."""
+
+import pytest
+
+from dlscale.benchmarks.launch import causes
+from dlscale.benchmarks.launch.causes import End
+from dlscale.benchmarks.records.spool import RankSpool
+
+HYDRA_BLAMES = (
+    "= BAD TERMINATION\n=   PID {pid} RUNNING AT here\n=   EXIT CODE: 9\nEXIT STRING: Killed (signal 9)\n"
+)
+
+
+def spools(*ranks):
+    """One spool per rank, from its events besides hello; None for a rank that never wrote."""
+    made = []
+    for rank, events in enumerate(ranks):
+        spool = RankSpool(rank)
+        if events is not None:
+            spool.hello = {"event": "hello", "pid": 100 + rank}
+            spool.events = [spool.hello, *events]
+        made.append(spool)
+    return made
+
+
+def error(time, message="RuntimeError: the server went away"):
+    return {"event": "error", "time": time, "message": message}
+
+
+def abort(time):
+    return {"event": "abort", "time": time}
+
+
+END = {"event": "end", "status": 0}
+
+
+def cause(status, ends, ranks, blamed=None, num_ranks=2):
+    output = HYDRA_BLAMES.format(pid=blamed) if blamed else ""
+    return causes.failure_of_an_end(
+        status, output, [End(*end) for end in ends], spools(*ranks), num_ranks=num_ranks
+    )
+
+
+@pytest.mark.parametrize("blamed", [None, 100, 101, 102])
+def test_the_first_to_end_without_a_word_is_named_whomever_the_launcher_blames(blamed):
+    failure = cause(9, [(2, 10.0), (0, 10.0), (1, 10.1)], [[], [error(10.0)], []], blamed)
+    assert (failure.kind, failure.rank) == ("killed", 2)
+    how = " (Killed (signal 9))" if blamed == 102 else ""
+    assert failure.message.startswith(f"server 0 (rank 2) died{how}; ")
+
+
+def test_deaths_after_an_abort_are_its_echo():
+    ranks = [[], [error(8.0, "ValueError: no such file"), abort(10.0)]]
+    failure = cause(1, [(0, 10.1), (1, 10.2)], ranks, blamed=100)
+    assert (failure.kind, failure.rank, failure.message) == ("error", 1, "ValueError: no such file")
+
+
+def test_the_abort_after_a_death_is_the_echo():
+    failure = cause(9, [(1, 10.0), (0, 12.1)], [[error(10.0), abort(12.0)], []], blamed=100)
+    assert (failure.kind, failure.rank) == ("killed", 1)
+
+
+def test_without_ends_seen_here_the_launcher_is_believed():
+    failure = cause(9, [], [[], []], blamed=101)
+    assert (failure.kind, failure.rank) == ("killed", 1)
+    assert "Killed (signal 9)" in failure.message
+
+
+def test_a_death_before_hello_has_no_rank():
+    failure = cause(9, [], [None, None], blamed=101)
+    assert (failure.kind, failure.rank) == ("killed", None)
+    assert failure.message.startswith("a process that never said its rank died (Killed (signal 9))")
+
+
+def test_ranks_that_ended_well_are_not_dead():
+    assert cause(0, [(0, 10.0), (1, 10.0)], [[END], [END]]) is None
+    assert cause(3, [(0, 10.0), (1, 10.0)], [[END], [END]], blamed=100) is None
+
+
+def test_of_several_errors_the_first_is_the_cause():
+    failure = cause(1, [], [[error(9.0, "B")], [error(8.0, "A")]])
+    assert (failure.kind, failure.rank, failure.message) == ("error", 1, "A")
+
+
+def test_a_status_alone_is_reported_with_how_far_the_ranks_came():
+    failure = cause(7, [(0, 10.0)], [[END], None])
+    assert failure.message == (
+        "mpiexec ended with exit status 7; finished windows per rank, warm-up steps included: 0, 0"
+    )

@@ -1,0 +1,79 @@
+"""What records keep of study, system and batch job."""
+
+from dlscale.base.quantities import Count, Quantity, Text
+from dlscale.benchmarks.launch.campaign import configuration, stated_fabric
+from dlscale.benchmarks.records.provenance import batch_job
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Fabric, load_system
+
+HOME = {"USER": "jane", "HOME": "/home/jane", "SLURM_JOB_USER": "jane", "SLURM_JOB_ACCOUNT": "m1234"}
+
+
+def test_the_configuration_is_that_of_the_resolved_study():
+    system = load_system("local")
+    found = configuration(load_study("weak-scaling"), system)
+    assert found.rules["min_windows"] == 10
+    assert found.fabric == {}
+    other = configuration(load_study("weak-scaling", skip_bad=True, budget="10min"), system)
+    assert (other.skip_bad, other.budget_seconds) == (True, 600)
+    assert other.study_digest != found.study_digest
+    assert other.system_digest == found.system_digest
+    renamed = system.model_copy(update={"title": "another"})
+    assert configuration(load_study("weak-scaling"), renamed).system_digest != found.system_digest
+
+
+def test_a_fabric_is_told_in_base_units():
+    network = Fabric(
+        name=Text(value="Aries", source="s"),
+        bandwidth=Quantity(value="8 GB/s", number=8e9, source="s"),
+        nics_per_node=Count(value=1, source="s"),
+    )
+    found = stated_fabric(load_system("local").model_copy(update={"fabric": network}))
+    assert found == {"name": "Aries", "bandwidth": 8e9, "nics_per_node": 1}
+
+
+def test_slurm():
+    found = batch_job(
+        HOME
+        | {
+            "SLURM_JOB_ID": "47",
+            "SLURM_JOB_PARTITION": "regular",
+            "SLURM_JOB_NUM_NODES": "4",
+            "SLURM_JOB_NODELIST": "nid0000[1-4]",
+        }
+    )
+    assert found.model_dump() == {
+        "scheduler": "slurm",
+        "job_id": "47",
+        "partition": "regular",
+        "num_nodes": 4,
+        "nodes": "nid0000[1-4]",
+    }
+
+
+def test_pbs_lists_a_node_once_per_slot(tmp_path):
+    path = tmp_path / "nodes"
+    path.write_text("n1\nn1\nn2\nn2\n")
+    variables = HOME | {"PBS_JOBID": "8.server", "PBS_QUEUE": "workq", "PBS_NODEFILE": str(path)}
+    found = batch_job(variables)
+    assert (found.scheduler, found.num_nodes, found.nodes) == ("pbs", 2, "n1,n2")
+    path.unlink()
+    found = batch_job(variables)
+    assert (found.num_nodes, found.nodes) == (None, None)
+
+
+def test_others():
+    assert batch_job({"COBALT_JOBID": "5", "PBS_JOBID": "5"}).scheduler == "cobalt"
+    assert batch_job({"LSB_JOBID": "5", "LSB_QUEUE": "batch"}).partition == "batch"
+    assert batch_job({"FLUX_JOB_ID": "f5", "FLUX_JOB_NNODES": "2"}).num_nodes == 2
+    assert batch_job(HOME | {"SLURM_JOB_NUM_NODES": "odd"}) is None
+    assert batch_job({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "odd"}).num_nodes is None
+
+
+def test_a_long_list_of_nodes_is_known_by_its_digest():
+    listed = ",".join(f"nid{number:05d}" for number in range(100))
+    one, other = (
+        batch_job({"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": text}).nodes for text in (listed, listed + ",x")
+    )
+    assert one.startswith("sha256:")
+    assert one != other

@@ -1,0 +1,153 @@
+"""GPUs: what an environment says of them, and which studies are refused before anything starts."""
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Count
+from dlscale.benchmarks.launch import gpus
+from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, parse, with_gpus
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Node, load_system
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
+
+PROBE = Probe(
+    versions={"torch": "2.13.0"},
+    mpi="mpich",
+    mpi_problem=None,
+    problems={},
+    frameworks=["torch", "tensorflow"],
+    code_digest="0",
+    node={"num_cores": 8},
+)
+
+
+def with_cores(number):
+    node = Node(cores=Count(value=number, source="lscpu"))
+    return load_system("local").model_copy(update={"node": node})
+
+
+def plan(**changes):
+    wanted = {"backends": ["none"], "ranks": [1, 2], "device": "gpu"} | changes
+    study, system = load_study("weak-scaling", **wanted), with_cores(8)
+    return expand(study, environment=".venv", shape=shape(study, system), data=None, policy=system.policy)
+
+
+def seen(framework="torch", num_gpus=2, version="2.13.0"):
+    names = ["NVIDIA A100"] * num_gpus
+    return SeenGpus(
+        framework=framework, version=version, names=names, libraries={f"{framework}_cuda": "13.0"}
+    )
+
+
+def cells(plan):
+    return [case.cell for launch in plan.launches for case in launch.cases]
+
+
+def one_line(caught):
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+class Installation:
+    name = ".venv"
+
+
+def answering(monkeypatch, *found):
+    """The environment says so; returns the questions that it is asked."""
+    asked = []
+
+    def ask(installation, frameworks):
+        asked.append(list(frameworks))
+        return Gpus(seen=[one for one in found if one.framework in frameworks])
+
+    monkeypatch.setattr(gpus, "ask", ask)
+    return asked
+
+
+def test_what_was_printed_is_read_back_whatever_came_before_it():
+    found = Gpus(seen=[seen(), seen("tensorflow", 1)])
+    assert parse(f"a library's banner\n{found.model_dump_json()}\n", "", environment=".venv") == found
+
+
+@pytest.mark.parametrize(
+    ("output", "errors", "words"),
+    [
+        ("", "Traceback\nOSError: libcudart.so.13: no such file", ["libcudart", "docs/gpu.md", ".venv"]),
+        ("no JSON\n", "", ["it printed nothing"]),
+        ('{"seen": [{"framework": "torch"}]}', "bad\n", ["(bad)"]),
+    ],
+)
+def test_an_answer_that_is_none_is_told_in_one_line(output, errors, words):
+    with pytest.raises(UsageError) as caught:
+        parse(output, errors, environment=".venv")
+    for word in words:
+        assert word in one_line(caught)
+
+
+def test_the_study_puts_its_device_into_every_cell():
+    assert {cell.device for cell in cells(plan())} == {"gpu"}
+    assert {cell.device for cell in cells(plan(device=None))} == {"cpu"}
+    assert plan().digest != plan(device=None).digest
+    with pytest.raises(UsageError, match="'tpu'"):
+        plan(device="tpu")
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if "gpu" not in capabilities(name).devices])
+def test_backends_on_host_buffers_are_refused_on_gpus(backend):
+    with pytest.raises(UsageError) as caught:
+        plan(backends=["none", backend], frameworks=["torch", "tensorflow"])
+    text = one_line(caught)
+    assert f"backend {backend} does not work on device gpu, it does on cpu" in text
+    assert "none, horovod, nccl" in text
+
+
+def test_nccl_is_refused_on_cores():
+    with pytest.raises(UsageError) as caught:
+        plan(backends=["nccl"], device=None)
+    assert "backend nccl does not work on device cpu, it does on gpu; give --device" in one_line(caught)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_all_backends_are_those_of_the_device_and_the_others_are_told(device):
+    found = plan(backends=["all"], frameworks=["torch", "tensorflow"], device=device)
+    having = {name for name in BACKENDS if device in capabilities(name).devices}
+    assert {cell.backend for cell in cells(found)} == having
+    for name in set(BACKENDS) - having:
+        assert f"backend {name} does not work on device {device}: left out" in found.warnings
+
+
+def test_a_study_on_cores_asks_for_no_gpus(monkeypatch):
+    asked = answering(monkeypatch)
+    assert with_gpus(Installation(), PROBE, plan(device=None)) is PROBE
+    assert asked == []
+
+
+def test_gpus_belong_to_the_fingerprint(monkeypatch):
+    asked = answering(monkeypatch, seen(), seen("tensorflow"))
+    found = with_gpus(Installation(), PROBE, plan())
+    assert asked == [["torch"]]
+    assert found.node == {"num_cores": 8, "gpus_torch": "NVIDIA A100, NVIDIA A100"}
+    assert found.versions == {"torch": "2.13.0", "torch_cuda": "13.0"}
+    assert found.fingerprint("c").digest != PROBE.fingerprint("c").digest
+    both = with_gpus(Installation(), PROBE, plan(frameworks=["torch", "tensorflow"]))
+    assert both.versions["tensorflow"] == "2.13.0"
+
+
+@pytest.mark.parametrize(
+    ("found", "ranks", "words"),
+    [
+        (seen(num_gpus=0, version="2.13.0+cpu"), [1], ["torch 2.13.0+cpu", "sees no GPU", "docs/gpu.md"]),
+        (seen(num_gpus=1), [1, 2], ["2 ranks per node", "sees 1", "--ranks 1"]),
+    ],
+)
+def test_too_few_gpus_are_told_in_one_line(monkeypatch, found, ranks, words):
+    answering(monkeypatch, found)
+    with pytest.raises(UsageError) as caught:
+        with_gpus(Installation(), PROBE, plan(ranks=ranks))
+    for word in words:
+        assert word in one_line(caught)

@@ -1,0 +1,240 @@
+"""Each launcher's whole command line."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.launch.launchers import Start, command_line, cpus_per_rank, mpiexec, start_on
+from dlscale.benchmarks.systems.system import Flavour, System, flavour_of
+
+PROGRAM = ["python", "-m", "dlscale.benchmarks.rank.worker", "spool/x"]
+
+
+def line(flavour: str, **changes: object) -> str:
+    arguments = {"num_ranks": 2, "oversubscribed": False, "variables": {"OMP_NUM_THREADS": "1"}} | changes
+    return " ".join(mpiexec(flavour, Path("/env/bin/mpiexec"), program=PROGRAM, **arguments))  # type: ignore[arg-type]
+
+
+def test_mpich():
+    assert line("mpich") == (
+        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 "
+        "python -m dlscale.benchmarks.rank.worker spool/x"
+    )
+
+
+def test_intelmpi():
+    assert line("intelmpi") == (
+        "/env/bin/mpiexec -n 2 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 1 "
+        "python -m dlscale.benchmarks.rank.worker spool/x"
+    )
+
+
+@pytest.mark.parametrize(("user", "root"), [(1000, ""), (0, "--allow-run-as-root ")])
+def test_openmpi(user: int, root: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert line("openmpi") == (
+        f"/env/bin/mpiexec -n 2 --bind-to none -x OMP_NUM_THREADS=1 {root}"
+        "python -m dlscale.benchmarks.rank.worker spool/x"
+    )
+    assert line("openmpi", num_ranks=4, oversubscribed=True) == (
+        f"/env/bin/mpiexec -n 4 --bind-to none --map-by slot:OVERSUBSCRIBE -x OMP_NUM_THREADS=1 {root}"
+        "python -m dlscale.benchmarks.rank.worker spool/x"
+    )
+
+
+START = Start(
+    nodes=("nid00012", "nid00013"),
+    num_ranks=8,
+    ranks_per_node=4,
+    cpus_per_rank=68,
+    devices_per_rank=1,
+    launch_options=("-u", "--mpi=pmi2"),
+    variables={"KMP_AFFINITY": "fine,compact,1,0", "ODD": "a $b {{c}}"},
+    program=("python", "x.py"),
+)
+SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line"),
+    [
+        (
+            "srun",
+            SET
+            + "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=68 '--nodelist=nid[00012-00013]' "
+            "--kill-on-bad-exit=1 --export=ALL -u --mpi=pmi2 python x.py",
+        ),
+        (
+            "aprun",
+            "aprun -n 8 -N 4 -d 68 -cc depth -L 12,13 -e KMP_AFFINITY=fine,compact,1,0 -e 'ODD=a $b {{c}}' "
+            "-u --mpi=pmi2 python x.py",
+        ),
+        (
+            "jsrun",
+            SET
+            + "jsrun --nrs=2 --rs_per_host=1 --tasks_per_rs=4 --cpu_per_rs=ALL_CPUS --gpu_per_rs=ALL_GPUS "
+            "--launch_distribution=packed --bind=none -u --mpi=pmi2 python x.py",
+        ),
+        (
+            "flux",
+            SET + "flux run --nodes=2 --ntasks=8 --exclusive '--requires=host:nid[00012-00013]' "
+            "--setopt=cpu-affinity=off --setopt=gpu-affinity=off --setopt=exit-on-error -u --mpi=pmi2 python x.py",
+        ),
+    ],
+)
+def test_launchers_of_schedulers(launcher: str, line: str):
+    assert shlex.join(command_line(launcher, START)) == line
+
+
+@pytest.mark.parametrize(
+    ("flavour", "line"),
+    [
+        (
+            "mpich",
+            "/m/mpiexec -n 8 -hosts nid00012,nid00013 -ppn 4 -bind-to none -genv KMP_AFFINITY fine,compact,1,0 "
+            "-genv ODD 'a $b {{c}}' -u --mpi=pmi2 python x.py",
+        ),
+        (
+            "intelmpi",
+            "env I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0 /m/mpiexec -n 8 -hosts nid00012,nid00013 -ppn 4 "
+            "-genv I_MPI_PIN 0 -genv KMP_AFFINITY fine,compact,1,0 -genv ODD 'a $b {{c}}' -u --mpi=pmi2 python x.py",
+        ),
+        (
+            "openmpi",
+            "/m/mpiexec -n 8 --host nid00012:4,nid00013:4 --map-by ppr:4:node --bind-to none "
+            "-x KMP_AFFINITY=fine,compact,1,0 -x 'ODD=a $b {{c}}' -u --mpi=pmi2 python x.py",
+        ),
+    ],
+)
+def test_mpiexec_over_nodes(flavour: Flavour, line: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    command = command_line("mpiexec", START, flavour=flavour, mpiexec_path=Path("/m/mpiexec"))
+    assert shlex.join(command) == line
+
+
+def test_oversubscribed_open_mpi_over_nodes(monkeypatch: pytest.MonkeyPatch):
+    command = command_line("mpiexec", START, flavour="openmpi", oversubscribed=True)
+    assert "--map-by ppr:4:node:OVERSUBSCRIBE" in " ".join(command)
+
+
+@pytest.mark.parametrize("flavour", ["mpich", "intelmpi", "openmpi"])
+def test_mpiexec_without_nodes_is_that_of_one_machine(flavour: Flavour):
+    start = Start(
+        nodes=(), num_ranks=2, ranks_per_node=2, cpus_per_rank=1, variables={"A": "1"}, program=PROGRAM
+    )
+    path = Path("/env/bin/mpiexec")
+    assert command_line("mpiexec", start, flavour=flavour, mpiexec_path=path) == mpiexec(
+        flavour, path, num_ranks=2, oversubscribed=False, variables={"A": "1"}, program=PROGRAM
+    )
+
+
+def test_srun_on_one_machine_names_no_nodes():
+    start = Start(nodes=(), num_ranks=2, ranks_per_node=2, cpus_per_rank=1, variables={}, program=PROGRAM)
+    assert shlex.join(command_line("srun", start)) == (
+        "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=1 --kill-on-bad-exit=1 --export=ALL "
+        "python -m dlscale.benchmarks.rank.worker spool/x"
+    )
+
+
+def test_what_cannot_be_said_is_an_error():
+    start = Start(
+        nodes=("a", "b"), num_ranks=3, ranks_per_node=2, cpus_per_rank=1, variables={}, program=PROGRAM
+    )
+    with pytest.raises(ValueError, match="cannot spread 3 ranks over 2 nodes by 2"):
+        command_line("jsrun", start)
+    with pytest.raises(ValueError, match="of which MPI"):
+        command_line("mpiexec", start)
+
+
+def test_variables_reach_the_ranks_as_they_are(tmp_path: Path):
+    """Through env and a launcher that hands its environment on."""
+    (tmp_path / "srun").write_text(
+        '#!/bin/sh\nwhile [ "$1" != python ]; do shift; done\necho "$KMP_AFFINITY|$ODD"\n'
+    )
+    (tmp_path / "srun").chmod(0o755)
+    done = subprocess.run(
+        command_line("srun", START),
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "fine,compact,1,0|a $b {{c}}\n"
+
+
+def machine(
+    cores: int, threads: int, *, reserved: int = 0, launcher: str = "srun", options: tuple[str, ...] = ()
+) -> System:
+    fact = {"source": "docs"}
+    return System.model_validate(
+        {
+            "name": "small",
+            "title": "a small machine",
+            "scheduler": "slurm",
+            "launcher": launcher,
+            "sources": {"docs": "the documentation"},
+            "node": {"cores": {"value": cores, **fact}, "threads_per_core": {"value": threads, **fact}},
+            "devices": {"per_node": {"value": 4, **fact}, "model": {"value": "GPU", **fact}},
+            "filesystem": {"results": "/scratch"},
+            "partitions": {"regular": {"num_nodes": {"value": 9, **fact}, "launch_options": ["--mpi=pmi2"]}},
+            "partition": "regular",
+            "placement": {"ranks_per_node": 2, "reserved_cores": reserved, "launch_options": options},
+            "environments": {"site": {"prefix": "/opt/dlscale", "setup": "ask"}},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "reserved", "ranks", "cpus"),
+    [
+        (68, 4, 0, 1, 272),
+        (68, 4, 0, 4, 68),
+        (68, 4, 0, 8, 32),
+        (12, 2, 0, 1, 24),
+        (64, 1, 8, 8, 7),
+        (2, 1, 0, 4, 1),
+    ],
+)
+def test_hardware_threads_of_a_rank(cores: int, threads: int, reserved: int, ranks: int, cpus: int):
+    assert cpus_per_rank(machine(cores, threads, reserved=reserved), ranks) == cpus
+
+
+def test_aprun_may_leave_threads_of_a_core_unused():
+    assert cpus_per_rank(machine(64, 4, launcher="aprun", options=("-j", "2", "-cc", "depth")), 4) == 32
+    assert cpus_per_rank(machine(64, 4, launcher="aprun"), 4) == 64
+
+
+def test_a_start_as_the_system_has_it():
+    system = machine(8, 2, options=("-u",))
+    start = start_on(
+        system, system.partitions["regular"], nodes=("a",), num_ranks=1, variables={}, program=PROGRAM
+    )
+    # One rank on a node for two has the share of one of two: a study's ranks are all alike.
+    assert (start.ranks_per_node, start.cpus_per_rank, start.devices_per_rank) == (1, 8, 2)
+    assert start.launch_options == ("--mpi=pmi2", "-u")
+
+
+def test_binding_imports_nothing_heavy():
+    program = (
+        "import sys, dlscale.benchmarks.rank.affinity, dlscale.benchmarks.records.spool; "
+        "print([m for m in sys.modules if m in ('pydantic', 'numpy')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "flavour"),
+    [
+        ("HYDRA build details:\n    Version: 5.0.2", "mpich"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.14", "intelmpi"),
+        ("mpiexec (Open MPI) 5.0.11\n", "openmpi"),
+        ("some other launcher 1.0", None),
+    ],
+)
+def test_flavours(text: str, flavour: str | None):
+    assert flavour_of(text) == flavour

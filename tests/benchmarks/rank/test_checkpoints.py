@@ -1,0 +1,72 @@
+"""A training's state on disk: there whole or not at all, and refused in one line where it is damaged."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank import checkpoints
+
+STATE = {
+    "network0.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "network0.count": np.array(7, dtype=np.int64),
+    "optimizer0.0.momentum_buffer": np.asfortranarray(np.ones((3, 4), np.float32)),
+}
+
+
+def test_what_was_saved_is_loaded(tmp_path):
+    num_bytes = checkpoints.save_checkpoint(tmp_path / "case", STATE, step=40)
+    assert checkpoints.last_checkpoint_step(tmp_path / "case") == 40
+    found = checkpoints.load_checkpoint(tmp_path / "case", step=40)
+    assert sorted(found) == sorted(STATE)
+    for name, value in STATE.items():
+        assert found[name].dtype == value.dtype
+        assert np.array_equal(found[name], value)
+        assert found[name].shape == value.shape
+    (path,) = (tmp_path / "case").iterdir()
+    assert path.stat().st_size == num_bytes
+    assert path.stat().st_mode & 0o077 == 0, "private to the user"
+
+
+def test_the_last_one_is_kept(tmp_path):
+    for step in (40, 80, 1200):
+        checkpoints.save_checkpoint(tmp_path, STATE, step=step)
+    (tmp_path / ".step-0000009999.safetensors.1.tmp").write_bytes(b"killed while it was written")
+    assert checkpoints.last_checkpoint_step(tmp_path) == 1200
+    assert len([path for path in tmp_path.iterdir() if not path.name.startswith(".")]) == 1
+
+
+def test_without_any_a_training_begins_at_0(tmp_path):
+    assert checkpoints.last_checkpoint_step(tmp_path / "nothing") == 0
+    assert checkpoints.last_checkpoint_step(tmp_path) == 0
+
+
+def header(content):
+    text = json.dumps(content).encode()
+    return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no header at all",
+        header({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}),  # and no data
+        header({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 4]}}) + b"1234",
+        header({"a": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 4]}}) + b"1234",
+    ],
+)
+def test_a_damaged_one_is_named(tmp_path, content):
+    checkpoints.save_checkpoint(tmp_path, STATE, step=40)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"step-0000000040.safetensors cannot be read .*; delete it"):
+        checkpoints.load_checkpoint(tmp_path, step=40)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        checkpoints.save_checkpoint(tmp_path / "file" / "case", STATE, step=1)

@@ -1,0 +1,104 @@
+"""The exchange-only control: its buckets, its clock, and its gate."""
+
+import time
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes, copy_rate, shortened_rules
+from dlscale.benchmarks.study.study import Rules
+
+MIB = 1 << 20
+
+
+class Pair:
+    """A collective of two ranks of which this is the first; the other one's values are one larger."""
+
+    rank, size = 0, 2
+
+    def __init__(self, seconds_per_byte=0.0, error=0.0):
+        self.seconds_per_byte, self.error = seconds_per_byte, error
+        self.calls = []
+
+    def empty(self, count, dtype="float32"):
+        return np.zeros(count, dtype)
+
+    def allreduce(self, buffer, op):
+        self.calls.append((buffer.nbytes, op))
+        buffer += 0.5 + self.error
+        time.sleep(self.seconds_per_byte * buffer.nbytes)
+
+
+class Alone:
+    """A control plane of one rank."""
+
+    def allgather(self, value):
+        return [value]
+
+    def Barrier(self):  # noqa: N802 - mpi4py's name
+        pass
+
+
+def test_the_sizes_are_those_that_the_trainer_has():
+    assert bucket_sizes({"bucket_bytes": "100,24", "overlap": True}, 124) == [100, 24]
+    assert bucket_sizes({"bucket_bytes": 4096}, 4096) == [4096]
+    assert bucket_sizes({}, 124) == [124]
+
+
+def test_fused_gradients_and_staged_ones_come_in_pieces():
+    assert bucket_sizes({"fusion_threshold_bytes": "100"}, 250) == [100, 100, 50]
+    assert bucket_sizes({"fusion_threshold_bytes": "0"}, 250) == [250]
+    assert bucket_sizes({"bucket_bytes": "100,24", "staging_bytes": 64}, 124) == [64, 36, 24]
+    assert bucket_sizes({"bucket_bytes": "128", "staging_bytes": 64}, 128) == [64, 64]
+
+
+def test_a_setting_that_is_no_list_of_sizes_is_an_error():
+    with pytest.raises(ValueError, match="invalid literal"):
+        bucket_sizes({"bucket_bytes": "100 | 24"}, 124)
+
+
+def test_each_bucket_has_its_own_seconds():
+    collective = Pair(seconds_per_byte=1e-8)
+    meetings = []
+    exchange = ExchangeOnly(collective, [2 * MIB, MIB], lambda: time.sleep(meetings.append(0) or 0.02))
+    for _ in range(3):
+        exchange.step()
+    assert collective.calls == [(2 * MIB, "average"), (MIB, "average")] * 3
+    large, small = exchange.take_seconds()
+    assert large >= 3 * 2e-8 * MIB
+    assert small >= 3e-8 * MIB
+    assert len(meetings) == 6
+    assert large + small < 0.5 * 6 * 0.02 + 3 * 3e-8 * MIB, "meeting is not on a bucket's clock"
+    assert exchange.take_seconds() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "wire", "passed"),
+    [
+        (0.0, "float32", True),
+        (0.01, "float32", False),
+        (0.01, "bfloat16", True),
+        (5.0, "bfloat16", False),
+        (float("nan"), "bfloat16", False),
+    ],
+)
+def test_the_gate_sees_a_wrong_mean(error, wire, passed):
+    exchange = ExchangeOnly(Pair(error=error), [1000, 24], Alone().Barrier)
+    for _ in range(4):
+        exchange.step()
+    gate = exchange.gate(Alone(), wire=wire)
+    assert (gate.name, gate.passed) == ("exchange", passed)
+
+
+def test_before_the_first_step_no_bucket_holds_a_mean():
+    assert not ExchangeOnly(Pair(), [4000], Alone().Barrier).gate(Alone(), wire="float32").passed
+
+
+def test_windows_are_shorter_than_a_training_s_and_as_many():
+    rules = Rules()
+    assert shortened_rules(rules).min_window_seconds < rules.min_window_seconds
+    assert shortened_rules(rules).min_windows == rules.min_windows
+
+
+def test_memory_moves_some_bytes():
+    assert 1e8 < copy_rate(Alone()) < 1e13

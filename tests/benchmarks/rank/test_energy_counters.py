@@ -1,0 +1,143 @@
+"""Energy counters on a made-up /sys, and a made-up driver's library."""
+
+import ctypes
+import errno
+import os
+
+import pytest
+
+from dlscale.benchmarks.rank.energy import Nvml, UnreadableError, pm_counters, rapl
+
+
+@pytest.fixture
+def zone(tmp_path):
+    """Writes a powercap zone."""
+
+    def write(place, name, joules, *, limit=262_143.3):
+        folder = tmp_path / "sys/class/powercap" / place
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+        if limit:
+            (folder / "max_energy_range_uj").write_text(f"{round(limit * 1e6)}\n")
+
+    return write
+
+
+def test_packages_and_their_memory_count_once(zone, tmp_path):
+    for package in (0, 1):
+        zone(f"intel-rapl:{package}", f"package-{package}", 100.0 + package)
+        zone(f"intel-rapl:{package}:0", "core", 60.0)
+        zone(f"intel-rapl:{package}:1", "uncore", 5.0)
+        zone(f"intel-rapl:{package}:2", "dram", 10.0 + package, limit=65_712.9)
+        zone(f"intel-rapl-mmio:{package}", f"package-{package}", 100.0)
+    zone("intel-rapl:2", "psys", 400.0)
+    found = rapl(tmp_path)
+    assert found.parts == "2 packages, 2 dram"
+    assert sorted(found.read()) == [10.0, 11.0, 100.0, 101.0]
+    assert sorted(found.ranges) == pytest.approx([65_712.9, 65_712.9, 262_143.3, 262_143.3])
+
+
+def test_an_amd_processor_of_several_dies_has_packages_only(zone, tmp_path):
+    for die in range(2):
+        zone(f"intel-rapl:{die}", f"package-0-die-{die}", 7.0)
+        zone(f"intel-rapl:{die}:0", "core", 3.0)
+    found = rapl(tmp_path)
+    assert (found.parts, found.read()) == ("2 packages", [7.0, 7.0])
+
+
+def test_a_counter_moves_on_while_its_file_stays_open(zone, tmp_path):
+    zone("intel-rapl:0", "package-0", 100.0)
+    found = rapl(tmp_path)
+    zone("intel-rapl:0", "package-0", 250.25)
+    assert found.read() == [250.25]
+
+
+def test_no_range_is_no_range_and_not_0(zone, tmp_path):
+    zone("intel-rapl:0", "package-0", 1.0, limit=None)
+    zone("intel-rapl:1", "package-1", 1.0)
+    (tmp_path / "sys/class/powercap/intel-rapl:1/max_energy_range_uj").write_text("0\n")
+    assert rapl(tmp_path).ranges == [None, None]
+
+
+def test_why_there_is_none(zone, tmp_path):
+    with pytest.raises(UnreadableError, match="no package in /sys/class/powercap"):
+        rapl(tmp_path)
+    zone("intel-rapl:0", "dram", 1.0)
+    with pytest.raises(UnreadableError, match="no package"):
+        rapl(tmp_path)
+    with pytest.raises(UnreadableError, match="no /sys/cray/pm_counters/energy"):
+        pm_counters(tmp_path)
+
+
+def test_a_counter_that_only_root_may_read(zone, tmp_path, monkeypatch):
+    def forbidden(path, flags):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    zone("intel-rapl:0", "package-0", 1.0)
+    monkeypatch.setattr(os, "open", forbidden)
+    with pytest.raises(UnreadableError, match=r"intel-rapl:0/energy_uj: Permission denied"):
+        rapl(tmp_path)
+
+
+def test_a_part_whose_file_is_gone_or_empty_makes_all_of_it_unreadable(zone, tmp_path):
+    zone("intel-rapl:0", "package-0", 1.0)
+    zone("intel-rapl:1", "package-1", 1.0)
+    path = tmp_path / "sys/class/powercap/intel-rapl:1/energy_uj"
+    path.write_text("\n")
+    with pytest.raises(UnreadableError, match=r"intel-rapl:1/energy_uj holds no number"):
+        rapl(tmp_path)
+    path.unlink()
+    with pytest.raises(UnreadableError, match=r"intel-rapl:1/energy_uj: No such file"):
+        rapl(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["123456 J 1700000000123456 us\n", "123456 J\n"])
+def test_a_cray_s_node_is_counted_in_joules(tmp_path, text):
+    path = tmp_path / "sys/cray/pm_counters/energy"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    found = pm_counters(tmp_path)
+    assert (found.parts, found.read(), found.ranges) == ("node", [123456.0], [None])
+
+
+class Driver:
+    """Two GPUs, as NVML tells of them; `fails` returns an error's number."""
+
+    def __init__(self, millijoules=(5000, 7500), fails=None):
+        self.millijoules, self.fails = millijoules, fails
+
+    def __getattr__(self, name):
+        if name not in (
+            *("nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"),
+            "nvmlDeviceGetTotalEnergyConsumption",
+        ):
+            raise AttributeError(name)
+
+        def call(*arguments):
+            if name == self.fails:
+                return 3
+            if name == "nvmlDeviceGetCount_v2":
+                arguments[0]._obj.value = len(self.millijoules)
+            if name == "nvmlDeviceGetHandleByIndex_v2":
+                assert isinstance(arguments[0], ctypes.c_uint)
+                arguments[1]._obj.value = 1 + arguments[0].value
+            if name == "nvmlDeviceGetTotalEnergyConsumption":
+                arguments[1]._obj.value = self.millijoules[arguments[0].value - 1]
+            return 0
+
+        return call
+
+
+def test_every_gpu_counts_in_joules():
+    found = Nvml(Driver())
+    assert (found.parts, found.read(), found.ranges) == ("2 GPUs", [5.0, 7.5], [None, None])
+
+
+def test_why_gpus_do_not_count():
+    with pytest.raises(UnreadableError, match="nvmlDeviceGetTotalEnergyConsumption returned 3"):
+        Nvml(Driver(fails="nvmlDeviceGetTotalEnergyConsumption"))
+    with pytest.raises(UnreadableError, match="NVML shows no GPU"):
+        Nvml(Driver(millijoules=()))
+    with pytest.raises(UnreadableError, match="has no nvmlInit_v2"):
+        Nvml(object())

@@ -1,0 +1,137 @@
+"""From a node's counters to a record: who reads when, and what becomes of nodes that nobody read."""
+
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
+from dlscale.benchmarks.records.record import Case, Cell, Fingerprint
+from dlscale.benchmarks.records.spool import SpoolWriter, read_spools
+from dlscale.benchmarks.study.study import Rules
+from dlscale.models.workload import Shard
+
+CELL = Cell(
+    workload="hep_cnn", preset="tiny", framework="torch", backend="none", environment=".venv", scaling_mode="weak",
+    num_ranks=2, num_nodes=2, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=4, precision="fp32",
+    control="loader", data="synthetic",
+)  # fmt: skip
+CIRCUMSTANCES = LaunchMetadata(
+    study="tiny-1", system="local", started_at="2026-01-01T00:00:00+00:00", order_seed=1, command="mpiexec",
+    fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
+    oversubscribed=False, environment_variables={},
+)  # fmt: skip
+READING = {"source": "rapl", "parts": "1 package", "joules": 42.0, "seconds": 4.0, "reason": None}
+
+
+class Alone:
+    """The control of a single rank."""
+
+    def barrier(self):
+        pass
+
+    def maximum(self, value):
+        return value
+
+
+class Loader:
+    def next_batch(self):
+        return None
+
+    def num_skipped(self):
+        return 0
+
+
+class Meter:
+    """Writes down when it is called, and how many windows the spool has by then."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.calls = path, []
+
+    def _call(self, name):
+        self.calls.append((name, self.path.read_text().count('"event": "window"')))
+
+    def begin(self):
+        self._call("begin")
+
+    def passed(self):
+        self._call("passed")
+
+    def end(self):
+        self._call("end")
+        return [READING]
+
+
+def test_counters_are_read_between_windows_and_told_once(tmp_path):
+    spool = SpoolWriter(tmp_path, 0)
+    meter = Meter(tmp_path / "rank-00000.jsonl")
+    runner = CaseRun(
+        0, CELL, None, lambda **_: Loader(), Alone(), None, Shard(index=0, count=1), spool, meter=meter
+    )
+    rules = Rules(
+        warmup_steps=3, max_warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=40
+    )
+    runner.run(rules, seed=1, deadline=0.0)
+    spool.close()
+    names = [name for name, _ in meter.calls]
+    num_warm_up = names.count("begin")
+    assert names == ["begin"] * num_warm_up + ["passed"] * 4 + ["end"]
+    assert num_warm_up == 3
+    # Each call comes after its window was written, and the last one after all of them.
+    assert [count for _, count in meter.calls] == [1, 2, 3, 4, 5, 6, 7, 7]
+    (event,) = read_spools(tmp_path, 1)[0].of("energy", 0)
+    assert event["readings"] == [READING]
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Assembled from ranks on nodes of their own, rank by rank the readings that it wrote; None: it wrote none."""
+
+    def make(*told, local_ranks=(0, 0), cell=CELL):
+        for rank, readings in enumerate(told):
+            spool = SpoolWriter(tmp_path, rank)
+            local = local_ranks[rank]
+            spool.write(
+                "hello",
+                local_rank=local,
+                pid=1,
+                node=f"n{rank}",
+                boot_id=f"b{rank}",
+                affinity=[0],
+                num_threads=1,
+            )
+            if readings is not None:
+                spool.write("energy", case=0, readings=readings)
+            spool.write("case_end", case=0, peak_rss_bytes=1)
+            spool.close()
+        spools = read_spools(tmp_path, len(told))
+        case = Case(cell=cell, block=0, position=0)
+        return assemble(case, 0, spools, attempt=1, circumstances=CIRCUMSTANCES, failure=None)
+
+    return make
+
+
+def test_each_node_s_readings_are_in_the_record(record):
+    found = record([READING], [{**READING, "joules": 43.0}]).energy
+    assert [(one.rank, one.node, one.joules) for one in found] == [(0, "n0", 42.0), (1, "n1", 43.0)]
+
+
+def test_a_node_that_nobody_read_is_named_with_the_reason(record):
+    found = record([READING], None).energy
+    assert (found[1].node, found[1].joules, found[1].source) == ("n1", None, None)
+    assert "did not train to the end" in found[1].reason
+
+
+def test_other_ranks_of_a_node_do_not_count_it_again(record):
+    assert len(record([READING], None, local_ranks=(0, 1)).energy) == 1
+
+
+def test_a_server_s_node_is_named_too(record):
+    found = record(
+        [READING], [READING], None, local_ranks=(0, 0, 0), cell=CELL.model_copy(update={"num_servers": 1})
+    )
+    assert [(one.rank, one.joules) for one in found.energy] == [(0, 42.0), (1, 42.0), (2, None)]
+
+
+def test_a_launch_that_never_came_so_far_has_none(record):
+    assert record(None, None).energy == []

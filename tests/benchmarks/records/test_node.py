@@ -1,0 +1,126 @@
+"""What a node says of itself, from folders that look like its /proc and /sys."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.records.provenance import filesystem_type, node_facts
+from dlscale.benchmarks.records.record import NodeFacts
+
+# As `man 5 proc` describes it: "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / {top}/scratch rw master:1 - lustre 10.0.0.1@o2ib:/jane rw
+31 22 0:41 / {top}/scratch\\040two rw - nfs4 server:/export/jane rw
+32 30 0:42 / {top}/scratch/tmp rw - tmpfs tmpfs rw
+33 30 0:43 / {top}/scratch/tmp rw - xfs /dev/sdb rw
+"""
+# The first line of NVIDIA's open driver, and of the closed one.
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16)\n"
+)
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024\n"
+
+
+@pytest.fixture
+def top(tmp_path):
+    """A machine of 4 CPUs, 2 NUMA domains and 2 GPUs."""
+    files = {
+        "proc/loadavg": "0.75 0.50 0.25 1/200 4711\n",
+        "proc/self/mountinfo": MOUNTS.format(top=tmp_path),
+        "proc/driver/nvidia/version": OPEN + "GCC version: gcc version 12\n",
+        "sys/devices/system/cpu/intel_pstate/no_turbo": "0\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+        "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+    }
+    for number in range(4):
+        governor = "performance" if number else "powersave"
+        files[f"sys/devices/system/cpu/cpufreq/policy{number}/scaling_governor"] = governor + "\n"
+        for index, (level, size, sharing) in enumerate(
+            [
+                (1, "32K", str(number)),
+                (2, "1024K", str(number)),
+                (3, "16384K", "0-1" if number < 2 else "2-3"),
+            ]
+        ):
+            cache = f"sys/devices/system/cpu/cpu{number}/cache/index{index}"
+            files |= {f"{cache}/level": f"{level}\n", f"{cache}/size": f"{size}\n"}
+            files[f"{cache}/shared_cpu_list"] = f"{sharing}\n"
+    for number in range(2):
+        files[f"sys/devices/system/node/node{number}/cpulist"] = "0-1\n"
+        model = f"Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   \t {number}\n"
+        files[f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information"] = model
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def look(top, **variables):
+    return node_facts(results=top / "scratch/results", data=None, top=top, variables=variables)
+
+
+def test_everything_that_a_node_says(top):
+    found = look(top, SLURM_TOPOLOGY_ADDR="s0.s1.nid00001", SHIFTER_IMAGE="sha:12")
+    assert found | {"num_cpus": 4, "memory_bytes": 1} == {
+        "num_cpus": 4,
+        "memory_bytes": 1,
+        "cache_bytes": (4 << 20) + (32 << 20),
+        "numa_domains": 2,
+        "cpu_governor": "performance, powersave",
+        "cpu_boost": True,
+        "transparent_huge_pages": "madvise",
+        "clock_source": "tsc",
+        "device_driver": "nvidia 570.86.15",
+        "devices": "2 x NVIDIA A100-SXM4-40GB",
+        "container": "sha:12",
+        "switch_path": "s0.s1.nid00001",
+        "results_filesystem": "lustre",
+        "data_filesystem": None,
+        "load_before": 0.75,
+    }
+    NodeFacts(rank=0, node="n", load_after=None, **found)
+
+
+def test_other_drivers(top):
+    (top / "proc/driver/nvidia/version").write_text(CLOSED)
+    boost = top / "sys/devices/system/cpu/cpufreq/boost"
+    boost.write_text("0\n")
+    found = look(top)
+    assert (found["device_driver"], found["cpu_boost"]) == ("nvidia 550.54.14", False)
+    (top / "proc/driver/nvidia/version").unlink()
+    boost.unlink()
+    (top / "sys/devices/system/cpu/intel_pstate/no_turbo").write_text("1\n")
+    (top / "sys/module/amdgpu").mkdir(parents=True)
+    (top / "sys/module/amdgpu/version").write_text("6.7.0\n")
+    found = look(top)
+    assert (found["device_driver"], found["cpu_boost"]) == ("amdgpu 6.7.0", False)
+
+
+def test_a_node_that_says_nothing(tmp_path):
+    (tmp_path / "sys/devices/system/cpu/cpufreq/boost").mkdir(parents=True)  # unreadable: a folder
+    found = look(tmp_path)
+    assert {name for name, value in found.items() if value is not None} == {"num_cpus", "memory_bytes"}
+    NodeFacts(rank=0, node="n", load_after=None, **found)
+
+
+def test_the_file_system_is_that_of_the_innermost_mount(top):
+    assert filesystem_type(top / "scratch/tmp/x", top) == "xfs"  # the later one hides the other
+    assert filesystem_type(top / "scratch two/x", top) == "nfs4"
+    assert filesystem_type(top / "scratchy", top) == "ext4"  # not inside scratch
+    (top / "link").symlink_to(top / "scratch")
+    assert filesystem_type(top / "link/results", top) == "lustre"
+
+
+def test_this_machine_answers_quickly():
+    look_here = dict(results=Path("/tmp"), data=Path("/"))  # noqa: C408, S108
+    fastest = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        found = node_facts(**look_here)
+        fastest.append(time.perf_counter() - begin)
+    assert min(fastest) < 0.02
+    assert found["load_before"] >= 0
+    assert found["results_filesystem"]

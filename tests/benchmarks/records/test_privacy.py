@@ -1,0 +1,99 @@
+"""No user name and no home folder reaches a record, from whatever text they come."""
+
+from pathlib import Path
+
+import pytest
+
+from dlscale.base import redaction
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
+from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint
+from dlscale.benchmarks.records.spool import SpoolWriter, read_spools
+
+CELL = Cell(
+    workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
+    num_ranks=1, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=2, precision="fp32",
+    data="synthetic",
+)  # fmt: skip
+PLANTED = "/home/jane/x.so of jane, /scratch/jdoe7/y and jane_logs"
+NODE = {
+    "num_cpus": 2, "memory_bytes": 1, "cache_bytes": None, "numa_domains": 1, "cpu_governor": None, "cpu_boost": None,
+    "transparent_huge_pages": PLANTED, "clock_source": PLANTED, "device_driver": PLANTED, "devices": PLANTED,
+    "container": PLANTED, "switch_path": PLANTED, "results_filesystem": "ext4", "data_filesystem": None,
+    "load_before": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def jane(monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
+    monkeypatch.setenv("LOGNAME", "jdoe7")
+    monkeypatch.setenv("USER", "jdoe7")
+
+
+@pytest.mark.parametrize("end", ["good", "gate", "error"])
+def test_no_name_in_a_record(tmp_path, end):
+    spool = SpoolWriter(tmp_path, 0)
+    spool.write("hello", local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1)
+    spool.write("node", rank=0, **NODE)
+    gate = {"name": "gradient", "passed": end != "gate", "value": 0.0, "tolerance": 1e-4, "detail": PLANTED}
+    spool.write("gates", gates=[gate])
+    spool.write("result", case=0, steady=True, loss=0.7, settings={"plan": PLANTED})
+    if end != "error":
+        spool.write("case_end", case=0, peak_rss_bytes=1, load=1.5)
+    spool.close()
+    variables = {
+        "UCX_TLS": PLANTED,
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "HOME": "/home/jane",
+        "USER": "jdoe7",
+    }
+    circumstances = LaunchMetadata(
+        study="s",
+        system="local",
+        fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
+        started_at="2026-01-01T00:00:00+00:00",
+        order_seed=1,
+        command=f"mpiexec {PLANTED}",
+        oversubscribed=False,
+        environment_variables=environment.recorded_variables(variables),
+    )
+    found = assemble(
+        Case(cell=CELL, block=0, position=0),
+        0,
+        read_spools(tmp_path, 1),
+        attempt=1,
+        circumstances=circumstances,
+        failure=Failure(kind="error", rank=0, message=PLANTED, log_tail=PLANTED),
+    )
+    text = found.model_dump_json()
+    for word in ("jane", "jdoe7", "/home", "hunter2"):
+        assert word not in text, text
+    assert "~/x.so of <user>" in text
+    (node,) = found.nodes
+    assert (node.node, node.load_before) == ("n1", 0.1)
+    assert node.load_after == (None if end == "error" else 1.5)
+    assert found.good == (end == "good")
+
+
+def test_a_short_name_is_replaced_only_where_it_is_a_name(monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/ab"))
+    assert redaction.redact("/scratch/ab/lab and ab") == "/scratch/<user>/lab and <user>"
+
+
+def test_paths_survive_a_command_given_in_the_top_folder(monkeypatch):
+    monkeypatch.chdir("/")
+    assert redaction.redact("/opt/mpi/bin/mpiexec") == "/opt/mpi/bin/mpiexec"
+
+
+def test_twice_is_once(monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/user"))
+    once = redaction.redact("/data/user/x and useful")
+    assert once == "/data/<user>/x and useful"
+    assert redaction.redact(once) == once
+
+
+def test_root_is_no_name(monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/root"))
+    monkeypatch.setenv("USER", "root")
+    assert redaction.redact("/root/x root complex") == "~/x root complex"

@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dlscale.base import redaction
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.records import store as module
+from dlscale.benchmarks.records.files import file_names
+from dlscale.benchmarks.records.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = Store(tmp_path / "results" / "study")
+    opened.open({"launches": []})
+    return opened
+
+
+def test_files_are_private_and_whole(tmp_path):
+    path = tmp_path / "x.json"
+    write_atomically(path, "one")
+    write_atomically(path, b"two")
+    assert path.read_text() == "two"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
+    with pytest.raises(UsageError, match="cannot write"):
+        write_atomically(tmp_path / "no folder" / "x.json", "one")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_one_holds_the_lock(store):
+    with store.lock(), pytest.raises(UsageError, match="another dlscale"), store.lock():
+        pass
+    with store.lock():
+        pass
+
+
+def test_an_unreadable_plan_is_told(store):
+    (store.folder / "study.json").write_text("{")
+    with pytest.raises(UsageError, match=r"study\.json"):
+        store.planned()
+
+
+def test_study_json_is_written_once(store):
+    store.open({"launches": ["other"]})
+    assert json.loads((store.folder / "study.json").read_text()) == {"launches": []}
+
+
+def test_secrets_and_homes_stay_out(monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
+    assert redaction.redact("/home/jane/data.h5 of jane") == "~/data.h5 of <user>"
+    kept = environment.recorded_variables(
+        {"OMP_NUM_THREADS": "2", "AWS_SECRET": "x", "UCX_TLS": "/home/jane/lib", "HOME": "/home/jane"}
+    )
+    assert kept == {"OMP_NUM_THREADS": "2", "UCX_TLS": "~/lib"}
+
+
+def test_attempts_are_counted_without_looking_at_the_folder_again(store, make_record, monkeypatch):
+    (store.records_folder / f"{make_record().case.id}.9.json").write_text(
+        "{"
+    )  # unsound, but its number is taken
+    looks = []
+    monkeypatch.setattr(module, "file_names", lambda study: looks.append(study) or file_names(study))
+    case = make_record().case
+    assert store.next_attempt(case) == 10
+    store.add(make_record(attempt=10, failure="died"))
+    assert store.next_attempt(case) == 11
+    assert store.next_attempt(make_record(1).case) == 1
+    assert len(looks) == 1
+
+
+def test_an_attempt_that_another_program_wrote_is_not_repeated(store, make_record):
+    record = make_record()
+    assert store.next_attempt(record.case) == 1
+    Store(store.folder).add(record)
+    assert store.next_attempt(record.case) == 2
+    with pytest.raises(FileExistsError, match="written once"):
+        store.add(record)
+    assert store.load() == [record]
+
+
+def test_foreign_names_are_no_attempts(store, make_record):
+    for name in (f"{make_record().case.id}.x.json", "notes.json", ".1.json"):
+        (store.records_folder / name).write_text("{}")
+    assert store.next_attempt(make_record().case) == 1
+
+
+def test_the_latest_attempt_is_found(store, make_record):
+    assert store.latest(make_record().case) is None
+    for attempt in (1, 2, 10):
+        store.add(make_record(attempt=attempt, failure=f"death {attempt}"))
+    store.add(make_record(1))
+    assert Store(store.folder).latest(make_record().case).failure.message == "death 10"
+    assert Store(store.folder).latest(make_record(1).case).good
+
+
+def test_what_is_finished_has_a_good_attempt(store, make_record):
+    assert Store(store.folder / "nothing").finished() == set()
+    store.add(make_record(0, failure="died"))
+    store.add(make_record(1, failure="died"))
+    store.add(make_record(1, attempt=2))
+    assert store.finished() == {make_record(1).case.id}
+    (store.records_folder / f"{make_record(2).case.id}.1.json").write_text("{")
+    with pytest.raises(UsageError, match="unsound"):
+        store.finished()
+
+
+def test_a_folder_that_cannot_be_locked_is_told(store):
+    (store.folder / "lock").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write .*lock"), store.lock():
+        pass

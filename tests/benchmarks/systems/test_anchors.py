@@ -1,0 +1,107 @@
+"""Published values and statements, and what plans and rehearsals make of them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlscale.base.definitions import names
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.anchors import ANCHOR_COLUMNS, compute_time, load_anchors, sample_seconds
+from dlscale.benchmarks.systems.system import load_system
+from dlscale.models import NAMES, load_workload
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+
+
+def test_every_anchor_says_what_it_is_and_from_where():
+    anchors = load_anchors()
+    assert anchors
+    for anchor in anchors:
+        assert anchor.system in names("systems")
+        assert anchor.workload in NAMES
+        assert anchor.scaling_mode in ("weak", "strong")
+        assert anchor.kind in ("text", "table", "source code", "figure")
+        assert anchor.source
+        assert anchor.statement
+        assert (anchor.quantity == "statement") == (anchor.value is None)
+
+
+def test_a_time_that_is_published_is_taken_at_the_published_size_only():
+    assert sample_seconds("cori") == {"hep_cnn": 0.04}
+    system, workload = load_system("cori"), load_workload("hep_cnn")
+    found = compute_time(
+        system, "hep_cnn", workload.preset("paper"), precision="fp32", local_batch=128, ranks_per_node=1
+    )
+    assert found.seconds == pytest.approx(0.04 * 128)
+    assert "published: 40 ms per sample" in found.origin
+    small = workload.preset("small")
+    asked = {"precision": "fp32", "local_batch": 4, "ranks_per_node": 1}
+    assert compute_time(system, "hep_cnn", small, **asked) is None, "no fp32 peak is stated"
+    at_peak = compute_time(system, "hep_cnn", small, **asked | {"precision": "fp64"})
+    assert at_peak.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 3e12)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("system,workload\n", "columns"),
+        (",".join(ANCHOR_COLUMNS) + "\ncori,hep_cnn,weak,seconds_per_sample,soon,s,,x,text,y\n", "line 2"),
+    ],
+)
+def test_an_unsound_file_is_one_line(tmp_path, text, problem):
+    path = tmp_path / "anchors.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_anchors(path)
+    assert problem in str(caught.value)
+    assert load_anchors(tmp_path / "none.csv") == []
+
+
+def rehearse(tmp_path, *words):
+    command = [DLSCALE, "run", "weak-scaling", "--data", "synthetic", "--results", str(tmp_path), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_path):
+    done = rehearse(tmp_path, "--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
+    assert done.returncode == 0, done.stderr
+    assert "this machine is not cori. Nothing is submitted, and nothing was measured." in done.stdout
+    assert "published, hep_cnn: sensitive to latency and jitter" in done.stdout
+    assert "at most 100 % with all of that hidden" in " ".join(done.stdout.split())
+    (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
+    assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}
+    script = (folder / "job-001.sh").read_text()
+    for line in ("#SBATCH --nodes=16", "#SBATCH --constraint=knl,quad,cache", "export KMP_BLOCKTIME=1"):
+        assert line in script
+    launches = (folder / "job-001.launches.txt").read_text()
+    assert "srun --nodes=16 --ntasks=16 --ntasks-per-node=1 --cpus-per-task=272" in launches
+    assert "OMP_NUM_THREADS=33" in launches
+    description = json.loads((folder / "rehearsal.json").read_text())
+    assert description["evidence"] == "nothing was measured"
+    assert [job["num_nodes"] for job in description["jobs"]] == [8, 16]
+    assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
+    assert len(list((folder / "figures").iterdir())) == 4, "PNG, PDF, SVG and CSV"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--system", "cory"), "no system 'cory'"),
+        (("--system", "cori", "--nodes", "10000"), "10000 nodes on partition regular of cori"),
+        (("--system", "cori", "--nodes", "1", "--walltime", "1min"), "too short"),
+        (("--system", "cori", "--nodes", "1", "--walltime", "72h"), "gives a job 48 h"),
+        (("--system", "cori", "--nodes", "1", "--walltime", "soon"), "--walltime: 'soon' is not a duration"),
+        (("--system", "cori", "--max-node-hours", "0.5"), "more than --max-node-hours 0.5"),
+        (("--system", "cori", "--partition", "gpu"), "no partition 'gpu' on cori"),
+        (("--system", "cori", "--environment", "conda"), "conda"),
+        (("--system", "local", "--in-allocation"), "--in-allocation"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, words, text):
+    done = rehearse(tmp_path, *words)
+    assert done.returncode == 1, done.stdout
+    (line,) = done.stderr.splitlines()
+    assert text in line

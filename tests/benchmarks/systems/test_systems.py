@@ -1,0 +1,291 @@
+"""The machines that dlscale knows: what their files say, and what lint says of files that are unfit."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dlscale.base import definitions
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.launch.launchers import cpus_per_rank
+from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.system import default_environment, facts, find_installation, load_system
+
+NAMES = definitions.names("systems")
+TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
+CLUSTERS = [name for name in NAMES if load_system(name).scheduler != "none"]
+
+
+def said(capsys, *words: str) -> tuple[int, str]:
+    """(exit status, stdout and stderr together)."""
+    with pytest.raises(SystemExit) as caught:
+        main(["system", *words])
+    found = capsys.readouterr()
+    return int(caught.value.code or 0), found.out + found.err
+
+
+def edited(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    """A user's copy of the template with some of its text replaced."""
+    text = TEMPLATE.replace('name = "template"', 'name = "mine"')
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_wrong_with_the_systems_that_ship(name):
+    assert lint(name) == []
+
+
+def test_a_copy_of_the_template_is_fit(tmp_path):
+    assert lint(edited(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks_per_node", "expected"),
+    [
+        ("cori", 1, 272),
+        ("cori", 4, 68),
+        ("cori", 8, 32),
+        ("cori-haswell", 1, 64),
+        ("piz-daint", 1, 24),
+        ("perlmutter", 4, 32),
+        ("frontier", 8, 7),
+        ("alps-daint", 4, 72),
+        ("theta", 4, 32),
+        ("cooley", 2, 6),
+    ],
+)
+def test_hardware_threads_per_rank_are_those_of_the_published_recipes(name, ranks_per_node, expected):
+    assert cpus_per_rank(load_system(name), ranks_per_node) == expected
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"), [("cori-knl", "cori"), ("daint", "piz-daint"), ("alps-daint", "alps-daint")]
+)
+def test_aliases(alias, name):
+    assert load_system(alias).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "directives"),
+    [
+        ("cori", ["--constraint=knl,quad,cache", "--qos=regular"]),
+        ("cori-haswell", ["--constraint=haswell", "--qos=regular"]),
+        ("piz-daint", ["--partition=normal", "--constraint=gpu"]),
+        ("cooley", ["-q default", "--attrs=nox11"]),
+        ("theta", ["-q default", "--attrs mcdram=cache:numa=quad"]),
+        ("seawulf", []),
+    ],
+)
+def test_directives_of_the_default_partition(name, directives):
+    system = load_system(name)
+    assert system.partitions[system.partition].directives == directives
+
+
+def test_variables_of_the_published_recipes():
+    knl = load_system("cori").placement.variables
+    assert (knl["OMP_NUM_THREADS"], knl["KMP_BLOCKTIME"]) == ("33", "1")
+    assert knl["KMP_AFFINITY"] == "granularity=fine,compact,1,0"
+    daint = load_system("daint").placement.variables
+    assert (daint["CRAY_CUDA_MPS"], daint["MPICH_RDMA_ENABLED_CUDA"], daint["OMP_NUM_THREADS"]) == (
+        "1",
+        "1",
+        "12",
+    )
+
+
+# Recalled numbers must not creep in: these are in no source that was read.
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("piz-daint", "devices.peak.fp32"), ("piz-daint", "fabric.groups"), ("cooley", "fabric.bandwidth")]
+    + [
+        (name, f"partitions.{part}.max_walltime")
+        for name, part in [("piz-daint", "normal"), ("perlmutter", "regular")]
+    ],
+)
+def test_what_no_source_says_is_left_out(name, field):
+    assert field not in dict(facts(load_system(name)))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_on_a_cluster_the_centres_own_modules_come_first(name):
+    system = load_system(name)
+    assert default_environment(system) == "site"
+    staged = [Path(path).name for path in system.environments["site"].stage]
+    copies = [f"{system.environments['site'].stage_folder}/{path}/bin/python" for path in staged]
+    assert not staged or system.environments["site"].python in copies
+
+
+def test_a_nodes_own_copy_of_the_environment_is_used_where_there_is_one(tmp_path, monkeypatch):
+    home, copy = tmp_path / "scratch" / "dlscale-site", tmp_path / "shm" / "dlscale-site"
+    for folder in (home, copy):
+        (folder / "bin").mkdir(parents=True)
+    (home / "bin" / "python").touch(mode=0o755)
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    text = TEMPLATE.replace('"/dev/shm/', f'"{tmp_path}/shm/')
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    system = load_system(str(tmp_path / "mine.toml"))
+    on_login_node = find_installation(system, "site")
+    assert (on_login_node.prefix, on_login_node.python) == (home, home / "bin" / "python")
+    assert on_login_node.mpiexec.name == "srun"  # which starts ranks there; no mpiexec is needed
+    (copy / "bin" / "python").touch(mode=0o755)
+    assert find_installation(system, "site").python == copy / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    ("hostname", "variables", "here"),
+    [
+        ("cori07", {"NERSC_HOST": "cori"}, {"cori", "cori-haswell"}),
+        ("login21", {"NERSC_HOST": "perlmutter"}, {"perlmutter"}),
+        ("daint103", {}, {"piz-daint"}),
+        ("daint-ln002", {"CLUSTER_NAME": "daint"}, {"alps-daint"}),
+        ("login12.frontier.olcf.ornl.gov", {}, {"frontier"}),
+        ("thetalogin5", {}, {"theta"}),
+        ("cc037", {}, {"cooley"}),
+        ("sn-nvda4", {}, {"seawulf"}),
+        ("laptop", {"NERSC_HOST": ""}, set()),
+    ],
+)
+def test_systems_recognise_themselves_and_no_other(hostname, variables, here):
+    assert {name for name in CLUSTERS if load_system(name).is_here(hostname, variables)} == here
+
+
+SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('value = "512 GB"', 'value = "512 GB/s"', "node.memory: '512 GB/s' is not in bytes"),
+        ('{ value = 64, source = "lscpu", kind = "machine" }', "64", "node.cores: a table is expected"),
+        ('{ value = 64, source = "lscpu",', "{ value = 64,", "node.cores.source: field required"),
+        (
+            'lscpu = "lscpu on a compute node',
+            'hwloc = "lscpu on a compute node',
+            "node.cores names source 'lscpu'",
+        ),
+        ("overview = ", 'unused = "a page"\noverview = ', "sources.unused: no fact names it"),
+        ('queues = "your', 'queues = "?"#', "sources.queues: '?' does not say where to look"),
+        ("value = 180", "value = 201", "partitions.standard.num_nodes: 201, but the machine has 200"),
+        (
+            'value = 64, source = "queues"',
+            'value = 181, source = "queues"',
+            "partitions.standard.max_nodes: 181",
+        ),
+        ("peak.bf16", "peak.half", "devices.peak.half: no data type"),
+        ("setup = \"pip install 'dlscale[tensorflow]'\"", 'setup = ""', "environments.current.setup: empty"),
+        (SITE, SITE.replace("site]", "centre]"), "environments.site: missing"),
+        ("aliases = []", 'aliases = ["daint"]', "aliases: 'daint' is the name of another system, piz-daint"),
+        ('name = "mine"', 'name = "cori"', "aliases: 'cori' is the name of another system"),
+        ('results = "$SCRATCH', 'results = "$HOME', "filesystem.results: '$HOME/dlscale' is inside a home"),
+        ('results = "$SCRATCH', 'results = "/home/me', "is inside a home"),
+        ("ranks_per_node = 4", "ranks_per_node = 65", "placement.ranks_per_node: 65, but a node has 64"),
+        (
+            'launcher = "srun"',
+            'launcher = "jsrun"',
+            "launcher: jsrun does not start programs in jobs of slurm",
+        ),
+        ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
+        ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
+        (', note = "from 64 cores', ' } # "from 64 cores', "node.peak.fp64: computed, but its note"),
+        ("[node]", "[node", "is not valid TOML"),
+    ],
+)
+def test_lint_names_what_is_wrong(tmp_path, old, new, expected):
+    found = lint(edited(tmp_path, (old, new)))
+    assert expected in "\n".join(found)
+    assert all("\n" not in line for line in found)
+
+
+def test_lint_says_everything_at_once(tmp_path):
+    changes = [
+        ("peak.bf16", "peak.half"),
+        ("value = 180", "value = 201"),
+        ('"$SCRATCH/dlscale"', '"~/dlscale"'),
+    ]
+    assert len(lint(edited(tmp_path, *changes))) == 3
+
+
+def test_recognised_nowhere(tmp_path):
+    changes = [
+        ('hostnames = ["example-login*", "example-node*"]', ""),
+        ('variables = { EXAMPLE_MACHINE = "yes" }', ""),
+    ]
+    assert ["recognised nowhere" in line for line in lint(edited(tmp_path, *changes))] == [True]
+
+
+def test_lint_on_the_command_line(capsys, tmp_path):
+    unfit = edited(tmp_path, ("peak.bf16", "peak.half"))
+    status, text = said(capsys, "lint", "cori-knl", unfit)
+    assert (status, len(text.splitlines())) == (1, 1)
+    assert text.startswith(f"{unfit}: devices.peak.half")
+    assert said(capsys, "lint", "cori-knl") == (0, "1 system: nothing wrong\n")
+    assert said(capsys, "lint") == (0, f"{len(NAMES)} systems: nothing wrong\n")
+    status, text = said(capsys, "lint", unfit, "--json")
+    assert [row["system"] for row in json.loads(text)["rows"]] == [unfit]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("show", "cory"), ["no system 'cory'", "cori (cori-knl)", "piz-daint (daint)"]),
+        (("lint", "cory"), ["no system 'cory'", "cori (cori-knl)"]),
+        (("lint", "nowhere.toml"), ["no file nowhere.toml"]),
+    ],
+)
+def test_unknown_systems_are_one_line(capsys, words, expected):
+    status, text = said(capsys, *words)
+    assert (status, len(text.splitlines())) == (1, 1)
+    assert all(part in text for part in expected)
+
+
+def test_list_has_a_row_for_each_system_with_stable_keys(capsys):
+    status, text = said(capsys, "list", "--json")
+    rows = {row["system"]: row for row in json.loads(text)["rows"]}
+    assert status == 0
+    assert list(rows) == NAMES
+    assert rows["frontier"] == {
+        "system": "frontier",
+        "aliases": [],
+        "title": "Frontier (OLCF, HPE Cray EX)",
+        "scheduler": "slurm",
+        "num_nodes": 9856,
+        "devices_per_node": 8,
+        "device_model": "AMD Instinct MI250X, one of two dies",
+        "state": "in service",
+        "here": False,
+    }
+    assert (rows["local"]["here"], rows["local"]["num_nodes"]) == (True, None)
+    status, text = said(capsys, "list")
+    assert all(name in text for name in NAMES)
+
+
+def test_show_prints_every_fact_with_kind_and_source(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    status, text = said(capsys, "show", "daint")
+    system = load_system("daint")
+    assert status == 0
+    for place, fact in facts(system):
+        told = [one for one in text.splitlines() if str(fact.value) in one and fact.source in one]
+        assert any(place.split(".")[-1] in one and fact.note in one for one in told), place
+    assert "in a table of mlperf: the CUG18 slides print E5-2695v3" in text
+    assert system.sources["mlperf"] in text
+    assert "CRAY_CUDA_MPS" in text
+
+
+def test_show_prints_the_model_as_json(capsys):
+    status, text = said(capsys, "show", "cori", "--json")
+    assert status == 0
+    assert json.loads(text) == load_system("cori").model_dump(mode="json")
+
+
+def test_the_template_is_commented_and_shows_every_section():
+    shown = tomllib.loads(TEMPLATE)
+    wanted = {"node", "devices", "fabric", "filesystem", "partitions", "placement", "policy", "environments"}
+    assert wanted | {"recognised", "sources"} <= set(shown)
+    assert sum(line.startswith("#") for line in TEMPLATE.splitlines()) > 20

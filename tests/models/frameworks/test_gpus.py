@@ -1,0 +1,155 @@
+"""Device gpu, as far as a machine without one can say: what is moved there, and what is refused."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives import nccl
+from dlscale.models import NAMES, load_workload
+from dlscale.models.frameworks import FRAMEWORKS, _torch, check_local_rank, framework_module, gpu_module
+from dlscale.models.workload import Execution, Input, Shard
+
+
+@pytest.fixture
+def meta(monkeypatch):
+    """Torch's device without memory in the place of a GPU: whatever stays on the host does not fit what moved."""
+    monkeypatch.setitem(_torch.DEVICES, "gpu", "meta")
+    monkeypatch.setattr(_torch, "_on_gpu", lambda tensor: tensor.to("meta"))
+    monkeypatch.setattr(_torch, "canonical", no_copy)
+
+
+def no_copy(tensor):
+    """A weight in canonical shape; a device without memory has nothing to copy."""
+    axes = {4: (2, 3, 1, 0), 2: (1, 0)}.get(tensor.dim(), range(tensor.dim()))
+    return np.zeros([tensor.shape[axis] for axis in axes], np.float32)
+
+
+def replica(name, *, device, memory_format="channels_last"):
+    factory = load_workload(name).factory(
+        framework="torch",
+        preset="tiny",
+        local_batch=2,
+        source=Input(),
+        execution=Execution(device=device, memory_format=memory_format),
+    )
+    return factory(shard=Shard(), seed=1)
+
+
+@pytest.mark.parametrize("memory_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replica_is_on_its_device_with_all_that_belongs_to_it(name, memory_format, meta):
+    trained = replica(name, device="gpu", memory_format=memory_format)
+    on_host = replica(name, device="cpu", memory_format=memory_format)
+    batch = trained.next_batch()
+    for ours, theirs in zip(batch, on_host.next_batch(), strict=True):
+        assert ours.device.type == "meta"
+        assert (ours.shape, ours.stride()) == (theirs.shape, theirs.stride())
+    known = {id(p) for o in trained.objectives for g in o.optimizer.param_groups for p in g["params"]}
+    assert known == {id(p) for objective in trained.objectives for p in objective.parameters}
+    for objective, twin in zip(trained.objectives, on_host.objectives, strict=True):
+        for ours, theirs in zip(objective.parameters, twin.parameters, strict=True):
+            assert ours.device.type == "meta"
+            assert ours.stride() == theirs.stride()
+        objective.loss(*batch).backward(retain_graph=objective.keeps_graph)
+
+
+def test_autocast_follows_the_device():
+    assert _torch.autocast(Execution(device="gpu")).device == "cuda"
+    assert _torch.autocast(Execution()).device == "cpu"
+
+
+def test_a_replica_says_where_it_is():
+    assert replica("hep_cnn", device="cpu").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "num_gpus", "words"),
+    [(0, 0, ["sees no GPU", "docs/gpu.md"]), (2, 2, ["rank 2", "sees 2", "at most 2 ranks per node"])],
+)
+def test_a_rank_without_a_gpu_of_its_own_is_refused(local_rank, num_gpus, words):
+    check_local_rank(0, num_gpus=1, framework="torch 2.13.0")
+    with pytest.raises(UsageError) as caught:
+        check_local_rank(local_rank, num_gpus=num_gpus, framework="torch 2.13.0")
+    for word in (*words, "torch 2.13.0"):
+        assert word in str(caught.value)
+
+
+class Gpus:
+    """What a framework says of GPUs."""
+
+    def __init__(self, *, num_gpus, has_nccl):
+        self._num_gpus, self._has_nccl = num_gpus, has_nccl
+
+    def names(self):
+        return ["NVIDIA A100"] * self._num_gpus
+
+    def version(self):
+        return "2.13.0+cpu"
+
+    def has_nccl(self):
+        return self._has_nccl
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_nccl_needs_a_gpu_and_the_library(framework, monkeypatch):
+    for num_gpus, has_nccl, said in [
+        (0, False, f"backend nccl needs an NVIDIA GPU; {framework} 2.13.0+cpu sees none; see docs/gpu.md"),
+        (1, False, f"backend nccl needs NCCL, and {framework} 2.13.0+cpu was built without it"),
+    ]:
+        found = Gpus(num_gpus=num_gpus, has_nccl=has_nccl)
+        monkeypatch.setattr(nccl, "gpu_module", lambda _, found=found: found)
+        with pytest.raises(UsageError, match=said.replace("+", r"\+")):
+            nccl.check(framework)
+    monkeypatch.setattr(nccl, "gpu_module", lambda _: Gpus(num_gpus=1, has_nccl=True))
+    nccl.check(framework)
+
+
+def test_torch_takes_the_gpu_of_its_local_rank_in_ieee_float32(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    switches = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = True
+        gpu_module("torch").take(3)
+        assert taken == [3]
+        assert [switch.allow_tf32 for switch in switches] == [False, False]
+    finally:
+        for switch, allowed in zip(switches, before, strict=True):
+            switch.allow_tf32 = allowed
+
+
+def test_tensorflow_sees_the_gpu_of_its_local_rank_alone(monkeypatch):
+    import tensorflow as tf
+
+    done = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["gpu 0", "gpu 1"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *what: done.append(("visible", *what)))
+    experimental = tf.config.experimental
+    monkeypatch.setattr(experimental, "set_memory_growth", lambda *what: done.append(("grows", *what)))
+    monkeypatch.setattr(
+        experimental, "enable_tensor_float_32_execution", lambda on: done.append(("tf32", on))
+    )
+    gpu_module("tensorflow").take(1)
+    assert done == [("visible", "gpu 1", "GPU"), ("grows", "gpu 1", True), ("tf32", False)]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_environment_without_gpus_says_so(framework):
+    framework_module(framework)
+    if gpu_module(framework).names():
+        pytest.skip("there is a GPU here")
+    # In a process of its own: a framework that has computed takes no more orders.
+    prepare = f"from dlscale.models.workload import framework_module as f; f({framework!r}).prepare(1, device='gpu')"
+    refused = subprocess.run([sys.executable, "-c", prepare], capture_output=True, text=True, check=False)
+    assert "UsageError: device gpu was asked for" in refused.stderr
+    assert "sees no GPU here; see docs/gpu.md" in refused.stderr
+    command = [sys.executable, "-m", "dlscale.benchmarks.launch.gpus", framework]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert '"names":[]' in said

@@ -1,0 +1,46 @@
+"""A replica's state: what a training goes on from, in both frameworks."""
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.models import load_workload
+from dlscale.models.workload import Input, Shard
+
+FRAMEWORKS = [
+    pytest.param("torch", id="torch"),
+    pytest.param("tensorflow", id="tensorflow", marks=pytest.mark.requires("tensorflow")),
+]
+
+
+def replica(framework, *, workload="cosmogan", seed=3):
+    make = load_workload(workload).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
+    return make(shard=Shard(), seed=seed)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_another_seed_takes_over_all_of_it(framework):
+    one, other = replica(framework), replica(framework, seed=4)
+    state = one.state()
+    other.restore(state)
+    found = other.state()
+    assert sorted(found) == sorted(state)
+    assert all(np.array_equal(found[name], state[name]) for name in state)
+    # Batch norm's memories are in it, beside the 17 million weights that are trained.
+    assert len(state) > len(one.names())
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("change", ["missing", "unknown", "shape"])
+def test_that_of_another_training_is_refused(framework, change):
+    one = replica(framework)
+    state = one.state()
+    name = next(name for name in state if name.startswith("network"))
+    if change == "missing":
+        del state[name]
+    elif change == "unknown":
+        state["network9.weight"] = np.zeros(3, np.float32)
+    else:
+        state[name] = np.zeros((2, 2, 2), np.float32)
+    with pytest.raises(UsageError, match="of another training: "):
+        one.restore(state)
