@@ -1,1 +1,1 @@
-"""What every other folder stands on: errors, files, definitions read from TOML, quantities."""
+"""The ground for every other folder: errors, files, definitions read from TOML, quantities."""

@@ -1,4 +1,4 @@
-"""Reads the TOML files that define systems and studies; `Frozen` is the base of all that is read from a file.
+"""Reads the TOML files that define systems and studies; `Frozen` is the base class of all definitions.
 
 A mistake in a definition is a `UsageError` that names the file, the field, what was expected and what was given.
 """
@@ -28,20 +28,20 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def names(folder: str) -> list[str]:
-    """Names that dlscale knows: the files of benchmarks/systems or benchmarks/studies without `.toml`."""
+    """The known names: the files of a folder of benchmarks without `.toml`."""
     files = resources.files("dlscale.benchmarks").joinpath(folder).iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 def path_of(name: str, *, folder: str) -> Path:
-    """The file of one of `names`."""
+    """The file of a known name."""
     return Path(str(resources.files("dlscale.benchmarks").joinpath(folder, f"{name}.toml")))
 
 
 def load(kind: type[M], name: str, *, folder: str) -> M:
     """The definition of that name, or in the file `name` if it ends in .toml.
 
-    Raises UsageError for an unknown name and for a file that is not valid TOML or has wrong or unknown fields.
+    Raises UsageError for an unknown name, invalid TOML, and wrong or unknown fields.
     """
     if name.endswith(".toml"):
         path = Path(name)
@@ -70,23 +70,22 @@ def first_problem(error: ValidationError) -> str:
 
 
 def problems(error: ValidationError) -> list[str]:
-    """Pydantic's complaints, one line each: field, what was expected, what was found.
+    """Pydantic's errors, one line each: field, what was expected, what was found.
 
-    What a field could have been instead stands in the same line, and is left out where the user's choice is clear
-    because something inside it is wrong.
+    Alternatives for a field stand on the same line, unless a field inside it is wrong, which shows the user's choice.
     """
     by_place: dict[str, list[ErrorDetails]] = {}
     for problem in error.errors():
         by_place.setdefault(_place(problem["loc"]), []).append(problem)
     return [
-        f"{place or 'the file'}: {', or '.join(dict.fromkeys(map(_expected, found)))}{_given(found[0])}"
-        for place, found in by_place.items()
+        f"{place or 'the file'}: {', or '.join(dict.fromkeys(map(_expected, errors)))}{_given(errors[0])}"
+        for place, errors in by_place.items()
         if not place or not any(other.startswith(f"{place}.") for other in by_place)
     ]
 
 
 def _place(parts: tuple[int | str, ...]) -> str:
-    """A field's name without pydantic's marks for members of a union: a class, literal['...'], str."""
+    """A field's name without pydantic's labels for members of a union: a class, literal['...'], str."""
     marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|str|int|float|bool"
     return ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
 
@@ -100,15 +99,15 @@ def _expected(problem: ErrorDetails) -> str:
 
 
 def _given(problem: ErrorDetails) -> str:
-    """What stands in the file, where the complaint does not say it and it is short."""
+    """The value in the file, if it is short and the message does not contain it."""
     if problem["type"] in ("missing", "value_error") or isinstance(problem["input"], dict):
         return ""
     return f" (found {problem['input']!r})"
 
 
-def one_of(kind: str, asked: str, known: Iterable[str]) -> str:
-    """`asked`, if it is among `known`; UsageError with the list if not."""
+def one_of(kind: str, name: str, known: Iterable[str]) -> str:
+    """Returns `name` if it is among `known`. Raises UsageError, which lists them, if not."""
     choices = list(known)
-    if asked not in choices:
-        raise UsageError(f"no {kind} {asked!r}; choose one of: {', '.join(choices)}")
-    return asked
+    if name not in choices:
+        raise UsageError(f"no {kind} {name!r}; choose one of: {', '.join(choices)}")
+    return name

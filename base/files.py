@@ -1,4 +1,4 @@
-"""Writing files so that they are there whole or not at all."""
+"""Atomic and durable writing of files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ANOTHER_FOLDER = "free space or choose another folder with --results, then run t
 def write_atomically(
     path: Path, content: str | bytes, *, mode: int = 0o600, remedy: str = ANOTHER_FOLDER, durable: bool = True
 ) -> None:
-    """`path` holds `content`, durably: temporary file beside it, fsync, rename. Private to the user by default.
+    """Write `content` to `path` atomically: temporary file next to it, fsync, rename. Private to the user by default.
 
-    `durable=False` does not wait for the disk: for what is worth nothing once the machine has gone down.
-    Raises UsageError, which ends with `remedy`, if the disk is full or the folder cannot be written.
+    `durable=False` does not wait for the disk: for files that are worthless after a crash of the machine.
+    Raises UsageError, which ends with `remedy`, if the disk is full or the folder is not writable.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -36,13 +36,11 @@ def write_atomically(
             os.close(folder)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}; what was written before is kept: {remedy}"
-        ) from None
+        raise UsageError(f"cannot write {path}: {error.strerror}; earlier files are kept: {remedy}") from None
 
 
 def make_folder(path: Path) -> None:
-    """`path` is a folder that can be written to. Raises UsageError if not."""
+    """Create the folder `path`. Raises UsageError if that fails or it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".probe.{os.getpid()}"
@@ -50,5 +48,5 @@ def make_folder(path: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise UsageError(
-            f"results folder {path} cannot be written: {error.strerror}; choose another one with --results"
+            f"results folder {path} is not writable: {error.strerror}; choose another one with --results"
         ) from None

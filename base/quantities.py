@@ -1,6 +1,6 @@
-"""Quantities as people write them, and facts: quantities that say where they come from.
+"""Quantities as text, and facts: quantities with their source.
 
-Durations, counts, lists and message sizes are read and written as they are typed on a command line.
+Durations, counts, lists and message sizes are read and written as on a command line.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, PositiveInt
 from dlscale.base.definitions import Frozen
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_ELEMENT_BYTES = 4  # of fp32: a message is a whole number of them
+_ELEMENT_BYTES = 4  # an fp32 number; messages are whole numbers of them
 
 
 def parse_size(text: str) -> int:
     """Bytes from 512, 512B, 4KiB or 1.5MiB. Raises ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", text.strip())
-    size = float(found[1]) * UNITS[found[2] or "B"] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB)?", text.strip())
+    size = float(match[1]) * UNITS[match[2] or "B"] if match else 0.0
     if size < _ELEMENT_BYTES or size % _ELEMENT_BYTES:
-        raise ValueError(f"{text!r} is not the size of a message; write 4KiB or 25MiB, a multiple of 4 bytes")
+        raise ValueError(f"{text!r} is not a message size; write a multiple of 4 bytes such as 4KiB or 25MiB")
     return int(size)
 
 
@@ -37,8 +37,8 @@ def parse_sizes(text: str) -> list[int]:
         if rest:
             end = parse_size(rest[0])
         if rest[1:]:
-            found = re.fullmatch(r"x(\d+)", rest[1])
-            factor = int(found[1]) if found else 0
+            match = re.fullmatch(r"x(\d+)", rest[1])
+            factor = int(match[1]) if match else 0
         if len(rest) > 2 or factor < 2 or end < size:
             raise ValueError(f"{word!r} is not an ascending range of sizes; write 4KiB:256MiB:x4")
         while size <= end:
@@ -78,8 +78,8 @@ DIMENSIONS: dict[str, dict[str, float]] = {
 def parse_quantity(text: str, dimension: str) -> float:
     """`text` (8 GB/s, 1.3 us, 24h) in the dimension's base unit. Raises ValueError for another dimension's unit."""
     units = DIMENSIONS[dimension]
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)\s*", text)
-    if not found or found[2] not in units:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)\s*", text)
+    if not match or match[2] not in units:
         examples = {
             "bytes": "96 GB or 16 GiB",
             "bytes per second": "8 GB/s or 200 Gb/s",
@@ -87,15 +87,15 @@ def parse_quantity(text: str, dimension: str) -> float:
             "operations per second": "3 TFLOP/s",
             "hertz": "1.4 GHz",
         }
-        raise ValueError(f"{text!r} is not in {dimension}; write it like {examples[dimension]}")
-    return float(found[1]) * units[found[2]]
+        raise ValueError(f"{text!r} is not in {dimension}; write, for example, {examples[dimension]}")
+    return float(match[1]) * units[match[2]]
 
 
 class Fact(Frozen):
-    """Something known of a machine. `source` is a key of the file's [sources].
+    """A known property of a machine. `source` is a key of the file's [sources].
 
-    `kind` is how the source says it: in its text, in a table, in source code, scripts or configuration files, in a
-    figure (read by eye), by the machine itself, or `computed` from other facts.
+    `kind` is the form of the source: text, a table, source code (also scripts and configuration files), a figure (read
+    by eye), the machine itself, or `computed` from other facts.
     """
 
     source: str
@@ -104,7 +104,7 @@ class Fact(Frozen):
 
 
 class Count(Fact):
-    """How many there are of something."""
+    """A number of things."""
 
     value: PositiveInt
 
@@ -116,14 +116,14 @@ class Text(Fact):
 
 
 class Quantity(Fact):
-    """A number with its unit. `number` is in the base unit of its dimension, which the field declares."""
+    """A number with its unit. `number` is in the base unit of the dimension that the field declares."""
 
     value: str
     number: float = 0.0
 
 
 def _in(dimension: str) -> BeforeValidator:
-    """Reads the value of a fact in that dimension."""
+    """A validator that reads the value of a fact in that dimension."""
 
     def read(fact: Any) -> Any:
         if isinstance(fact, dict) and isinstance(fact.get("value"), str):
@@ -150,14 +150,14 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
 def parse_seconds(text: str) -> float:
     """Seconds from 90, 90s, 4min or 1.5h. Raises ValueError."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
-    if not found or (found[2] or "s") not in _SECONDS:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if not match or (match[2] or "s") not in _SECONDS:
         raise ValueError(f"{text!r} is not a duration; write 240, 240s, 4min or 1h")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration for people: 42 s, 4 min 10 s, 1 h 05 min."""
+    """A readable duration: 42 s, 4 min 10 s, 1 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -175,14 +175,14 @@ def parse_counts(text: str) -> list[int]:
     """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2. Raises ValueError."""
     counts: list[int] = []
     for word in split_list(text):
-        found = re.fullmatch(r"(\d+)(?::(\d+)(?::(x?)(\d+))?)?", word)
-        if not found:
+        match = re.fullmatch(r"(\d+)(?::(\d+)(?::(x?)(\d+))?)?", word)
+        if not match:
             raise ValueError(f"{word!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
-        value, end = int(found[1]), int(found[2] or found[1])
-        step = int(found[4] or 1)
-        if value < 1 or end < value or step < 1 or (found[3] and step < 2):
-            raise ValueError(f"{word!r} is not an ascending range of positive counts")
+        value, end = int(match[1]), int(match[2] or match[1])
+        step = int(match[4] or 1)
+        if value < 1 or end < value or step < 1 or (match[3] and step < 2):
+            raise ValueError(f"{word!r} is not an ascending range of positive counts; write 1:8 or 1:512:x2")
         while value <= end:
             counts.append(value)
-            value = value * step if found[3] else value + step
+            value = value * step if match[3] else value + step
     return sorted(set(counts))

@@ -11,30 +11,33 @@ from dlscale.base.errors import UsageError
 
 VERBS = {
     "plan": ("run", "Print what a study would run, and start nothing."),
-    "run": ("run", "Run a study, or go on with one; then print its table and draw its figures."),
-    "resume": ("resume", "Go on with a study that was interrupted or had failures."),
-    "status": ("status", "Say how far the studies in a results folder are, and what failed."),
+    "run": ("run", "Run or resume a study, then print its table and draw its figures."),
+    "resume": ("resume", "Resume a study that was interrupted or had failures."),
+    "status": ("status", "Show the progress and failures of the studies in a results folder."),
     "report": ("report", "Print a study's table from its records."),
     "figures": (
         "report",
-        "Draw a study's figures from its records, or published figures with our series beside them.",
+        "Draw a study's figures from its records, or published figures with its series added.",
     ),
-    "verify-figures": ("published", "Compare our records with published figures, and those with each other."),
+    "verify-figures": (
+        "published",
+        "Check records against published figures, and the published figures against each other.",
+    ),
     "compare": (
         "compare",
-        "Test a study's backends against one of them, or say what differs between two studies.",
+        "Test which backend of a study is faster, or show what differs between two studies.",
     ),
     "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
     "export": (
         "export",
-        "Put a study's records and numbers into other forms: tables, one file, other tools' formats.",
+        "Export a study's records and numbers: tables, one packed file, other tools' formats.",
     ),
-    "collectives": ("collectives", "Time allreduce over message sizes: the ring beside other libraries."),
-    "check": ("check", "Check that frameworks train the same program, and that a network learns."),
-    "data": ("data", "Make input data, or convert it."),
-    "system": ("system", "List and show the machines that dlscale knows."),
-    "doctor": ("doctor", "Say which backends can be used here, and what the others miss."),
-    "predict": ("predict", "Carry a measured curve to more nodes (not there yet)."),
+    "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
+    "check": ("check", "Check that both frameworks train the same network, and that it learns."),
+    "data": ("data", "Generate or convert input data."),
+    "system": ("system", "List, show, check and draft system files."),
+    "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
+    "predict": ("predict", "Predict the curve for more nodes (not implemented yet)."),
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
@@ -71,7 +74,7 @@ def cli() -> None:
       dlscale run strong-scaling --ranks 1,2,4 --backends none,ring --budget 10min
       dlscale report                                the table and the page of the latest study
       dlscale COMMAND --help                        options and examples of a verb
-    """  # noqa: D301 - click's own mark for a block that is not to be wrapped
+    """  # noqa: D301 - click's mark for a block that is not wrapped
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -89,9 +92,11 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"dlscale: {' '.join(text.split())}", err=True)
         status = FAILED_USAGE
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\ndlscale: stopped; finished cases are kept, and the same command goes on", err=True)
+        click.echo(
+            "\ndlscale: interrupted; finished cases are saved. Run the same command to resume", err=True
+        )
         status = INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone: nothing more to say
+        sys.stderr.close()  # the reader of our output has closed the pipe
         status = 0
     sys.exit(status if isinstance(status, int) else 0)

@@ -1,7 +1,7 @@
-"""`dlscale check`: is what is compared the same, and is it right?
+"""`dlscale check`: are compared networks the same, and do they learn?
 
-`parity` compares a workload's two frameworks, `timeline` shows what Horovod does with every tensor in a trace of its
-own.
+`parity` compares a workload in both frameworks, `physics` a trained network with a published selection, and
+`timeline` writes Horovod's trace of every tensor.
 """
 
 from __future__ import annotations
@@ -36,19 +36,22 @@ LIMIT_SECONDS = 600
 
 @click.command()
 @click.option(
-    "--workload", default="hep_cnn", show_default=True, help="What is trained, on resident tensors."
+    "--workload", default="hep_cnn", show_default=True, help="Workload to train, on resident tensors."
 )
-@click.option("--framework", default="torch", show_default=True, help="torch or tensorflow.")
-@click.option("--preset", help="paper, small or tiny; default: the workload's.")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
-@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--backend-options", type=BackendOptions(), help="For example horovod.cycle_time_ms=0.5.")
-@click.option("--environment", "name", help="One of this machine's environments; default: the running one.")
+@click.option("--framework", default="torch", show_default=True, help="Framework: torch or tensorflow.")
+@click.option("--preset", help="Preset: paper, small or tiny; default: the workload's.")
+@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Number of ranks.")
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Training steps.")
+@click.option(
+    "--backend-options", type=BackendOptions(), help="Horovod options, e.g. horovod.cycle_time_ms=0.5."
+)
+@click.option("--environment", "name", help="Environment to run in; default: the current one.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("horovod-timeline.json"),
     show_default=True,
+    help="Trace file to write.",
 )
 def timeline(
     workload: str,
@@ -60,23 +63,25 @@ def timeline(
     name: str | None,
     out: Path,
 ) -> int:
-    """Train a few steps over Horovod with its timeline on; chrome://tracing and Perfetto show the file.
+    """Write Horovod's timeline of a few training steps, for chrome://tracing or Perfetto.
 
-    The timeline takes time of its own, so nothing here is measured, and no study can switch it on.
+    The timeline adds overhead, so nothing is measured here, and studies do not allow it.
 
     \b
     Example: dlscale check timeline --workload resnet50 --ranks 2 --out trace.json
     """  # noqa: D301
     machine = load_system("local")
     installation = find_installation(machine, name or default_environment(machine))
-    found = environment.probe(installation, [("horovod", framework)])
-    flavour = environment.check_mpi(installation, found)
-    if found.problems:
-        raise UsageError(next(iter(found.problems.values())))
+    report = environment.probe(installation, [("horovod", framework)])
+    flavour = environment.check_mpi(installation, report)
+    if report.problems:
+        raise UsageError(next(iter(report.problems.values())))
     options = {**(backend_options or {}).get("horovod", {}), "timeline": str(out.absolute())}
     check_options("horovod", options)
     if not out.absolute().parent.is_dir():
-        raise UsageError(f"no folder {out.parent} for the timeline; make it, or give another --out")
+        raise UsageError(
+            f"--out {out}: folder {out.parent} does not exist; create it or choose another --out"
+        )
     request = TimelineRequest(
         workload=workload,
         framework=framework,
@@ -103,18 +108,18 @@ def timeline(
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
-            f"{steps} steps were not done after {LIMIT_SECONDS // 60} minutes; give fewer --steps or another --preset"
+            f"{steps} steps did not finish in {LIMIT_SECONDS // 60} minutes; use fewer --steps or a smaller --preset"
         ) from None
     if done.returncode or not out.exists():
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it said nothing"]
-        raise UsageError(f"the training could not be traced: {redaction.redact(said[-1])}")
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no output"]
+        raise UsageError(f"the traced training failed: {redaction.redact(output[-1])}")
     click.echo(f"{steps} steps of {workload} on {ranks} ranks: {out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
 @click.group()
 def check() -> None:
-    """Check that frameworks train the same program, and that a network learns what it should.
+    """Check that both frameworks train the same network, and that it learns.
 
     \b
     Examples:
@@ -129,21 +134,23 @@ check.add_command(timeline)
 
 
 @check.command("parity")
-@click.option("--workloads", type=Words(), default="all", show_default=True, help="For example hep_cnn.")
-@click.option("--preset", default="tiny", show_default=True, help="Whose numbers are compared.")
+@click.option(
+    "--workloads", type=Words(), default="all", show_default=True, help="Workloads to compare, or all."
+)
+@click.option("--preset", default="tiny", show_default=True, help="Preset to compare.")
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "bf16"]),
     default="fp32",
     show_default=True,
-    help="Of the numbers.",
+    help="Precision to compare in.",
 )
-@click.option("--environment", "name", help="One of this machine's environments; default: the running one.")
+@click.option("--environment", "name", help="Environment to run in; default: the current one.")
 @json_option
 def parity(workloads: list[str], preset: str, precision: str, name: str | None, as_json: bool) -> int:
-    """Compare each workload's networks in torch and TensorFlow: layers, parameters, FLOPs, numbers.
+    """Compare each workload in torch and TensorFlow: layers, parameters, FLOPs, outputs, gradients, losses.
 
-    Exit status 3 if a pair is not comparable.
+    Exit status 3 if a workload differs between the frameworks.
 
     \b
     Example: dlscale check parity --workloads resnet50 --precision bf16
@@ -154,45 +161,46 @@ def parity(workloads: list[str], preset: str, precision: str, name: str | None, 
     machine = load_system("local")
     installation = find_installation(machine, name or default_environment(machine))
     environment.check_frameworks(installation, environment.probe(installation), FRAMEWORKS)
-    found: list[Parity] = []
+    verdicts: list[Parity] = []
     with Console(stderr=True).status("comparing") as status:
         for workload in names:
             status.update(f"comparing {workload} in {' and '.join(FRAMEWORKS)}")
             request = ParityRequest(workloads=[workload], preset=preset, precision=precision)
-            found += parity_gate.ask(installation, request)
+            verdicts += parity_gate.ask(installation, request)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "rows": [row for one in found for row in _rows(one)]}))
+        click.echo(json.dumps({"schema": 1, "rows": [row for verdict in verdicts for row in _rows(verdict)]}))
     else:
-        for one in found:
-            _print(one)
-    return 0 if all(one.passed for one in found) else NOT_COMPARABLE
+        for verdict in verdicts:
+            _print(verdict)
+    return 0 if all(verdict.passed for verdict in verdicts) else NOT_COMPARABLE
 
 
-def _rows(found: Parity) -> list[dict[str, object]]:
+def _rows(parity: Parity) -> list[dict[str, object]]:
     return [
         {
-            "workload": found.workload,
+            "workload": parity.workload,
             "framework": framework,
             "num_parameters": number,
-            "passed": found.passed,
-            "preset": found.preset,
-            "precision": found.precision,
-            "failed_checks": [gate.name for gate in found.checks if not gate.passed],
+            "passed": parity.passed,
+            "preset": parity.preset,
+            "precision": parity.precision,
+            "failed_checks": [gate.name for gate in parity.checks if not gate.passed],
         }
-        for framework, number in found.num_parameters.items()
+        for framework, number in parity.num_parameters.items()
     ]
 
 
-def _print(found: Parity) -> None:
-    grid = Table(title=f"{found.workload}, {found.precision}", title_justify="left", box=None, pad_edge=False)
+def _print(parity: Parity) -> None:
+    title = f"{parity.workload}, {parity.precision}"
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in ("check", "verdict", "found"):
         grid.add_column(column)
-    for gate in found.checks:
+    for gate in parity.checks:
         value = gate.detail
         if gate.tolerance:  # where something may differ
             difference = "not finite" if gate.value is None else f"{gate.value:.1e}"
             value = f"differ by {difference}, allowed {gate.tolerance:.0e}, {gate.detail}"
         grid.add_row(gate.name, "same" if gate.passed else "[bold red]differs[/]", escape(value))
     Console().print(grid)
-    verdict = "comparable" if found.passed else "NOT COMPARABLE: numbers of the two frameworks say nothing"
-    click.echo(f"{found.workload}: {verdict}\n")
+    verdict = "comparable" if parity.passed else "NOT COMPARABLE: do not compare the two frameworks' numbers"
+    click.echo(f"{parity.workload}: {verdict}\n")

@@ -1,6 +1,7 @@
-"""`dlscale compare`: which of a study's backends is faster; or, may the numbers of two studies be compared?
+"""`dlscale compare`: which backend of a study is faster, or what differs between two studies.
 
-Of one study it shows the declared comparisons and which of them may be claimed; of two, what differs between them.
+With one study it shows the declared comparisons and which of them are significant; with two, the fields that differ
+and whether their numbers may be compared.
 """
 
 from __future__ import annotations
@@ -39,14 +40,17 @@ from dlscale.benchmarks.records.record import Parity, Record
 @click.option(
     "--factor",
     type=Words(),
-    help="What is compared, for example backend,framework. Default: whatever A or B vary inside; in one study the "
-    "backend, or the framework where there is only one backend.",
+    help="Fields to compare by, e.g. backend,framework. Default: for two studies the fields that vary within A or B; "
+    "for one the backend, or the framework if there is only one backend.",
 )
 @click.option(
-    "--reference", help="In one study: what all others are held against (default: the first backend)."
+    "--reference",
+    help="Reference that all others are compared with, in one study; default: the first backend.",
 )
-@click.option("--ranks", type=Counts(), help="In one study: compare only on so many ranks.")
-@click.option("--backends", type=Words(), help="In one study: compare only these with the reference.")
+@click.option(
+    "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
+)
+@click.option("--backends", type=Words(), help="Backends to compare with the reference, in one study.")
 @results_option
 @json_option
 def compare(
@@ -59,18 +63,17 @@ def compare(
     results: Path,
     as_json: bool,
 ) -> int:
-    """Test what is faster inside study A; or say in which fields of their records A and B differ.
+    """Test which backend of study A is faster, or show which fields differ between studies A and B.
 
-    Of one study, each backend is compared with one of them on each number of ranks above 1, by paired blocks, with a
-    correction for the number of comparisons (docs/contrasts.md). The fewer are asked for, the fewer blocks they need.
+    With one study, each backend is compared with the reference on each number of ranks above 1, by paired blocks and
+    corrected for the number of comparisons (docs/contrasts.md). Fewer comparisons need fewer blocks.
 
-    A and B are studies, as `dlscale report` takes them, folders of studies, or single record files. Fields come in the
-    order of their class: those that block a comparison, those that may be why numbers differ, and those that are good
-    to know (docs/comparing.md). Throughputs follow if they may be compared; they are unpaired, and nothing is claimed
-    of them.
+    A and B are names of studies, as in `dlscale report`, folders of studies, or single record files. Fields are sorted
+    by class: those that forbid a comparison, those that may explain a difference, and those for information
+    (docs/comparing.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
 
-    Exit status: 2 if records of the one study are corrupt and were left out, 3 if what is asked for is not comparable,
-    4 if nothing can be shown of any comparison inside a study.
+    Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
+    comparison inside a study is significant.
 
     \b
     Examples:
@@ -80,7 +83,7 @@ def compare(
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --factor code,versions
     """  # noqa: D301
     if b is None:
-        records, bad = _found(a, results)
+        records, bad = _attempts(a, results)
         status = contrast_study(
             records,
             folder=_folder(a, results),
@@ -94,30 +97,31 @@ def compare(
         return FAILED_CASES if bad else status
     if reference or ranks or backends:
         raise UsageError(
-            "--reference, --ranks and --backends choose inside one study; give no second one with them"
+            "--reference, --ranks and --backends apply to one study, but two were given; drop the second study "
+            "or the options"
         )
     sides = [_good(name, _records(name, results)) for name in (a, b)]
     comparison = compare_records(*sides, factors=factor)
-    found = None
+    unpaired = None
     if not comparison.blocking:
         folders = [_folder(name, results) for name in (a, b)]
-        parities = [one for folder in folders if folder for one in load_parity(folder)]
-        found = contrast_studies(*sides, keys=comparison.keys, parities=parities)
+        parities = [parity for folder in folders if folder for parity in load_parity(folder)]
+        unpaired = contrast_studies(*sides, keys=comparison.keys, parities=parities)
     if as_json:
-        click.echo(json.dumps({**comparison_json(comparison), "contrasts": optional_contrast_rows(found)}))
+        click.echo(json.dumps({**comparison_json(comparison), "contrasts": optional_contrast_rows(unpaired)}))
         return NOT_COMPARABLE if comparison.blocking else 0
     console = Console(highlight=False)
     console.print(compared_text(comparison), markup=False, soft_wrap=True)
     if comparison.differences:
         console.print(difference_table(comparison))
-    if found:
-        show_contrasts(found)
+    if unpaired:
+        show_contrasts(unpaired)
     console.print(comparison_verdict(comparison), markup=False, soft_wrap=True)
     return NOT_COMPARABLE if comparison.blocking else 0
 
 
 def _folder(name: str, results: Path) -> Path | None:
-    """Of the study; None for a single record."""
+    """The study's folder; None for a single record."""
     path = Path(name)
     if path.is_file():
         return None
@@ -125,20 +129,20 @@ def _folder(name: str, results: Path) -> Path | None:
 
 
 def _records(name: str, results: Path) -> list[Record]:
-    """All attempts in a study or file. Raises UsageError if one is unsound: what differs may be in it."""
-    records, bad = _found(name, results)
+    """All attempts in a study or file. Raises UsageError if one is invalid: it may hold what differs."""
+    records, bad = _attempts(name, results)
     if bad:
         raise UsageError(f"{name} cannot be compared: {_problem(bad)}")
     return records
 
 
-def _found(name: str, results: Path) -> tuple[list[Record], list[BadFile]]:
-    """All attempts in a study or file, and the files that are unsound."""
+def _attempts(name: str, results: Path) -> tuple[list[Record], list[BadFile]]:
+    """All attempts in a study or file, and the invalid files."""
     folder = _folder(name, results)
     if folder is not None:
         return load_records(folder)
-    found = read_record(Path(name))
-    return ([found], []) if isinstance(found, Record) else ([], [found])
+    record = read_record(Path(name))
+    return ([record], []) if isinstance(record, Record) else ([], [record])
 
 
 def _good(name: str, records: list[Record]) -> list[Record]:
@@ -148,7 +152,7 @@ def _good(name: str, records: list[Record]) -> list[Record]:
     good = {(record.study, record.case.id): record for record in ordered if record.good}
     if not good:
         raise UsageError(
-            f"{name} has no good record ({len(records)} failed); run the study, or see: dlscale status"
+            f"{name} has no good record ({len(records)} failed); run the study, or look at: dlscale status"
         )
     return list(good.values())
 
@@ -170,12 +174,12 @@ def contrast_study(
 ) -> int:
     """Print the comparisons inside one study; returns the exit status.
 
-    `folder` is the study's, with the order in which it names things and the parity gate's verdicts; None for records
-    from elsewhere. 3 if frameworks are compared whose networks the parity gate found to differ, 4 if nothing can be
-    shown. Raises UsageError if there is nothing to compare.
+    `folder` is the study's folder, which has the order of its names and the parity gate's verdicts; None for records
+    from elsewhere. Status 3 if frameworks are compared whose networks differ by the parity gate, 4 if no comparison is
+    significant. Raises UsageError if there is nothing to compare.
     """
     if len(factor) > 1:
-        raise UsageError(f"one factor at a time inside a study, not {', '.join(factor)}; give one --factor")
+        raise UsageError(f"--factor {','.join(factor)} inside one study; give a single factor")
     records = [record for record in records if record.case.cell.control not in APART]
     declaration = declare(
         launches_of(records),
@@ -187,30 +191,30 @@ def contrast_study(
     )
     parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
-    flagged = {(one.cell.id, one.evidence): one.blocks for one in outliers(latest_good(records))}
-    found = contrasts(declaration, flagged=flagged, forbidden=forbidden)
-    show_contrasts(found, as_json=as_json)
-    if any(forbidden(pair) for pair in declaration.pairs) and not all(one.passed for one in parities):
+    flagged = {(flag.cell.id, flag.evidence): flag.blocks for flag in outliers(latest_good(records))}
+    tested = contrasts(declaration, flagged=flagged, forbidden=forbidden)
+    show_contrasts(tested, as_json=as_json)
+    if any(forbidden(pair) for pair in declaration.pairs) and not all(parity.passed for parity in parities):
         return NOT_COMPARABLE
-    return 0 if found.shown else INSUFFICIENT_DATA
+    return 0 if tested.shown else INSUFFICIENT_DATA
 
 
 def contrast_studies(
     a: Sequence[Record], b: Sequence[Record], *, keys: Sequence[str], parities: Iterable[Parity] = ()
 ) -> Contrasts | None:
-    """B's cells against A's, unpaired; None if they have no cell in common that gave a number."""
+    """B's cells versus A's, unpaired; None if they have no measured cell in common."""
     declaration = declare_between(launches_of(a), launches_of(b), keys=keys)
     return contrasts(declaration, forbidden=parity_forbids(parities)) if declaration.pairs else None
 
 
-def show_contrasts(found: Contrasts, *, as_json: bool = False) -> None:
-    """Print them."""
+def show_contrasts(tested: Contrasts, *, as_json: bool = False) -> None:
+    """Print the comparisons as tables or as JSON."""
     if as_json:
-        click.echo(json.dumps(contrasts_json(found)))
+        click.echo(json.dumps(contrasts_json(tested)))
     else:
-        Console(highlight=False).print(Group(*render_contrasts(found)))
+        Console(highlight=False).print(Group(*render_contrasts(tested)))
 
 
-def optional_contrast_rows(found: Contrasts | None) -> list[dict[str, Any]]:
-    """For `--json`, beside other rows."""
-    return contrast_rows(found) if found else []
+def optional_contrast_rows(tested: Contrasts | None) -> list[dict[str, Any]]:
+    """The comparisons as rows for `--json`; none without comparisons."""
+    return contrast_rows(tested) if tested else []

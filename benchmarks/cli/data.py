@@ -1,4 +1,4 @@
-"""`dlscale data`: makes input data (convergence maps, simulated collisions), and converts image data."""
+"""`dlscale data`: generates input data (convergence maps, simulated collisions) and converts image data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from dlscale.base.errors import UsageError
 
-SHOWN = 10  # of the samples that were left out; the rest is counted
+SHOWN = 10  # skipped samples that are listed; the rest are counted
 
 
 @click.command("convert")
@@ -21,16 +21,16 @@ SHOWN = 10  # of the samples that were left out; the rest is counted
     required=True,
     help="Format of TARGET.",
 )
-@click.option("--shards", type=click.IntRange(min=1), help="TFRecord files; default: one per 1251 samples.")
+@click.option(
+    "--shards", type=click.IntRange(min=1), help="Number of TFRecord files; default: one per 1251 samples."
+)
 @click.option(
     "--first-label",
     type=click.IntRange(min=0),
-    help="What labels of SOURCE's TFRecord files count from, where these do not say so; default: 1, as in ImageNet's.",
+    help="First label in SOURCE's TFRecord files, where they do not state it; default: 1, as in ImageNet.",
 )
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave damaged samples out and count them, instead of stopping."
-)
-@click.option("--overwrite", is_flag=True, help="Replace TARGET if it holds images.")
+@click.option("--skip-bad", is_flag=True, help="Skip and count damaged samples instead of stopping.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing TARGET that holds images.")
 def convert(
     source: Path,
     target: Path,
@@ -43,9 +43,9 @@ def convert(
 ) -> int:
     """Repackage labelled images: class folders, TFRecord files, LMDB, lists of `path label`.
 
-    SOURCE may also be CIFAR-10's binary files or Flowers-102 as published; its format is found by itself. JPEG and
-    PNG files keep every byte, and every one is unpacked to see if it is whole. With --to list, a TARGET *.txt lists
-    SOURCE's image files where they are, any other TARGET holds the list and the images.
+    SOURCE may also be CIFAR-10's binary files or Flowers-102 as published; its format is detected. JPEG and PNG files
+    are copied byte for byte, and each is decoded once to find damaged ones. With --to list, TARGET *.txt lists
+    SOURCE's image files in place; any other TARGET holds the list and the images.
 
     \b
     Examples:
@@ -70,12 +70,12 @@ def convert(
             progress=lambda done, total: display.update(task, completed=done, total=total),
         )
     for line in converted.skipped[:SHOWN]:
-        click.echo(f"left out: {line}")
+        click.echo(f"skipped: {line}")
     if len(converted.skipped) > SHOWN:
-        click.echo(f"left out: {len(converted.skipped) - SHOWN} more")
+        click.echo(f"skipped: {len(converted.skipped) - SHOWN} more")
     click.echo(
         f"{target}: {converted.num_samples} samples from {converted.source_format}, "
-        f"{converted.num_bytes / 2**20:.1f} MiB of images, {len(converted.skipped)} bad ones left out"
+        f"{converted.num_bytes / 2**20:.1f} MiB of images, {len(converted.skipped)} bad samples skipped"
     )
     return 0
 
@@ -84,24 +84,24 @@ def convert(
 @click.option("--maps", type=click.IntRange(min=1), required=True, help="Number of maps.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help=".npy file to write.")
 @click.option(
-    "--size", type=int, default=256, show_default=True, help="Pixels a side, each of half an arc minute."
+    "--size", type=int, default=256, show_default=True, help="Pixels per side, each half an arc minute."
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
     default="float32",
     show_default=True,
-    help="Type of the pixels in the file.",
+    help="Pixel type in the file.",
 )
-@click.option("--seed", type=int, help="The same seed gives the same maps.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Threads; default: the cores.")
+@click.option("--seed", type=int, help="Seed; the same seed gives the same maps.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Threads; default: one per core.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 def cosmogan(
     maps: int, out: Path, size: int, dtype: str, seed: int | None, jobs: int | None, overwrite: bool
 ) -> int:
-    """Draw weak-lensing convergence maps: lognormal fields with a power spectrum from CAMB.
+    """Generate weak-lensing convergence maps: lognormal fields with a power spectrum from CAMB.
 
-    Beside the file lies FILE.npy.json with the cosmology, and how pixels become convergence again.
+    FILE.npy.json, written next to the file, has the cosmology and the conversion from pixels to convergence.
 
     \b
     Example: dlscale data cosmogan --maps 10000 --out maps.npy
@@ -131,23 +131,23 @@ def cosmogan(
     "--events",
     type=click.IntRange(min=2),
     required=True,
-    help="Events to generate; without --preselected half are signal.",
+    help="Number of events; half are signal, except with --preselected.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="HDF5 file to write; needed unless --preselected, whose events dlscale check physics finds by itself.",
+    help="HDF5 file to write; with --preselected the default is the cache of dlscale check physics.",
 )
 @click.option(
-    "--size", type=click.Choice(["64", "224"]), default="64", show_default=True, help="Pixels a side."
+    "--size", type=click.Choice(["64", "224"]), default="64", show_default=True, help="Pixels per side."
 )
-@click.option("--seed", type=int, help="The same seed gives the same events.")
+@click.option("--seed", type=int, help="Seed; the same seed gives the same events.")
 @click.option(
     "--preselected",
     is_flag=True,
-    help="Keep what passes the preselection of the published physics selection; most of it background.",
+    help="Keep only events that pass the published preselection; most are background.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: the cores.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; default: one per core.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 def hep_cnn(
     events: int,
@@ -190,20 +190,20 @@ def _cached(*, preselected: bool, size: str) -> Path:
     from dlscale.models.hep_cnn.physics import default_path
 
     if not preselected or size != "64":
-        raise UsageError("data hep-cnn was given no file to write; name one with --out FILE")
+        raise UsageError("dlscale data hep-cnn: no output file given; name one with --out FILE")
     path = default_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder {path.parent}: {error.strerror}; choose a file with --out"
+            f"cannot create folder {path.parent}: {error.strerror}; choose a file with --out"
         ) from None
     return path
 
 
 @click.group()
 def data() -> None:
-    """Make input data, or repack images.
+    """Generate or convert input data.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`dlscale doctor`: which backends can be used here, and what the others miss."""
+"""`dlscale doctor`: which backends are usable here, and what the others need."""
 
 from __future__ import annotations
 
@@ -24,66 +24,66 @@ from dlscale.models.frameworks import FRAMEWORKS
 
 
 @click.command()
-@click.option("--system", default="local", show_default=True, help="A machine's name, or its .toml file.")
-@click.option("--environment", "name", help="One of the system's environments; default: the running one.")
+@click.option("--system", default="local", show_default=True, help="System: a known name or a .toml file.")
+@click.option("--environment", "name", help="Environment of the system; default: the current one.")
 @click.option(
     "--require",
     type=Words(),
     default="",
-    help="Backends that must be usable, in each framework that they serve or in one (horovod/torch), or the exit "
-    "status is 1.",
+    help="Backends that must be usable, in all their frameworks or in one (horovod/torch); exit status 1 if one is "
+    "not.",
 )
 @json_option
 def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> int:
-    """Say which backends can be used here in which framework, and what the others miss.
+    """Show which backends are usable here in each framework, and what the others need.
 
     \b
     Examples:
       dlscale doctor
       dlscale doctor --require ring,horovod/torch
     """  # noqa: D301
-    required = [pair for asked in require for pair in _pairs(asked)]
+    required = [pair for spec in require for pair in _pairs(spec)]
     machine = load_system(system)
     installation = find_installation(machine, name or default_environment(machine))
     every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
-    found = environment.probe(installation, every)
-    problems = _problems(installation, found, every)
+    probe = environment.probe(installation, every)
+    problems = _problems(installation, probe, every)
     setup = machine.environments[installation.name].setup
     if as_json:
         rows = [_row(pair, problems, setup) for pair in every]
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     else:
-        _print(installation, found, problems, setup)
+        _print(installation, probe, problems, setup)
     missing = [pair for pair in required if pair in problems]
     for backend, framework in [] if as_json else missing:
         click.echo(
-            f"{backend} was required in {framework}, but: {problems[backend, framework]}; "
+            f"{backend} is required in {framework} but not usable: {problems[backend, framework]}; "
             f"{capabilities(backend).install or setup}",
             err=True,
         )
     return FAILED_USAGE if missing else 0
 
 
-def _pairs(asked: str) -> list[tuple[str, str]]:
-    """What `horovod` or `horovod/torch` means. Raises UsageError for unknown names."""
-    backend, slash, framework = asked.partition("/")
+def _pairs(spec: str) -> list[tuple[str, str]]:
+    """The (backend, framework) pairs of `horovod` or `horovod/torch`. Raises UsageError for unknown names."""
+    backend, slash, framework = spec.partition("/")
     row = capabilities(backend)
     if slash and framework not in row.frameworks:
         raise UsageError(
-            f"backend {backend} does not train in {framework!r}; it does in: {', '.join(row.frameworks)}"
+            f"backend {backend} does not support framework {framework!r}; it supports: {', '.join(row.frameworks)}"
         )
-    return [(backend, framework)] if slash else [(backend, one) for one in row.frameworks]
+    return [(backend, framework)] if slash else [(backend, name) for name in row.frameworks]
 
 
 def _problems(
-    installation: Installation, found: Probe, every: list[tuple[str, str]]
+    installation: Installation, probe: Probe, every: list[tuple[str, str]]
 ) -> dict[tuple[str, str], str]:
-    """Why pairs cannot be used; those that can are not in it."""
+    """The reason for each pair that is not usable."""
     try:
-        environment.check_mpi(installation, found)
+        environment.check_mpi(installation, probe)
     except UsageError as error:
         return dict.fromkeys(every, str(error))
-    return {pair: found.problems["/".join(pair)] for pair in every if "/".join(pair) in found.problems}
+    return {pair: probe.problems["/".join(pair)] for pair in every if "/".join(pair) in probe.problems}
 
 
 def _row(pair: tuple[str, str], problems: dict[tuple[str, str], str], setup: str) -> dict[str, Any]:
@@ -99,18 +99,18 @@ def _row(pair: tuple[str, str], problems: dict[tuple[str, str], str], setup: str
 
 
 def _print(
-    installation: Installation, found: Probe, problems: dict[tuple[str, str], str], setup: str
+    installation: Installation, probe: Probe, problems: dict[tuple[str, str], str], setup: str
 ) -> None:
-    """A table of backends and frameworks, then every reason, once."""
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    node = found.node
+    """Print the environment, a table of backends and frameworks, and each reason once."""
+    versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
+    node = probe.node
     click.echo(f"environment {installation.name}: {versions}")
     click.echo(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
-        f"threads in MPI: {environment.mpi_threads(installation) or 'MPI does not start'}"
+        f"MPI thread level: {environment.mpi_threads(installation) or 'MPI does not start'}"
     )
-    for one in gpus.ask(installation, found.frameworks).seen if found.frameworks else []:
-        click.echo(f"GPUs that {one.framework} sees: {', '.join(one.names) or 'none'}")
+    for visible in gpus.ask(installation, probe.frameworks).seen if probe.frameworks else []:
+        click.echo(f"GPUs visible to {visible.framework}: {', '.join(visible.names) or 'none'}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2
@@ -131,6 +131,6 @@ def _print(
         click.echo(f"  ({number}) {reason}; {install}")
     open_ports = [name for name in NAMES if capabilities(name).open_ports]
     click.echo(
-        f"\n{', '.join(open_ports)}: unauthenticated, all interfaces (torch's grpc_ps asks for a token, on the job's "
-        "interface); across machines they need --allow-open-ports"
+        f"\n{', '.join(open_ports)}: unauthenticated sockets on all interfaces (grpc_ps in torch: with a "
+        "token, on the job's interface only); across machines they need --allow-open-ports"
     )

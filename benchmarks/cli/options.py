@@ -1,7 +1,7 @@
-"""Options that several verbs share: types of values, the options of `plan` and `run`, and the study that is meant.
+"""Options that several verbs share, and the study that they name.
 
-`study_options` declares the options of `dlscale plan` and `dlscale run` and `study_of` makes the study from them;
-`choose_study` finds the study in a results folder that a verb reads.
+`study_options` declares the options of `dlscale plan` and `dlscale run`, `study_of` makes the study from them, and
+`choose_study` finds the study that a verb reads in a results folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Counts(click.ParamType[list[int]]):
     name = "counts"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The counts in `value`; a malformed one ends in one line."""
+        """The counts in `value`; a malformed one is a one-line error."""
         try:
             return value if isinstance(value, list) else parse_counts(value)
         except ValueError as error:
@@ -53,7 +53,7 @@ class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
     name = "options"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """{backend: {option: value}}; a malformed one ends in one line."""
+        """{backend: {option: value}}; a malformed one is a one-line error."""
         try:
             return value if isinstance(value, dict) else parse_backend_options(value)
         except ValueError as error:
@@ -61,101 +61,117 @@ class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
 
 
 def results_option(command: F) -> F:
-    """--results."""
+    """Add --results."""
     return click.option(
         "--results",
         type=click.Path(path_type=Path, file_okay=True),
         default=Path("results"),
         show_default=True,
-        help="Folder of all studies' records.",
+        help="Folder of the studies' records.",
     )(command)
 
 
 def json_option(command: F) -> F:
-    """--json."""
+    """Add --json."""
     return click.option(
         "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
     )(command)
 
 
 def say_given_up(cases: Sequence[str], max_attempts: int | None) -> None:
-    """Which cases are not tried again."""
+    """Print which cases are not retried."""
     if cases:
-        what = f"{len(cases)} cases failed {max_attempts} times and are"
-        what = what if len(cases) > 1 else f"1 case failed {max_attempts} times and is"
+        number = f"{len(cases)} cases" if len(cases) > 1 else "1 case"
         click.echo(
-            f"{what} left: {', '.join(cases[:3])}{' ...' * (len(cases) > 3)}; --max-attempts tries again"
+            f"{number} failed {max_attempts} times, not retried: {', '.join(cases[:3])}"
+            f"{' ...' * (len(cases) > 3)}; raise --max-attempts to retry"
         )
 
 
-# A flag that make can also give a value: --skip-bad, --skip-bad yes, --skip-bad no.
+# A flag with an optional value, which make needs: --skip-bad, --skip-bad yes, --skip-bad no.
 YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "default": None}
 STUDY_OPTIONS = (
-    click.option("--system", default="local", show_default=True, help="A machine's name, or its .toml file."),
-    click.option("--environment", help="One of the system's environments; default: the running one."),
-    click.option("--workloads", type=Words(), help="For example hep_cnn,resnet50, or all."),
-    click.option("--frameworks", type=Words(), help="torch, tensorflow or all."),
-    click.option("--backends", type=Words(), help="For example none,mpi,gloo,ring, or all."),
+    click.option(
+        "--system", default="local", show_default=True, help="System: a known name or a .toml file."
+    ),
+    click.option("--environment", help="Environment of the system; default: the current one."),
+    click.option("--workloads", type=Words(), help="Workloads, e.g. hep_cnn,resnet50, or all."),
+    click.option("--frameworks", type=Words(), help="Frameworks: torch, tensorflow or all."),
+    click.option("--backends", type=Words(), help="Backends, e.g. none,mpi,gloo,ring, or all."),
     click.option(
         "--backend-options",
         type=BackendOptions(),
-        help="For example horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true.",
+        help="Backend options, e.g. horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true.",
     ),
     click.option(
         "--servers",
         type=Words(),
-        help="Of backends with servers: counts, or ratios to the ranks such as 1/2 (default), several for an axis.",
+        help="Parameter servers: a number, or servers per rank, e.g. 1/2 (default); several values make a sweep.",
     ),
     click.option(
         "--allow-open-ports",
         **YES,
-        help="Let backends whose sockets ask nobody who connects work across machines; recorded.",
+        help="Allow backends with unauthenticated sockets to span hosts (stored in the record).",
     ),
     click.option(
-        "--ranks", type=Counts(), help="1,2,4 or 1:8 or 1:512:x2; default: 1 to the machine's cores."
+        "--ranks",
+        type=Counts(),
+        help="Numbers of ranks: 1,2,4 or 1:8 or 1:512:x2; default: 1 to one per core.",
     ),
     click.option(
-        "--nodes", type=Counts(), help="1,2,4 or 1:64:x2, instead of --ranks, on a system with a scheduler."
+        "--nodes",
+        type=Counts(),
+        help="Numbers of nodes, instead of --ranks, on a system with a scheduler: 1,2,4 or 1:64:x2.",
     ),
-    click.option("--ranks-per-node", type=int, help="On systems with a scheduler; default: the system's."),
-    click.option("--preset", help="paper, small or tiny; default: the workload's."),
+    click.option(
+        "--ranks-per-node",
+        type=int,
+        help="Ranks per node, on a system with a scheduler; default: the system's.",
+    ),
+    click.option("--preset", help="Preset: paper, small or tiny; default: the workload's."),
     click.option(
         "--batch",
         type=int,
-        help="Samples per step: of each rank in weak scaling, of all together in strong; default: the preset's.",
+        help="Samples per step: per rank under weak scaling, in total under strong scaling; default: the preset's.",
     ),
-    click.option("--precision", help="fp32 or bf16."),
-    click.option("--compiled", **YES, help="torch.compile, and XLA in TensorFlow."),
-    click.option("--memory-format", help="channels_last (default) or channels_first (torch only)."),
+    click.option("--precision", help="Precision: fp32 or bf16."),
+    click.option("--compiled", **YES, help="Compiled networks: torch.compile, or XLA in TensorFlow."),
     click.option(
-        "--device", help="cpu (default) or gpu, one for each rank; backends none, horovod and nccl."
+        "--memory-format", help="Memory format: channels_last (default) or channels_first (torch only)."
+    ),
+    click.option(
+        "--device", help="Device: cpu (default) or gpu, one per rank, with backends none, horovod and nccl."
     ),
     click.option(
         "--data",
-        help="Input file or folder, WORKLOAD=PATH,... for several, or the word synthetic; default: the sample "
-        "that ships.",
+        help="Input file or folder, WORKLOAD=PATH,... for several workloads, or synthetic; default: the included "
+        "sample.",
     ),
-    click.option("--skip-bad", **YES, help="Leave out and count samples that cannot be read."),
-    click.option("--budget", help="Wall time to fit the windows into: 240s, 4min, 1h."),
-    click.option("--launches", type=int, help="Launches per cell; fewer than 6 carry no 95 % interval."),
-    click.option("--warmup-steps", type=int, help="Steps before the first window, at least."),
-    click.option("--max-steps", type=int, help="Steps of a launch at most, warm-up included."),
+    click.option("--skip-bad", **YES, help="Skip and count samples that cannot be read."),
+    click.option("--budget", help="Wall time for the study, e.g. 240s, 4min or 1h."),
+    click.option("--launches", type=int, help="Launches per cell; a 95 % interval needs 6."),
+    click.option("--warmup-steps", type=int, help="Minimum steps before the first window."),
+    click.option("--max-steps", type=int, help="Maximum steps per case, warm-up included."),
     click.option(
         "--train-steps",
         type=int,
-        help="Steps of each training, over as many launches as it takes; see docs/jobs.md.",
+        help="Steps of each training, over as many launches as needed (docs/jobs.md).",
     ),
     click.option(
-        "--checkpoint-every", type=int, help="Save a training's state after so many steps; recorded."
+        "--checkpoint-every", type=int, help="Steps between checkpoints of a training (stored in the record)."
     ),
-    click.option("--seed", type=int, help="Of the randomised order and of the initial weights."),
+    click.option("--seed", type=int, help="Seed for launch order and initial weights."),
     click.option(
-        "--allocations", type=int, help="Jobs that the launches of a cell are spread over, at least."
+        "--allocations", type=int, help="Minimum number of jobs to spread the launches of a cell over."
     ),
-    click.option("--account", help="That the jobs are charged to."),
-    click.option("--partition", help="Of the system; default: the one that its file names."),
-    click.option("--walltime", help="Of a job at most: 30min, 4h; default: the partition's limit."),
-    click.option("--max-node-hours", type=float, help="Refuse a study whose jobs may be billed more."),
+    click.option("--account", help="Account to charge the jobs to."),
+    click.option("--partition", help="Partition of the system; default: the one its file names."),
+    click.option(
+        "--walltime", help="Maximum wall time per job, e.g. 30min or 4h; default: the partition's limit."
+    ),
+    click.option(
+        "--max-node-hours", type=float, help="Limit on the node-hours that a study's jobs may be billed."
+    ),
     results_option,
 )
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
@@ -167,14 +183,14 @@ STUDY_FIELDS = (
 
 
 def study_options(command: F) -> F:
-    """All options of a study."""
+    """Add all options of a study."""
     for option in reversed(STUDY_OPTIONS):
         command = option(command)
     return command
 
 
 def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
-    """The study of that name or file with what the options change. Raises UsageError."""
+    """The named study, or the one in that file, changed by the options. Raises UsageError."""
     if machine.scheduler == "none":
         _check_placement(machine, options)
     return load_study(
@@ -186,47 +202,47 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
 
 
 def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The backends' options, and that of every backend which has it if its ports may be open."""
-    found: dict[str, dict[str, Any]] = {
+    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it."""
+    by_backend: dict[str, dict[str, Any]] = {
         name: dict(own) for name, own in (options["backend_options"] or {}).items()
     }
     if options["allow_open_ports"]:
         for backend in with_capability("open_ports"):
-            found.setdefault(backend, {})["allow_open_ports"] = True
-    return found
+            by_backend.setdefault(backend, {})["allow_open_ports"] = True
+    return by_backend
 
 
 def _check_placement(system: System, options: dict[str, Any]) -> None:
-    """What only makes sense with several nodes or a scheduler is an error elsewhere, not ignored."""
+    """Raises UsageError for options that need several nodes or a scheduler, instead of ignoring them."""
     if options["nodes"] not in (None, [1]):
         raise UsageError(
             f"--nodes {','.join(map(str, options['nodes']))} on {system.name}, which has 1 node; "
-            "leave it out, or name a system with more"
+            "leave it out, or name a --system with more nodes"
         )
     for name in NEEDS_SCHEDULER:
         if options[name] is not None:
             option = "--" + name.replace("_", "-")
             raise UsageError(
-                f"{option} on {system.name}, which has no scheduler; leave it out, or name a system that has one "
+                f"{option} on {system.name}, which has no scheduler; leave it out, or name a --system with one "
                 f"(known: {', '.join(definitions.names('systems'))})"
             )
 
 
 def study_folders(results: Path) -> list[Path]:
-    """All study folders, the one measured into last at the end. Raises UsageError if there is none."""
-    found = [path.parent for path in results.glob("*/*/study.json")]
-    if not found:
-        raise UsageError(f"no study in {results}; run one first, for instance: dlscale run weak-scaling")
+    """All study folders, the most recently measured last. Raises UsageError if there is none."""
+    folders = [path.parent for path in results.glob("*/*/study.json")]
+    if not folders:
+        raise UsageError(f"no study in {results}; run one first, e.g.: dlscale run weak-scaling")
 
     def last_record(folder: Path) -> float:
-        records = folder / RECORDS_FOLDER  # a folder's time is that of the last file that came into it
+        records = folder / RECORDS_FOLDER  # a folder's time is that of its newest entry
         return (records if records.is_dir() else folder / "study.json").stat().st_mtime
 
-    return sorted(found, key=last_record)
+    return sorted(folders, key=last_record)
 
 
 def choose_study(results: Path, name: str | None) -> Path:
-    """The folder of the study that `name` names or begins; the latest without a name. Raises UsageError."""
+    """The folder of the latest study whose name starts with `name`, if given. Raises UsageError."""
     folders = study_folders(results)
     matching = [folder for folder in folders if name is None or folder.name.startswith(name)]
     if not matching:

@@ -1,4 +1,4 @@
-"""`dlscale predict`: a verb of the next stage."""
+"""`dlscale predict`, which is not implemented yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,5 @@ from dlscale.base.errors import UsageError
 
 @click.command()
 def predict() -> int:
-    """Carry a measured curve to more nodes (not there yet)."""
-    raise UsageError(
-        "predict is not there yet: it comes with the next stage; measured curves are in dlscale report"
-    )
+    """Predict the curve for more nodes (not implemented yet)."""
+    raise UsageError("dlscale predict is not implemented yet; for measured curves use: dlscale report")

@@ -1,4 +1,4 @@
-"""What a rehearsal shows of a system: published anchors, and the bound that its network sets."""
+"""A rehearsal's published anchors and network bounds, printed and drawn."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ GRADIENT_BYTES = 4  # float32, in every precision (models.workload.Execution)
 def show_bounds(campaign: Campaign) -> None:
     """Print the anchors and bounds of each workload, and draw the bounds into the campaign's folder."""
     study, system = campaign.plan.study, campaign.system
-    anchors = [one for one in load_anchors() if one.system == system.name]
+    anchors = [anchor for anchor in load_anchors() if anchor.system == system.name]
     for name in study.workloads:
         preset = load_workload(name).preset(study.preset)
-        own = [one for one in anchors if (one.workload, one.scaling_mode) == (name, study.scaling_mode)]
+        key = (name, study.scaling_mode)
+        own = [anchor for anchor in anchors if (anchor.workload, anchor.scaling_mode) == key]
         for anchor in own:
             click.echo(f"published, {name}: {anchor.statement} ({anchor.kind}; {anchor.source})")
         if not own:
-            click.echo(f"published, {name}: nothing for {study.scaling_mode} scaling on {system.name}")
-        found, source = _bounds(campaign, preset, name)
-        if not found:
+            click.echo(f"published, {name}: no numbers for {study.scaling_mode} scaling on {system.name}")
+        bounds, source = _bounds(campaign, preset, name)
+        if not bounds:
             click.echo(
-                f"bound, {name} ({preset.name}): not known, for the system's file states no {study.precision} peak "
-                "or no bandwidth, and no time per sample is published for this preset"
+                f"bound, {name} ({preset.name}): unknown; the system's file states no {study.precision} peak or no "
+                "bandwidth, and no time per sample is published for this preset"
             )
             continue
-        last = found[-1]
+        last = bounds[-1]
         click.echo(
-            f"bound, {name} ({preset.name}) on {last.num_nodes} nodes: a step computes "
-            f"{1e3 * last.compute_seconds:.3g} ms ({source}), its gradients need {1e3 * last.wire_seconds:.3g} ms "
-            f"on the wire: at most {100 * last.hidden:.0f} % with all of that hidden, "
-            f"{100 * last.exposed:.0f} % with nothing hidden"
+            f"bound, {name} ({preset.name}) on {last.num_nodes} nodes: a step computes for "
+            f"{1e3 * last.compute_seconds:.3g} ms ({source}) and its gradients take {1e3 * last.wire_seconds:.3g} ms "
+            f"on the wire: efficiency at most {100 * last.hidden:.0f} % fully overlapped, "
+            f"{100 * last.exposed:.0f} % not overlapped"
         )
-        click.echo(f"bounds drawn: {_draw(campaign, preset, name, own, found, source)}")
+        click.echo(f"bounds drawn: {_draw(campaign, preset, name, own, bounds, source)}")
 
 
 def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[NetworkBound], str]:
-    """The bounds of full nodes, and where the time to compute is from; nothing where it is not known."""
+    """The bounds on full nodes, and the source of the compute time; empty where that is unknown."""
     study, shape = campaign.plan.study, campaign.plan.shape
     per_node = shape.ranks_per_node or 1
     sizes = [size for size in shape.sizes if size.num_ranks == size.num_nodes * per_node]
@@ -67,21 +68,21 @@ def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[Net
         )
         for size in sizes
     ]
-    known = [one for one in computes if one]
+    known = [compute for compute in computes if compute]
     fabric = campaign.system.fabric
     if not known or len(known) < len(sizes) or not fabric or not fabric.bandwidth:
         return [], ""
-    found = [
+    bounds = [
         network_bound(
             num_nodes=size.num_nodes,
             num_ranks=size.num_ranks,
-            compute_seconds=one.seconds,
+            compute_seconds=compute.seconds,
             gradient_bytes=GRADIENT_BYTES * preset.num_parameters,
             bytes_per_second=fabric.bandwidth.number,
         )
-        for size, one in zip(sizes, known, strict=True)
+        for size, compute in zip(sizes, known, strict=True)
     ]
-    return found, known[-1].origin
+    return bounds, known[-1].origin
 
 
 def _draw(
@@ -89,7 +90,7 @@ def _draw(
     preset: Preset,
     workload: str,
     anchors: Sequence[Anchor],
-    found: Sequence[NetworkBound],
+    bounds: Sequence[NetworkBound],
     source: str,
 ) -> Path:
     study, system = campaign.plan.study, campaign.system
@@ -98,25 +99,25 @@ def _draw(
     if system.fabric and (bandwidth := system.fabric.bandwidth):
         wire = f"{bandwidth.value} per node ({system.sources[bandwidth.source]})"
     where = rehearsal_origin(
-        found,
+        bounds,
         study=campaign.store.folder.name,
         system=system.name,
         commit=campaign.fingerprint.commit,
         command=str(describe_campaign(campaign)["command"]),
     )
     png, *_ = draw_rehearsal(
-        found,
+        bounds,
         campaign.store.figures_folder / f"{workload}-{preset.name}-{study.scaling_mode}-bounds",
         title=f"{workload} {preset.name}, {study.scaling_mode} scaling on {system.name}",
         subtitle=f"{study.precision}, {campaign.plan.shape.ranks_per_node or 1} ranks per node",
         small_print=[
             f"Compute: {source}. Wire: 2 (n - 1) / n x {megabytes:.3g} MB of gradients at {wire}.",
             *(
-                f"Published: {one.statement} ({one.source})."
-                for one in anchors
-                if one.quantity == "statement"
+                f"Published: {anchor.statement} ({anchor.source})."
+                for anchor in anchors
+                if anchor.quantity == "statement"
             ),
-            "Predicted and measured series join here when they are there.",
+            "Predicted and measured series are added when they exist.",
         ],
         provenance=where,
     )

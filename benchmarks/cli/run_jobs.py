@@ -1,6 +1,6 @@
-"""`dlscale plan` and `dlscale run` on systems with a scheduler: jobs are submitted there, and rehearsed elsewhere.
+"""`dlscale plan` and `dlscale run` for systems with a scheduler: submission there, rehearsal elsewhere.
 
-What the jobs cost, and what their number of blocks can show, is printed before anything is submitted.
+The cost of the jobs and the precision that their blocks allow are printed before anything is submitted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dlscale.collectives import capabilities
 
 
 def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start: bool) -> int:
-    """Plan a study's jobs, refuse what is too dear, and submit them if this machine is the system."""
+    """Plan a study's jobs, check --max-node-hours, and submit them if this machine is the system."""
     is_here = system.is_here()
     make = campaign_for_jobs if is_here else campaign_for_rehearsal
     campaign = make(
@@ -55,7 +55,7 @@ def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start:
         jobs = _jobs(campaign, campaign.plan.launches, limit)
         _check_node_hours(jobs, options["max_node_hours"])
         click.echo(
-            f"rehearsal: this machine is not {system.name}. Nothing is submitted, and nothing was measured."
+            f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
         )
         show_job_costs(campaign, jobs)
         if start:
@@ -68,7 +68,7 @@ def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start:
             _print_scripts(campaign, jobs, options["account"])
         return 0
     if system.needs_account and not options["account"] and start:
-        raise UsageError(f"{system.name} charges its jobs to an account; give --account (make: ACCOUNT=)")
+        raise UsageError(f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)")
     if not start:
         jobs = _jobs(campaign, campaign.todo(campaign.store.summaries()), limit)
         _check_node_hours(jobs, options["max_node_hours"])
@@ -88,7 +88,7 @@ def submit(
     max_node_hours: float | None,
     max_attempts: int | None = None,
 ) -> int:
-    """Submit jobs for what is neither done nor in a job that waits or runs."""
+    """Submit jobs for the cases that are neither done nor in a pending or running job."""
     facts = {"data": data, "account": account, "walltime": limit}
     with open_campaign(campaign, facts, max_attempts=max_attempts) as left:
         if max_attempts:
@@ -106,7 +106,7 @@ def submit(
         if not todo:
             click.echo(
                 "nothing to submit: "
-                + ("all that is left is in jobs that wait or run" if left else "all cases are done")
+                + ("the remaining cases are already queued or running" if left else "all cases are done")
             )
             return 0
         first = 1 + max((int(job.name.removeprefix("job-")) for job in known), default=-1)
@@ -115,27 +115,29 @@ def submit(
         show_job_costs(campaign, jobs)
         for files in submission.submit(campaign, jobs, account=account):
             click.echo(f"submitted {files.name} as job {files.id}")
-    click.echo(f"records will be in {campaign.store.folder}; dlscale status shows how far they are")
+    click.echo(f"records will be in {campaign.store.folder}; dlscale status shows the progress")
     return 0
 
 
 def own_nodes(campaign: Campaign) -> tuple[str, ...]:
-    """The nodes of the job that this runs in. Raises UsageError outside one, and if they are too few."""
+    """The nodes of the surrounding job. Raises UsageError outside a job, or if it has too few nodes."""
     system = campaign.system
     try:
         nodes = tuple(scheduler(system.scheduler).nodes(os.environ))
     except (ValueError, OSError) as error:
         raise UsageError(
-            f"--in-allocation outside a job of {system.name} ({error}); leave it out, and jobs are submitted"
+            f"--in-allocation outside a job of {system.name} ({error}); leave it out to submit jobs instead"
         ) from None
     most = max(launch.cell.num_nodes for launch in campaign.plan.launches)
     if most > len(nodes):
-        raise UsageError(f"{most} nodes asked for in a job that has {len(nodes)}; give fewer --nodes")
+        raise UsageError(
+            f"the job has {len(nodes)} nodes, but --nodes asks for {most}; give fewer, or start a larger job"
+        )
     return nodes
 
 
 def walltime(study: Study, system: System, asked: str | None) -> float | None:
-    """Seconds that a job may have: as asked, else the partition's limit, else unknown. Raises UsageError."""
+    """Wall-time limit of a job in seconds: --walltime, else the partition's; None if unknown. Raises UsageError."""
     most = chosen_partition(study, system).max_walltime
     if asked is None:
         return most.number if most else None
@@ -145,21 +147,21 @@ def walltime(study: Study, system: System, asked: str | None) -> float | None:
         raise UsageError(f"--walltime: {error}") from None
     if most and seconds > most.number:
         raise UsageError(
-            f"--walltime {asked} on {system.name}, whose partition {study.partition or system.partition} gives a job "
-            f"{most.value}; ask for less, or for another partition"
+            f"--walltime {asked} exceeds the limit of {most.value} on partition "
+            f"{study.partition or system.partition} of {system.name}; ask for less, or choose another --partition"
         )
     return seconds
 
 
 def _results(system: System, results: Path, *, is_here: bool) -> Path:
-    """The system's own place for results, unless another was asked for; a rehearsal stays here. Raises UsageError."""
+    """The system's results folder unless --results names one; a rehearsal stays here. Raises UsageError."""
     source = click.get_current_context().get_parameter_source("results")
     if not is_here or source is not ParameterSource.DEFAULT or not system.filesystem:
         return results
     path = os.path.expandvars(system.filesystem.results)
     if "$" in path:
         raise UsageError(
-            f"{system.name} keeps results in {system.filesystem.results}, and that variable is not set; "
+            f"results on {system.name} belong in {system.filesystem.results}, but that variable is not set; "
             "set it, or give --results"
         )
     return Path(path)
@@ -177,14 +179,14 @@ def _jobs(
         if launch.cell.num_nodes > most:
             raise UsageError(
                 f"{launch.cell.num_ranks} ranks with {launch.cell.num_servers} servers need {launch.cell.num_nodes} "
-                f"nodes of {system.name}, which gives a job {most}; ask for fewer"
+                f"nodes of {system.name}, which allows {most} per job; ask for fewer"
             )
     least = partition.min_nodes.value if partition.min_nodes else 1
     jobs, warnings = cut(
         campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
     )
     if limit is None:
-        warnings = (*warnings, "the partition's wall-time limit is not known; --walltime gives one")
+        warnings = (*warnings, "the partition's wall-time limit is unknown; set one with --walltime")
     for warning in (*campaign.plan.warnings, *warnings):
         click.echo(f"warning: {warning}")
     return jobs
@@ -194,8 +196,8 @@ def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:
     billed = sum(job.billed_node_hours for job in jobs)
     if most is not None and billed > most:
         raise UsageError(
-            f"these jobs may be billed {billed:.1f} node-hours, more than --max-node-hours {most:g}; ask for fewer "
-            "nodes, launches or backends, or for a smaller budget"
+            f"these jobs may be billed {billed:.1f} node-hours, more than --max-node-hours {most:g}; use fewer "
+            "nodes, launches or backends, or a smaller --budget"
         )
 
 
@@ -209,7 +211,7 @@ def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | N
 
 
 def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
-    """Jobs, wall time, node-hours used and billed, and what so many launches can show."""
+    """Print jobs, wall time, node-hours used and billed, and the precision of that many launches."""
     plan = campaign.plan
     cells = {case.cell.id for launch in plan.launches for case in launch.cases}
     click.echo(
@@ -249,19 +251,19 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
     click.echo(
         f"{used / max(1, num_cases):.3f} node-hours used per case, {billed / max(1, num_cases):.3f} billed"
     )
-    _say_what_it_can_show(campaign)
+    _show_precision(campaign)
 
 
-def _say_what_it_can_show(campaign: Campaign) -> None:
+def _show_precision(campaign: Campaign) -> None:
     study = campaign.plan.study
     exchanging = [name for name in study.backends if capabilities(name).exchanges]
     width = half_width(study.launches)
     if study.launches == 1:
-        click.echo("1 launch of each cell: no number will have an interval; 6 or more carry one (--launches)")
+        click.echo("1 launch per cell: no intervals; give --launches 6 or more")
     else:
         click.echo(
-            f"{study.launches} blocks: a 95 % interval is +-{width:.2f} of the spread between launches "
-            f"(at a spread of 2 %: +-{2 * width:.1f} %)"
+            f"{study.launches} blocks: 95 % intervals of +-{width:.2f} times the spread between launches "
+            f"(+-{2 * width:.1f} % at a spread of 2 %)"
         )
     comparisons = num_comparisons(case.cell for launch in campaign.plan.launches for case in launch.cases)
     if comparisons < 1:
@@ -269,16 +271,16 @@ def _say_what_it_can_show(campaign: Campaign) -> None:
     needed = blocks_needed(comparisons)
     verdict = "enough" if study.launches >= needed else f"too few: give --launches {needed}"
     click.echo(
-        f"comparisons of backends with {exchanging[0]}, on all numbers of ranks together: {comparisons}, which need "
-        f"{needed} blocks or more: {verdict}"
+        f"{comparisons} comparisons of backends with {exchanging[0]} over all numbers of ranks need at least {needed} "
+        f"blocks: {verdict}"
     )
 
 
 def num_comparisons(cells: Iterable[Cell]) -> int:
-    """As many as `dlscale compare` declares of a study: on several ranks each backend against the first."""
+    """The number of comparisons that `dlscale compare` makes: each backend versus the first, on several ranks."""
     contenders: dict[tuple[object, ...], set[str]] = {}
     for cell in cells:
         if cell.control == "train" and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
             key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
             contenders.setdefault(key, set()).add(cell.id)
-    return sum(len(those) - 1 for those in contenders.values())
+    return sum(len(ids) - 1 for ids in contenders.values())

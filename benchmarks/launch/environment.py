@@ -1,4 +1,4 @@
-"""An environment seen from outside: what its own Python says of it, and whether its parts belong together."""
+"""Checks of an environment from outside: what its Python reports, and whether its parts match."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.systems.system import Flavour, Installation, flavour_of
 
 PROBE_SECONDS = 300
-# Variables that change what runs. Nothing else of a user's environment is recorded.
+# Variables that change what runs; no others of a user's environment are recorded.
 RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_", "OMPI_MCA_", "I_MPI_",
     "NCCL_", "GLOO_", "HOROVOD_", "CCL_", "TF_", "TORCH_", "CUDA_VISIBLE", "MALLOC_", "DLSCALE_",
@@ -24,7 +24,7 @@ RECORDED_PREFIXES = (
 
 
 def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
-    """Ask an environment's own Python, also whether the pairs (backend, framework) can be used there.
+    """The report of an environment's own Python, with the (backend, framework) pairs that are usable there.
 
     Raises UsageError if dlscale is not installed there.
     """
@@ -44,15 +44,15 @@ def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> 
     try:
         return Probe.model_validate_json(done.stdout.strip().splitlines()[-1])
     except (IndexError, ValidationError):
-        reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise UsageError(
-            f"environment {installation.name}: its Python cannot describe itself ({redact(reason)}); "
-            "install dlscale there again"
+            f"environment {installation.name}: its Python cannot import dlscale ({redact(reason)}); "
+            "reinstall dlscale there"
         ) from None
 
 
 def mpi_threads(installation: Installation) -> str | None:
-    """The thread level that an environment's MPI grants, as MPI names it; None if it does not start."""
+    """The thread level that an environment's MPI provides, by MPI's name; None if MPI does not start."""
     program = (
         "from mpi4py import MPI; "
         "print({getattr(MPI, n): n for n in dir(MPI) if n.startswith('THREAD_')}[MPI.Query_thread()])"
@@ -68,19 +68,19 @@ def mpi_threads(installation: Installation) -> str | None:
     return f"MPI_{done.stdout.strip()}" if done.returncode == 0 else None
 
 
-def check_mpi(installation: Installation, found: Probe, *, launcher: str = "mpiexec") -> Flavour:
-    """The MPI that both mpiexec and mpi4py belong to; that of mpi4py where a system starts ranks by other means.
+def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpiexec") -> Flavour:
+    """The MPI that both mpiexec and mpi4py use; mpi4py's where a system has another launcher.
 
     Raises UsageError if they differ or one is unusable.
     """
-    if found.mpi is None:
+    if report.mpi is None:
         raise UsageError(
-            f"environment {installation.name}: mpi4py finds no MPI ({found.mpi_problem}); "
-            "install one there, for instance with: pip install mpich"
+            f"environment {installation.name}: mpi4py finds no MPI ({report.mpi_problem}); "
+            "install one there, e.g. with: pip install mpich"
         )
     if launcher != "mpiexec":
-        return _check_declared(installation, found.mpi, "mpi4py uses")
-    return _check_mpiexec(installation, found.mpi)
+        return _check_declared(installation, report.mpi, "mpi4py uses")
+    return _check_mpiexec(installation, report.mpi)
 
 
 def _check_declared(installation: Installation, mpi: Flavour, finder: str) -> Flavour:
@@ -110,33 +110,33 @@ def _check_mpiexec(installation: Installation, mpi: Flavour) -> Flavour:
     return _check_declared(installation, launcher, "its mpiexec is of")
 
 
-def check_frameworks(installation: Installation, found: Probe, wanted: Iterable[str]) -> None:
-    """Returns if the environment has all those frameworks. Raises UsageError."""
+def check_frameworks(installation: Installation, report: Probe, wanted: Iterable[str]) -> None:
+    """Raises UsageError unless the environment has all of the frameworks."""
     for framework in wanted:
-        if framework not in found.frameworks:
+        if framework not in report.frameworks:
             raise UsageError(
                 f"environment {installation.name} has no {framework} (it has: "
-                f"{', '.join(found.frameworks) or 'no framework'}); {framework_remedy(framework)} there"
+                f"{', '.join(report.frameworks) or 'none'}); {framework_remedy(framework)} there"
             )
 
 
 def framework_remedy(framework: str) -> str:
-    """What a user types to get a framework."""
+    """The command that installs a framework."""
     return "pip install 'dlscale[tensorflow]'" if framework == "tensorflow" else "pip install torch"
 
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those on the allow-list, without home folder and user name in their values."""
+    """The variables on the allow-list, with home folder and user name redacted."""
     return {k: redact(v) for k, v in sorted(variables.items()) if k.startswith(RECORDED_PREFIXES)}
 
 
 def combine(*digests: str) -> str:
-    """Eight hex digits that change when any of the digests does."""
+    """Eight hex digits that change with any of the digests."""
     return hashlib.sha256("-".join(digests).encode()).hexdigest()[:8]
 
 
 def commit() -> str:
-    """The commit of the checkout that this code is run from, "+dirty" if changed; "unknown" outside one."""
+    """The commit of the checkout this code runs from, with "+dirty" if changed; "unknown" outside a checkout."""
     folder = Path(__file__).resolve().parent
 
     def git(*words: str) -> str | None:
@@ -148,7 +148,7 @@ def commit() -> str:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    # An installed copy may lie inside somebody else's repository: its files are not tracked there.
+    # An installed copy may lie inside another repository, which does not track it.
     if not git("ls-files", "--error-unmatch", Path(__file__).name):
         return "unknown"
     head = git("rev-parse", "HEAD") or "unknown"

@@ -1,11 +1,10 @@
-"""From a program and its ranks to a launcher's exact command line.
+"""The exact command line of each launcher.
 
-One function per spelling; tests pin each as a whole string.
+One function per launcher; tests pin each command line as a whole.
 
-Variables go by `env` in front of srun, jsrun and flux run, which hand their own environment on: their options for
-single variables split values at commas (srun) or replace $ and {{ in them (flux), and KMP_AFFINITY is full of
-commas; and what the launcher itself reads (CRAY_CUDA_MPS) is there in time. aprun and mpiexec take a value as one
-word.
+`env` in front of srun, jsrun and flux run sets variables, for they pass their environment on: their options for single
+variables split values at commas (srun) or replace $ and {{ (flux), KMP_AFFINITY is full of commas, and some variables
+(CRAY_CUDA_MPS) are for the launcher itself. aprun and mpiexec take a value as one word.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A program on some nodes of an allocation, ranks in blocks: node i has the ranks from i * ranks_per_node on."""
+    """A program on nodes of an allocation, with ranks in blocks: node i starts with rank i * ranks_per_node."""
 
     nodes: tuple[str, ...]  # the nodes to use, a nested subset of the job's; empty: this machine alone
     num_ranks: int
     ranks_per_node: int
     cpus_per_rank: int  # hardware threads that the launcher may give each rank
-    unnamed_nodes: int = 0  # how many, where `nodes` are not known yet: a plan's
+    unnamed_nodes: int = 0  # the number of nodes in a plan, where `nodes` is still unknown
     devices_per_rank: int = 0
     launch_options: tuple[str, ...] = ()
     variables: Mapping[str, str]
@@ -40,7 +39,7 @@ class Start:
 
     @property
     def num_nodes(self) -> int:
-        """At least one."""
+        """Number of nodes, at least one."""
         return max(1, self.unnamed_nodes, len(self.nodes))
 
 
@@ -65,9 +64,9 @@ def start_on(
     num_ranks: int,
     variables: Mapping[str, str],
     program: Sequence[str],
-    ranks_per_node: int | None = None,  # None: as the system places them
+    ranks_per_node: int | None = None,  # None: the system's placement
 ) -> Start:
-    """A start as the system's file has it: threads, devices and options of its partition and placement."""
+    """A start with the threads, devices and options of the system's partition and placement."""
     placement = system.placement
     share = ranks_per_node or (placement.ranks_per_node if placement else num_ranks)
     devices = system.devices.per_node.value // share if system.devices else 0
@@ -91,10 +90,10 @@ def command_line(
     flavour: Flavour | None = None,
     oversubscribed: bool = False,
 ) -> list[str]:
-    """The command line that starts a program. mpiexec needs to know of which MPI it is."""
+    """The command line that starts a program; mpiexec also needs `flavour`."""
     if launcher == "mpiexec":
         if flavour is None:
-            raise ValueError("mpiexec of which MPI?")
+            raise ValueError("mpiexec without the flavour of its MPI")
         return _mpiexec(flavour, mpiexec_path, start, oversubscribed=oversubscribed)
     return _LAUNCHERS[launcher](start)
 
@@ -102,8 +101,8 @@ def command_line(
 def _srun(start: Start) -> list[str]:
     """A step of a Slurm job, alone on its nodes.
 
-    No --overlap: a step whose predecessor is still ending there waits, instead of being measured beside it. A step has
-    all devices that its job asked for (a matter of the partition's directives), and each rank takes one of them.
+    No --overlap: a step waits until its predecessor has left the nodes. It has all devices that its job requested (by
+    the partition's directives), and each rank takes one of them.
     """
     options = [
         f"--nodes={start.num_nodes}",
@@ -118,7 +117,7 @@ def _srun(start: Start) -> list[str]:
 
 
 def _aprun(start: Start) -> list[str]:
-    """ALPS. Nodes are numbers (nid00012 is 12); -j, the threads used of a core, is an option of the placement."""
+    """ALPS: nodes are numbers (nid00012 is 12); -j, threads used per core, is an option of the placement."""
     options = ["-n", str(start.num_ranks), "-N", str(start.ranks_per_node), "-d", str(start.cpus_per_rank)]
     if not _given(start, "-cc"):
         options += ["-cc", "depth"]
@@ -129,10 +128,10 @@ def _aprun(start: Start) -> list[str]:
 
 
 def _jsrun(start: Start) -> list[str]:
-    """One resource set per node, with all that it has: ranks take cores and devices by their local rank.
+    """One resource set per node with all its cores and devices, which ranks take by local rank.
 
-    What cannot be said: which nodes (jsrun takes the allocation's first free ones, in order), and a last node with
-    fewer ranks than the others.
+    jsrun can neither choose nodes (it takes the allocation's first free ones, in order) nor put fewer ranks on the last
+    node.
     """
     if start.num_ranks != start.num_nodes * start.ranks_per_node:
         raise ValueError(
@@ -151,7 +150,7 @@ def _jsrun(start: Start) -> list[str]:
 
 
 def _flux(start: Start) -> list[str]:
-    """A job of the Flux instance that the batch script runs in; whole nodes, and the first failed rank ends all."""
+    """A job in the batch script's Flux instance: whole nodes, ended by the first failed rank."""
     options = [f"--nodes={start.num_nodes}", f"--ntasks={start.num_ranks}", "--exclusive"]
     if start.nodes:
         options.append(f"--requires=host:{compress_hostlist(start.nodes)}")
@@ -186,14 +185,14 @@ def _mpiexec(flavour: Flavour, path: Path, start: Start, *, oversubscribed: bool
         *start.launch_options,
         *start.program,
     ]
-    # Inside a batch job Intel's launcher would place ranks as the scheduler does, and ignore -ppn.
+    # Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
     return ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0", *line] if flavour == "intelmpi" else line
 
 
 def one_per_node(
     launcher: str, num_nodes: int, *, mpi: Flavour | None = None, mpiexec: str = "mpiexec"
 ) -> list[str]:
-    """What to put in front of a program that is to run once on each of a job's nodes, without MPI."""
+    """The prefix that starts a program once on each node of a job, without MPI."""
     n = str(num_nodes)
     if launcher == "mpiexec":
         if mpi == "openmpi":
@@ -213,7 +212,7 @@ def _environment(variables: Mapping[str, str]) -> list[str]:
 
 
 def _given(start: Start, *options: str) -> bool:
-    """Whether the system's own launch options decide this already."""
+    """Whether the system's launch options set this already."""
     return any(option.startswith(options) for option in start.launch_options)
 
 
@@ -236,8 +235,8 @@ def mpiexec(
 ) -> list[str]:
     """The command line that starts `program` on `num_ranks` ranks of this machine.
 
-    Neither launcher binds: each rank binds itself to its own cores before anything starts a thread
-    (`affinity.py`), the same way under every launcher.
+    Launchers do not bind: each rank binds itself to its cores before any thread starts (`affinity.py`), the same way
+    under every launcher.
     """
     mapping = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
     return [
@@ -255,7 +254,7 @@ def unbound_options(flavour: Flavour) -> list[str]:
     """Options that keep a launcher from binding ranks."""
     if flavour == "openmpi":
         return ["--bind-to", "none"]
-    # Intel's launcher binds by itself; 2021.14 knows no option against it.
+    # Intel's launcher binds by default; 2021.14 has no option against it.
     return ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
 
 

@@ -1,7 +1,7 @@
-"""Expands a study to the cases that answer it, in randomised blocks.
+"""Expands a study to its launches, in randomised blocks.
 
-Backends that do not work on the study's device are left out where `all` was asked for and refused where they were
-named. An input stands in a cell by its name and a digest, so that other data is another cell.
+Backends that do not support the study's device are left out if `all` was given and refused if they were named. A cell
+holds the name and a digest of its input, so that different data is a different cell.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dlscale.models.workload import SYNTHETIC
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
-    """(the study's backends that work on its device, a warning for each that `all` meant and that does not).
+    """(the study's backends that support its device, a warning for each other one that `all` included).
 
-    Raises UsageError for a backend that was asked for by its name.
+    Raises UsageError for a named backend that does not support the device.
     """
     backends, left_out = [], []
     for backend in study.backends:
@@ -43,12 +43,12 @@ def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
         if study.device in devices:
             backends.append(backend)
         elif study.every_backend:
-            left_out.append(f"backend {backend} does not work on device {study.device}: left out")
+            left_out.append(f"backend {backend} does not support device {study.device}: left out")
         else:
             others = ", ".join(name for name in BACKENDS if study.device in capabilities(name).devices)
             raise UsageError(
-                f"backend {backend} does not work on device {study.device}, it does on {', '.join(devices)}; "
-                f"give --device, or of --backends those that work on {study.device}: {others}"
+                f"backend {backend} does not support device {study.device}, only {', '.join(devices)}; "
+                f"change --device, or choose --backends for {study.device} from: {others}"
             )
     return backends, left_out
 
@@ -60,12 +60,12 @@ Group = list[tuple[Cell, Path | None]]
 
 
 def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
-    """All launches of a study. One block holds one launch of every cell of its tier, base cases included (M4).
+    """The plan of a study. A block holds one launch of every cell of its tier, base cases included (M4).
 
-    Cores and threads per rank are constants of the study. Sizes that cannot share a job are in several tiers
-    (`tiers`), and each has blocks of its own: those of tier t are numbered from t * launches on. A backend that does
-    not train in one of the frameworks is left out there, with a warning. Raises UsageError for unknown names, for a
-    global batch that the ranks do not divide, for a local batch that the network cannot train on and for unfit data.
+    Cores and threads per rank are constants of the study. Sizes that cannot share a job are in separate tiers
+    (`tiers`) with separate blocks, numbered from t * launches on in tier t. A backend that does not support one of the
+    frameworks is left out there, with a warning. Raises UsageError for unknown names, a global batch that the ranks do
+    not divide, a local batch that the network cannot train on, and data that do not fit.
     """
     paths = _data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
@@ -101,8 +101,8 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
 def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     """The (backend, framework) pairs that can train on the study's device, and a warning for each that cannot.
 
-    Raises UsageError for a backend that trains in none of the study's frameworks, or not on its device: asked for, it
-    may not vanish.
+    Raises UsageError for a named backend that supports none of the study's frameworks or not its device: it must not
+    vanish silently.
     """
     pairs: list[tuple[str, str]] = []
     backends, left_out = backends_on_device(study)
@@ -112,12 +112,12 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         trained = [framework for framework in frameworks if framework in row.frameworks]
         if not trained and not study.every_backend:
             raise UsageError(
-                f"backend {backend} does not train in {', '.join(frameworks)}; "
-                f"it does in: {', '.join(row.frameworks)}"
+                f"backend {backend} does not support {', '.join(frameworks)}; "
+                f"choose --frameworks from: {', '.join(row.frameworks)}"
             )
         pairs += [(backend, framework) for framework in trained]
         left_out += [
-            f"backend {backend} does not train in {framework}: left out there"
+            f"backend {backend} does not support {framework}: left out there"
             for framework in frameworks
             if framework not in trained
         ]
@@ -125,12 +125,12 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def _check_options(study: Study) -> None:
-    """Returns if the study's options are ones that its backends have. Raises UsageError."""
+    """Raises UsageError unless every backend has the options that the study gives it."""
     for backend in study.backends if study.rules.is_course else ():
         if capabilities(backend).servers:
             raise UsageError(
-                f"--train-steps and --checkpoint-every with backend {backend}, whose servers keep a part of the "
-                f"training's state and count its steps; leave {backend} or them out"
+                f"--train-steps and --checkpoint-every do not work with backend {backend}, whose servers hold part "
+                f"of the training's state; drop {backend} or these options"
             )
     for backend, options in study.backend_options.items():
         one_of("backend", backend, BACKENDS)
@@ -138,8 +138,8 @@ def _check_options(study: Study) -> None:
             check_options(backend, options)
             for name in set(options) & set(untimed_options(backend)):
                 raise UsageError(
-                    f"option {name} of backend {backend} takes time of its own and has no place in a study; "
-                    f"dlscale check {name} shows what it shows"
+                    f"option {name} of backend {backend} adds overhead and is not allowed in a timed study; "
+                    f"use: dlscale check {name}"
                 )
 
 
@@ -154,8 +154,8 @@ def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
         return {name: Path(path) for name, _, path in pieces}
     if len(workloads) > 1:
         raise UsageError(
-            f"--data {data} with several workloads ({', '.join(workloads)}); say whose it is: "
-            f"--data {workloads[0]}={data}, or --data synthetic for all"
+            f"--data {data} with several workloads ({', '.join(workloads)}); name the workload it is for, e.g. "
+            f"--data {workloads[0]}={data}, or give --data synthetic for all"
         )
     return {workloads[0]: Path(data)}
 
@@ -182,21 +182,24 @@ class _CellMaker:
         check_memory_format(framework, study.memory_format)
 
     def controls(self, backend: str, size: Size) -> list[Control]:
-        """What is measured in a backend's launches.
+        """The controls of a backend's launches.
 
-        Beside the training what its exchange takes by itself, where the backend has operations on host buffers; over
-        the one that exchanges nothing what the input costs, of data that is read.
+        `exchange` (communication only) where the backend has operations on host buffers; the input controls with
+        backend `none`, where data are read.
         """
         row, asked = capabilities(backend), self._study.controls
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
-        return ["train", *(one for one in INPUT_CONTROLS if one in asked and not self._source.synthetic)]
+        return [
+            "train",
+            *(control for control in INPUT_CONTROLS if control in asked and not self._source.synthetic),
+        ]
 
     def alone(self, num_ranks: int) -> list[Group]:
-        """1 rank without communication at the local batch of so many, what a smaller batch costs by itself.
+        """Cells of 1 rank without communication at the local batch of `num_ranks`: the cost of a smaller batch.
 
-        Where data are read, the same on resident tensors beside it. Nothing where the local batch is the base case's.
+        Where data are read, also on resident tensors. None where the local batch is the base case's.
         """
         if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
             return []
@@ -257,7 +260,7 @@ class _CellMaker:
         return global_batch // num_ranks, global_batch
 
     def _check_small(self, local_batch: int) -> None:
-        """Some networks cannot train on a single sample; their own refusal must not wait for the launch."""
+        """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
         if local_batch < self._preset.local_batch:
             rng = np.random.default_rng(0)
             self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
@@ -274,7 +277,7 @@ def _blocks(
     groups: Mapping[Size, list[Group]],
     references: Sequence[Group],
 ) -> Iterator[Launch]:
-    order = random.Random(study.seed)  # noqa: S311 - an order, not a secret
+    order = random.Random(study.seed)  # noqa: S311 - not used for security
     for (tier, sizes), index in product(enumerate(tiers), range(study.launches)):
         block = tier * study.launches + index
         members = [group for size in sizes for group in groups[size]]
@@ -292,17 +295,17 @@ def _warnings(shape: Shape) -> tuple[str, ...]:
         return ()
     names = ", ".join(str(num_ranks) for num_ranks in over)
     return (
-        f"{names} ranks share {shape.num_cores} cores: they take turns, and MPI's waiting takes time from the "
-        "others' work; the records say oversubscribed",
+        f"{names} ranks share {shape.num_cores} cores: ranks that wait in MPI take time from those that compute; "
+        "the records say oversubscribed",
     )
 
 
-WHOLE_BYTES = 256 << 20  # larger files are known by their size and their ends: 50 GB take minutes to read
+WHOLE_BYTES = 256 << 20  # larger files are identified by size and ends: reading 50 GB takes minutes
 END_BYTES = 1 << 20
 
 
 def data_name(path: Path) -> str:
-    """`<name>:<12 hex digits>` of a file's content, or of a folder's file names and sizes."""
+    """`<name>:<12 hex digits>`, a digest of a file's content or of a folder's file names and sizes."""
     digest = hashlib.sha256()
     if path.is_dir():
         for file in sorted(file for file in path.rglob("*") if file.is_file()):

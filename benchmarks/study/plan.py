@@ -1,4 +1,4 @@
-"""A study made concrete for a machine: its launches in order, and the time that they will take."""
+"""A study's plan on a machine: its launches in order, and the time that they will take."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
 from dlscale.models import load_workload
 
-EXCHANGE_SECONDS = 1.0  # that such a case takes; no more than an estimate
-
-# Estimates, so that a plan can say how long it will take; nothing is decided by them but the windows' share.
-START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # of a launch until its first window
+# Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
+EXCHANGE_SECONDS = 1.0  # for a communication-only case
+START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # from the start of a launch to its first window
 COMPILE_SECONDS = 30.0
-WARM_UP_SHARE = 1.35  # of a case's windows, warm-up included
+WARM_UP_SHARE = 1.35  # windows with warm-up / windows
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
-STEP_FLOPS_PER_GPU = 5e12  # likewise, but nobody measured it yet (docs/gpu.md)
+STEP_FLOPS_PER_GPU = 5e12  # the same for a GPU, not measured yet (docs/gpu.md)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Cases that share one mpiexec: the training and the controls of one backend on one number of ranks."""
+    """One mpiexec: the training and the controls of one backend on one number of ranks, as cases."""
 
     cases: tuple[Case, ...]
     data: Path | None
 
     @property
     def cell(self) -> Cell:
-        """The first case's cell; backend, ranks and resources are those of all."""
+        """The first case's cell; all cases have its backend, ranks and resources."""
         return self.cases[0].cell
 
     @property
@@ -42,32 +41,32 @@ class Launch:
         return self.cases[0].id
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what is estimated once is kept
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs a dictionary
 class Plan:
-    """A study made concrete for a machine: its launches in the order in which they will run."""
+    """What a study runs on a machine: its launches, in order."""
 
     study: Study
     launches: tuple[Launch, ...]
     shape: Shape
     warnings: tuple[str, ...] = field(default=())
-    known_budget_per_case: float | None = None  # of a study of which this is a part
+    known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_cores(self) -> int:
-        """Of a node."""
+        """Cores of a node."""
         return self.shape.num_cores
 
     def fits(self, cell: Cell) -> bool:
-        """Whether a node has a core for each of its workers' and servers' shares; a server counts as one."""
+        """Whether a node has enough cores for the cell's workers and servers; a server counts as one core."""
         if self.shape.ranks_per_node:
             return True
         return cell.num_ranks * cell.cores_per_rank + cell.num_servers <= self.num_cores
 
     @property
     def digest(self) -> str:
-        """Equal for plans that measure the same cells in the same way."""
+        """A hash that is equal for plans that measure the same cells in the same way."""
         cells = sorted({case.id for launch in self.launches for case in launch.cases})
         text = json.dumps([self.study.model_dump(mode="json"), cells], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -80,9 +79,9 @@ class Plan:
         )
 
     def least_seconds(self, launches: Sequence[Launch]) -> float:
-        """Estimated wall time that some launches must have to be worth starting.
+        """Estimated minimum wall time that makes some launches worth starting.
 
-        A training that is saved need not end: it must reach a checkpoint, where the next attempt goes on.
+        A training with checkpoints need not end: it must reach one, from which the next attempt resumes.
         """
         return sum(
             self._start_seconds(launch)
@@ -91,9 +90,9 @@ class Plan:
         )
 
     def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
-        """Wall time for one case: its share of the budget, or the least that the rules need if that is more.
+        """Wall time for one case: its share of the budget, or the minimum measuring time if that is more.
 
-        Of a training with a length of its own all of it, or, unless `to_end`, until its first checkpoint.
+        A training of fixed length takes all of its steps or, unless `to_end`, those to its first checkpoint.
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if cell.control == "exchange":
@@ -108,7 +107,7 @@ class Plan:
 
     @cached_property
     def budget_per_case(self) -> float:
-        """What the study's budget leaves to each case after all launches have started, seconds; may be negative."""
+        """Seconds of the budget per case after all launches have started; may be negative."""
         if self.known_budget_per_case is not None:
             return self.known_budget_per_case
         num_cases = sum(len(launch.cases) for launch in self.launches)
@@ -124,7 +123,7 @@ class Plan:
         return published * cell.local_batch * (self.shape.ranks_per_node or 1)
 
     def _start_seconds(self, launch: Launch) -> float:
-        """Imports, connection and gates; each trainer of a compiled network is compiled anew."""
+        """Seconds of imports, connection and gates; each trainer of a compiled network compiles it again."""
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
         return START_SECONDS[launch.cell.framework] + compiling + 4 * self._step_seconds(launch.cell)
 

@@ -1,7 +1,7 @@
-"""How many ranks on how many nodes: the points of a scaling curve, and which of them share a job.
+"""Numbers of ranks and nodes: the points of a scaling curve, and which of them share a job.
 
-A job on the largest number of nodes is billed for all of them while one node works. So sizes that lie far apart get
-jobs of their own, and neighbouring jobs have one size in common, by which their curves can be joined:
+A job is billed for all of its nodes while a launch uses one. So sizes that lie far apart get separate jobs, and
+neighbouring jobs share one size, at which their curves join:
 
     nodes   1  2  4  8  16  32  64  128
     tier 0  x  x  x  x
@@ -19,7 +19,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Partition, Policy, System
 
-DEFAULT_MAX_NODES = 64  # what a first study on a large machine may cost without being asked for
+DEFAULT_MAX_NODES = 64  # the default must not make a first study expensive
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,16 +32,16 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The points of a study on a machine, and what a rank gets of its node."""
+    """The points of a study on a machine, and the cores of a rank."""
 
     sizes: tuple[Size, ...]
-    ranks_per_node: int | None  # None: one node, and as many ranks on it as the size says
+    ranks_per_node: int | None  # None: one node, with all ranks of a size
     num_cores: int  # of a node
     cores_per_rank: int
-    threads_per_rank: int  # the cores, unless the system's file says another number for its own placement
+    threads_per_rank: int  # its cores, unless the system's placement sets OMP_NUM_THREADS
 
     def num_nodes(self, num_processes: int) -> int:
-        """Nodes for so many workers and servers."""
+        """Nodes needed for that many workers and servers."""
         return math.ceil(num_processes / self.ranks_per_node) if self.ranks_per_node else 1
 
     @property
@@ -58,7 +58,9 @@ def shape(study: Study, system: System) -> Shape:
     per_node = _ranks_per_node(study, system)
     most = (partition.max_nodes or partition.num_nodes).value
     if study.ranks and study.nodes:
-        raise UsageError("both --ranks and --nodes; give one of them: ranks fill one node after the other")
+        raise UsageError(
+            "--ranks and --nodes exclude each other; give one: ranks fill one node after the other"
+        )
     if study.ranks:
         sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in study.ranks]
     else:
@@ -68,8 +70,8 @@ def shape(study: Study, system: System) -> Shape:
         sizes += [Size(1, 1)] if min(nodes) == 1 else []
     if too_large := [size.num_nodes for size in sizes if size.num_nodes > most]:
         raise UsageError(
-            f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which gives "
-            f"a job {most}; ask for fewer, or for another partition ({', '.join(system.partitions)})"
+            f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which allows "
+            f"{most} per job; use fewer, or another --partition ({', '.join(system.partitions)})"
         )
     return Shape(
         sizes=tuple(sorted(set(sizes))),
@@ -81,7 +83,7 @@ def shape(study: Study, system: System) -> Shape:
 
 
 def chosen_partition(study: Study, system: System) -> Partition:
-    """The partition that was asked for, or the system's default one. Raises UsageError."""
+    """The study's partition, or the system's default. Raises UsageError."""
     name = study.partition or system.partition or ""
     if name not in system.partitions:
         raise UsageError(
@@ -103,7 +105,7 @@ def _of_one_node(study: Study, system: System) -> Shape:
 
 
 def _threads(system: System, per_node: int) -> int:
-    """A number of threads that was found for one placement says nothing of another."""
+    """The placement's OMP_NUM_THREADS, which holds for its own ranks per node only; else all cores of a rank."""
     placement = system.placement
     if placement and per_node == placement.ranks_per_node and "OMP_NUM_THREADS" in placement.variables:
         return int(placement.variables["OMP_NUM_THREADS"])
@@ -111,7 +113,7 @@ def _threads(system: System, per_node: int) -> int:
 
 
 def default_ranks(num_cores: int) -> list[int]:
-    """Powers of two up to the cores, 3 among them as a size that is none (M6), and the cores themselves."""
+    """Powers of two up to the cores, 3 as a size that is not one (M6), and the cores themselves."""
     return sorted({*_with_another(_powers(num_cores)), num_cores})
 
 
@@ -124,7 +126,7 @@ def _powers(most: int) -> list[int]:
 
 
 def _with_another(powers: list[int]) -> list[int]:
-    """And 3, where the powers go beyond it."""
+    """The powers and 3, if they go beyond it."""
     return sorted({*powers, 3}) if powers[-1] >= 4 else powers
 
 
@@ -133,14 +135,14 @@ def _ranks_per_node(study: Study, system: System) -> int:
     per_node = study.ranks_per_node or (placement.ranks_per_node if placement else 1)
     if per_node > system.num_cores():
         raise UsageError(
-            f"{per_node} ranks per node on {system.name}, whose nodes have {system.num_cores()} cores for them; "
-            "ask for fewer"
+            f"{per_node} ranks per node on {system.name}, whose nodes have {system.num_cores()} usable cores; "
+            "use fewer --ranks-per-node"
         )
     return per_node
 
 
 def tiers(sizes: Sequence[Size], policy: Policy) -> list[list[Size]]:
-    """The sizes, ascending, cut as the policy says; sizes on equally many nodes stay together."""
+    """The sizes in ascending order, one list per job; sizes on the same number of nodes stay together."""
     nodes = sorted({size.num_nodes for size in sizes})
     alone = policy.jobs == "chained" or policy.max_sizes == 1
     cuts = [[count] for count in nodes] if alone else _shared(nodes, policy)
@@ -155,6 +157,6 @@ def _shared(nodes: Sequence[int], policy: Policy) -> list[list[int]]:
             current.append(count)
         else:
             last = current[-1]
-            # A neighbour further away than the factor shares nothing that would be worth its price.
+            # A neighbour further away than the factor is not worth running twice.
             cuts.append([last, count] if count <= last * policy.max_factor else [count])
     return cuts

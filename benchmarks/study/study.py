@@ -1,8 +1,8 @@
-"""A study: what a user asks, from its TOML file and the command line.
+"""A study as its TOML file and the command line define it.
 
-`Rules` says how long to warm up and to measure, `check_servers` reads how many servers a launch has (a count, or a
-ratio to its workers), `parse_backend_options` reads `horovod.cycle_time_ms=0.5` as people type it, and `StudyFile`
-is study.json: what was asked, and the system and environment that it was asked of.
+`Rules` are the lengths of warm-up and measurement, `check_servers` reads a number of servers or a ratio to the
+workers, `parse_backend_options` reads options such as `horovod.cycle_time_ms=0.5`, and `StudyFile` is study.json: the
+study with its system and environment.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dlscale.models.frameworks import FRAMEWORKS
 
 
 class Rules(Frozen):
-    """How long to warm up and to measure, per launch and control; from the study's [rules].
+    """Lengths of warm-up and measurement per case; from the study's [rules].
 
-    `train_steps` are those of a whole training, over all launches that it takes: they are all taken, whatever the
-    budget and `max_steps` say; 0 means as many as the windows need. Its state is saved at the first end of a window
-    after every `checkpoint_every` steps; 0 means never.
+    `train_steps` is the length of a whole training over all launches it needs, regardless of the budget and
+    `max_steps`; 0 means as many steps as the windows need. Its state is saved at the first end of a window after every
+    `checkpoint_every` steps; 0 means never.
     """
 
     warmup_steps: PositiveInt = 10
@@ -53,16 +53,16 @@ class Rules(Frozen):
     max_windows: PositiveInt = 200
     train_steps: NonNegativeInt = 0
     checkpoint_every: NonNegativeInt = 0
-    stall_seconds: PositiveFloat = 300.0  # without any news from any rank
+    stall_seconds: PositiveFloat = 300.0  # without a heartbeat from any rank
 
     @property
     def is_course(self) -> bool:
-        """Whether a training is more than its windows: of a length of its own, or saved."""
+        """Whether trainings have a fixed length or checkpoints."""
         return bool(self.train_steps or self.checkpoint_every)
 
     @property
     def longest_warm_up(self) -> int:
-        """The most steps that a warm-up may take, steady or not."""
+        """Maximum steps of a warm-up, steady or not."""
         return max(self.warmup_steps, self.max_warmup_steps)
 
     @model_validator(mode="after")
@@ -71,7 +71,7 @@ class Rules(Frozen):
         if left < needed:
             raise ValueError(
                 f"a warm-up of up to {self.longest_warm_up} steps leaves {max(left, 0)} of max_steps = "
-                f"{self.max_steps}, and at least {needed} must be measured; shorten the warm-up or raise max_steps"
+                f"{self.max_steps}, but {needed} must be measured; shorten the warm-up or raise max_steps"
             )
         return self
 
@@ -80,52 +80,52 @@ _SERVERS = re.compile(r"(?P<servers>\d+)(/(?P<workers>\d+))?")
 
 
 def check_servers(specs: Sequence[str]) -> list[str]:
-    """The specs, if each is a count (`2`) or a ratio of servers to workers (`1/2`). Raises ValueError."""
+    """Returns the specs if each is a number (`2`) or a ratio of servers to workers (`1/2`). Raises ValueError."""
     for spec in specs:
-        found = _SERVERS.fullmatch(spec)
-        if not found or not int(found["servers"]) or found["workers"] == "0":
+        match = _SERVERS.fullmatch(spec)
+        if not match or not int(match["servers"]) or match["workers"] == "0":
             raise ValueError(
-                f"{spec!r} is no number of servers; give a count such as 2, or a ratio such as 1/2"
+                f"{spec!r} is not a number of servers; give a number such as 2, or a ratio such as 1/2"
             )
     if not specs:
-        raise ValueError("no number of servers; give a count such as 2, or a ratio such as 1/2")
+        raise ValueError("the list of servers is empty; give a number such as 2, or a ratio such as 1/2")
     return list(specs)
 
 
 def num_servers(spec: str, num_ranks: int) -> int:
-    """How many servers `spec` means for so many workers; a ratio is rounded up."""
+    """The number of servers that `spec` means for `num_ranks` workers; a ratio is rounded up."""
     servers, _, workers = spec.partition("/")
     return math.ceil(num_ranks * int(servers) / int(workers)) if workers else int(servers)
 
 
 def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int, list[int]], list[str]]:
-    """({workers: numbers of servers}, a warning for each number that is left out because it exceeds its workers).
+    """({workers: numbers of servers}, a warning for each number left out because it exceeds the workers).
 
-    Raises UsageError where nothing would be left.
+    Raises UsageError if none is left.
     """
-    found: dict[int, list[int]] = {}
+    counts: dict[int, list[int]] = {}
     left_out = []
     for num_ranks in ranks:
         wanted = sorted({num_servers(spec, num_ranks) for spec in specs})
-        found[num_ranks] = [number for number in wanted if number <= num_ranks]
+        counts[num_ranks] = [number for number in wanted if number <= num_ranks]
         left_out += [
             f"{number} servers for {num_ranks} worker{'s' * (num_ranks > 1)}: more servers than workers, left out"
             for number in wanted
             if number > num_ranks
         ]
-    if not any(found.values()):
+    if not any(counts.values()):
         raise UsageError(
             f"--servers {','.join(specs)} with ranks {','.join(map(str, ranks))}: more servers than workers "
             "everywhere; give at most as many servers as ranks"
         )
-    return found, left_out
+    return counts, left_out
 
 
 EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACKENDS}  # what `all` stands for
 
 
 class Study(Frozen):
-    """A question: which cells are compared, how often each is launched, and how long that may take."""
+    """Which cells are compared, how often each is launched, and how long that may take."""
 
     name: str
     title: str
@@ -134,10 +134,10 @@ class Study(Frozen):
     frameworks: list[str]
     backends: list[str]
     every_backend: bool = (
-        False  # `all` was asked for: those that cannot be used here are left out, with the reason
+        False  # `all` was given: backends that are not usable here are left out, with the reason
     )
     backend_options: dict[str, dict[str, Setting]] = {}
-    servers: list[str] = ["1/2"]  # of backends that have them: counts, or ratios to the workers, rounded up
+    servers: list[str] = ["1/2"]  # for backends with servers: numbers, or ratios to the workers, rounded up
     preset: str | None = None  # None: each workload's default
     batch: PositiveInt | None = (
         None  # samples: per rank if weak, over all ranks if strong; None: the preset's
@@ -146,17 +146,17 @@ class Study(Frozen):
     compiled: bool = False  # by torch.compile, or XLA in TensorFlow
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
-    skip_bad: bool = False  # leave out and count samples that cannot be read, instead of failing
+    skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
     ranks: list[PositiveInt] | None = None  # None: up to the machine's cores, or as `nodes` says
     nodes: list[PositiveInt] | None = None  # on systems with a scheduler
     ranks_per_node: PositiveInt | None = None  # None: the system's
     partition: str | None = None  # None: the system's
-    allocations: PositiveInt = 1  # jobs that the launches of a cell are spread over, at least (M5)
+    allocations: PositiveInt = 1  # minimum number of jobs that the launches of a cell are spread over (M5)
     launches: PositiveInt
     budget: PositiveFloat  # seconds; written as "4min" and the like
     controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
     reference_launches: NonNegativeInt = 0
-    seed: int = 1  # of the order within blocks and of initial weights
+    seed: int = 1  # for the order within blocks and the initial weights
     rules: Rules = Rules()
 
     @field_validator("servers")
@@ -171,10 +171,10 @@ class Study(Frozen):
 
 
 def load_study(name: str, **changes: Any) -> Study:
-    """The study of that name or TOML file, with those of `changes` that are not None; UsageError if wrong."""
+    """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError."""
     if name == "time-to-solution":
         raise UsageError(
-            "study time-to-solution is not there yet: it comes with prediction; use weak-scaling or strong-scaling"
+            "study time-to-solution is not implemented yet; choose weak-scaling or strong-scaling"
         )
     study = definitions.load(Study, name, folder="study/studies")
     for kind, known in EVERYTHING.items():
@@ -195,17 +195,17 @@ def load_study(name: str, **changes: Any) -> Study:
 
 
 def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:
-    """{backend: {option: value}}; values are TOML's, and what is none of these is a text. Raises ValueError."""
-    found: dict[str, dict[str, Setting]] = {}
+    """{backend: {option: value}}; a value that is not valid TOML is a string. Raises ValueError."""
+    options: dict[str, dict[str, Setting]] = {}
     for word in split_list(text):
         name, equals, value = word.partition("=")
         backend, dot, option = name.partition(".")
         if not (equals and dot and backend and option and value):
             raise ValueError(
-                f"{word!r} is no option of a backend; write BACKEND.OPTION=VALUE, as in horovod.cycle_time_ms=0.5"
+                f"{word!r} is not a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
             )
-        found.setdefault(backend, {})[option] = _option_value(value)
-    return found
+        options.setdefault(backend, {})[option] = _option_value(value)
+    return options
 
 
 def _option_value(text: str) -> Setting:
@@ -220,7 +220,7 @@ STUDY_FILE = "study.json"
 
 
 class StudyFile(Frozen):
-    """What is needed to go on with a study; `campaign.describe` writes it, and `Store.planned` reads its cases."""
+    """What resuming a study needs; the campaign writes it, and `Store.planned` reads its cases."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -230,19 +230,19 @@ class StudyFile(Frozen):
     fingerprint: Fingerprint
     data: str | None = None  # as --data gave it
     account: str | None = None
-    walltime: float | None = None  # seconds of a job at most, as --walltime gave it
+    walltime: float | None = None  # seconds per job, as --walltime gave it
 
 
 def read_study_file(folder: Path) -> StudyFile:
-    """The study of a folder. Raises UsageError if its file is missing or unsound."""
+    """The study in a folder. Raises UsageError if its file is missing or invalid."""
     path = folder / STUDY_FILE
     try:
         return StudyFile.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); name the folder of a study") from None
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{path} is unsound ({place}: {first['msg']}); run the study again, which writes a new one"
+            f"{path} is not a valid file ({place}: {first['msg']}); run the study again to write a new one"
         ) from None

@@ -1,7 +1,7 @@
-"""A machine as its TOML file describes it, and the software environments it offers.
+"""A machine as its TOML file describes it, with its software environments.
 
 A file has nodes, devices, network, file system, partitions, placement, policy, and named environments; every number
-says where it comes from.
+has a source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Flavour = Literal["mpich", "intelmpi", "openmpi"]
 
 
 def flavour_of(version_text: str) -> Flavour | None:
-    """Which MPI's launcher printed this for --version; None if it is neither that we know."""
+    """The MPI whose launcher printed this for --version; None if unknown."""
     if "Intel(R) MPI" in version_text:
         return "intelmpi"
     if "HYDRA" in version_text or "MPICH" in version_text:
@@ -39,7 +39,7 @@ def flavour_of(version_text: str) -> Flavour | None:
 
 
 class Recognised(Frozen):
-    """How a system knows itself: any of these is enough. Host names may have * and ?."""
+    """What identifies a system: any entry is enough. Host names may have * and ?."""
 
     hostnames: list[str] = []
     variables: dict[str, str] = {}
@@ -48,7 +48,7 @@ class Recognised(Frozen):
 class Node(Frozen):
     """One node. Peaks are per node, by data type (fp64, fp32, bf16 ...).
 
-    `threads_per_core` are the hardware threads that the launcher hands out per core; None: one.
+    `threads_per_core` are the hardware threads that the launcher counts per core; None: one.
     """
 
     cores: Count | Literal["detect"]
@@ -72,7 +72,7 @@ class Devices(Frozen):
 
 
 class Fabric(Frozen):
-    """The network between nodes. Bandwidth is a node's injection per direction, latency that of a small message."""
+    """The network between nodes. Bandwidth is a node's injection per direction, latency a small message's."""
 
     name: Text
     topology: Text | None = None
@@ -86,31 +86,31 @@ class Fabric(Frozen):
 
 
 class Filesystem(Frozen):
-    """Where studies keep their records, as a path that may name $VARIABLES, and how fast it is."""
+    """The folder for studies' records, a path that may contain $VARIABLES, and its bandwidth."""
 
     results: str
     bandwidth: Bandwidth | None = None
 
 
 class Partition(Frozen):
-    """Nodes that the scheduler hands out together.
+    """Nodes that the scheduler allocates together.
 
-    `directives` are the scheduler's own options, one per line of a script, without its marker; `launch_options`
-    those of the launcher. The name is ours: a queue is asked for by a directive.
+    `directives` are scheduler options, one per line of a script, without the marker; `launch_options` are the
+    launcher's. The partition's name is dlscale's own: a directive requests the queue.
     """
 
     num_nodes: Count
-    min_nodes: Count | None = None  # of one job: smaller ones are refused, or billed as if they were as large
-    max_nodes: Count | None = None  # of one job; None: all
-    max_walltime: Seconds | None = None  # None: not known, and then --walltime must be given
+    min_nodes: Count | None = None  # per job; smaller jobs are refused or billed as if they had as many
+    max_nodes: Count | None = None  # per job; None: all
+    max_walltime: Seconds | None = None  # None: unknown, and --walltime is required
     directives: list[str] = []
     launch_options: list[str] = []
 
 
 class Placement(Frozen):
-    """How ranks lie on a node.
+    """The placement of ranks on a node.
 
-    The launcher is told the hardware threads of each rank: cores / ranks per node, rounded down, times threads per
+    The launcher gets each rank's number of hardware threads: cores / ranks per node, rounded down, times threads per
     core. `reserved_cores` are left to the operating system.
     """
 
@@ -121,7 +121,7 @@ class Placement(Frozen):
 
 
 class Policy(Frozen):
-    """How a study is cut into jobs.
+    """How a study is divided into jobs.
 
     `shared`: one job runs several node counts on nested subsets of its nodes, at most `max_sizes` of them within a
     factor of `max_factor`, and neighbouring jobs share one size. `chained`: one job per node count, the largest first,
@@ -131,7 +131,7 @@ class Policy(Frozen):
     jobs: Literal["shared", "chained"] = "shared"
     max_sizes: PositiveInt = 4
     max_factor: PositiveInt = 8
-    margin: float = 1.25  # of a job's wall time over the estimate
+    margin: float = 1.25  # a job's wall time / its estimate
 
 
 # fmt: on
@@ -144,9 +144,9 @@ Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
 class Environment(Frozen):
     """A Python environment with its MPI. `prefix = "current"` is the one that dlscale runs in.
 
-    On systems with a scheduler `directives` stand in the job's script beside the partition's, `modules` are loaded
-    and `commands` run at its start; `python` is then the interpreter's name or path. `stage` are files and folders
-    that every node copies to `stage_folder` first, so that thousands of ranks do not import from one file system.
+    On systems with a scheduler, job scripts contain `directives` after the partition's, load `modules` and run
+    `commands` first; `python` is then the interpreter's name or path. `stage` are files and folders that every node
+    copies to `stage_folder`, so that thousands of ranks do not import from one file system.
     """
 
     prefix: str  # a path that may name $VARIABLES
@@ -163,7 +163,7 @@ class Environment(Frozen):
 
 
 class System(Frozen):
-    """A machine: what it has, where each number is from, and how programs are started on it."""
+    """A machine: its hardware, the source of each number, and how programs are started on it."""
 
     name: str
     aliases: list[str] = []
@@ -189,27 +189,27 @@ class System(Frozen):
     def _check(self) -> System:
         unknown = [(place, fact.source) for place, fact in facts(self) if fact.source not in self.sources]
         if unknown:
-            told = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
-            raise ValueError(f"{told}, which [sources] does not have")
+            references = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
+            raise ValueError(f"{references}, which [sources] does not have")
         if self.scheduler == "none":
             return self
         for field in ("partitions", "partition", "placement", "filesystem"):
             if not getattr(self, field):
                 raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
         if self.partition not in self.partitions:
-            raise ValueError(f"partition {self.partition!r} is none of: {', '.join(self.partitions)}")
+            raise ValueError(f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}")
         if self.node.cores == "detect":
-            raise ValueError("node.cores must be a number where there is a scheduler")
+            raise ValueError("node.cores must be a number on a system with a scheduler")
         return self
 
     def num_cores(self) -> int:
-        """Cores of one node that a study may use: as stated, or those this process is allowed to run on."""
+        """Cores per node that a study may use: as stated, or those this process may run on."""
         if self.node.cores == "detect":
             return len(os.sched_getaffinity(0))
         return self.node.cores.value - (self.placement.reserved_cores if self.placement else 0)
 
     def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
-        """Whether this process runs on the system. One without a scheduler is wherever dlscale is."""
+        """Whether this process runs on the system; always true of a system without a scheduler."""
         if self.scheduler == "none":
             return True
         host = hostname or platform.node()
@@ -221,7 +221,7 @@ class System(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An environment found on this machine: paths of its folder, its Python, and its mpiexec or other launcher."""
+    """An environment on this machine: the paths of its folder, Python, and mpiexec or other launcher."""
 
     name: str
     prefix: Path
@@ -239,7 +239,9 @@ def load_system(name: str) -> System:
     for system in known:
         if name in system.aliases:
             return system
-    names = [f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name for one in known]
+    names = [
+        f"{system.name} ({', '.join(system.aliases)})" if system.aliases else system.name for system in known
+    ]
     raise UsageError(
         f"no system {name!r}; choose one of: {', '.join(names)}, or give the path of a .toml file"
     )
@@ -257,12 +259,12 @@ def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
     elif isinstance(value, BaseModel):
         yield from facts(value, place)
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from _facts_in(one, f"{place}.{name}")
+        for name, item in value.items():
+            yield from _facts_in(item, f"{place}.{name}")
 
 
 def default_environment(system: System) -> str:
-    """The environment that the running dlscale belongs to; where there is a scheduler, else the first."""
+    """The environment that dlscale runs in if the system lists it, else the first."""
     for name, environment in system.environments.items():
         if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
             return name
@@ -276,9 +278,9 @@ def _folder(environment: Environment) -> Path:
 
 
 def find_installation(system: System, name: str) -> Installation:
-    """Where that environment's Python and launcher are. Raises UsageError if it is unknown or not set up.
+    """The paths of an environment. Raises UsageError if it is unknown or not set up.
 
-    Python is the one that the file names, if it is on this node, else that of the environment's own folder.
+    Python is the one the file names, if this node has it, else the one in the environment's folder.
     """
     definitions.one_of(f"environment on {system.name}", name, system.environments)
     environment = system.environments[name]
@@ -293,12 +295,14 @@ def find_installation(system: System, name: str) -> Installation:
             f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
-    found = shutil.which(wanted) or (shutil.which("mpiexec") if current and not environment.mpiexec else None)
+    launcher = shutil.which(wanted) or (
+        shutil.which("mpiexec") if current and not environment.mpiexec else None
+    )
     if system.launcher != "mpiexec":
-        found = shutil.which(system.launcher) or system.launcher
-    elif not found and system.scheduler != "none":
-        found = shutil.which("mpiexec")  # the modules'
-    if not found:
+        launcher = shutil.which(system.launcher) or system.launcher
+    elif not launcher and system.scheduler != "none":
+        launcher = shutil.which("mpiexec")  # the modules'
+    if not launcher:
         raise UsageError(
             f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
             f"set it up with: {environment.setup}"
@@ -307,7 +311,7 @@ def find_installation(system: System, name: str) -> Installation:
         name=name,
         prefix=prefix,
         python=python,
-        mpiexec=Path(found).absolute(),
+        mpiexec=Path(launcher).absolute(),
         mpi=environment.mpi,
         variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
     )

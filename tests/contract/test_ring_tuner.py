@@ -180,7 +180,7 @@ def test_the_command_prints_the_plan_in_plain_words(world, folder):
     outcome = CliRunner().invoke(tune, asked)
     refused = CliRunner().invoke(tune, [str(path), "--max-bytes", "much"])
     assert outcome.exit_code == 0, outcome.output
-    assert "is not the size of a message" in str(refused.exception)
+    assert "is not a message size" in str(refused.exception)
     if world.Get_rank():
         assert outcome.output == ""
         return

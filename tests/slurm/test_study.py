@@ -155,7 +155,7 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert done.returncode == 0, done.stdout + done.stderr
     assert "submitted job-002 as job " in done.stdout
     again = dlscale(cluster, "resume", "--results", str(results))
-    assert "nothing to submit: all that is left is in jobs that wait or run" in again.stdout
+    assert "nothing to submit: the remaining cases are already queued or running" in again.stdout
     wait_for(lambda: idle(cluster), "the resumed jobs", limit=400)
 
     records = records_of(results)

@@ -41,7 +41,7 @@ def test_every_backend_in_every_framework(bench):
             if record.case.cell.workload == workload:
                 found.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
         assert {backend: found[backend] for backend in expected} == expected
-    assert "backend nccl does not work on device cpu: left out" in " ".join(done.stdout.split())
+    assert "backend nccl does not support device cpu: left out" in " ".join(done.stdout.split())
     for record in records:
         served = record.case.cell.backend == "grpc_ps"
         assert len(record.servers) == record.case.cell.num_servers == int(served)
@@ -150,10 +150,10 @@ def test_what_cannot_be_used_alone_is_one_line(bench, broken_horovod):
     ("options", "said"),
     [
         (("--backends", "nccl"), "gpu"),
-        (("--backends", "tf_collective"), "does not train in torch"),
-        ((*SERVED, "--servers", "0"), "is no number of servers"),
+        (("--backends", "tf_collective"), "does not support torch"),
+        ((*SERVED, "--servers", "0"), "is not a number of servers"),
         ((*SERVED, "--servers", "3"), "more servers than workers"),
-        ((*SERVED, "--servers", "many"), "is no number of servers"),
+        ((*SERVED, "--servers", "many"), "is not a number of servers"),
         ((*SERVED, "--backend-options", "grpc_ps.sharding=size"), "has no option 'sharding'"),
         ((*SERVED, "--backend-options", "grpc_ps.chunk_kib=big"), "give a int"),
         ((*SERVED, "--backend-options", "chunk_kib=4"), "write BACKEND.OPTION=VALUE"),
@@ -178,4 +178,4 @@ def test_horovods_timeline_is_written_outside_of_studies(bench):
     assert "NEGOTIATE_ALLREDUCE" in out.read_text()
     refused = bench.run("--backends", "horovod", "--backend-options", "horovod.timeline=trace.json")
     assert refused.returncode == 1
-    assert "has no place in a study" in refused.stderr
+    assert "is not allowed in a timed study" in refused.stderr

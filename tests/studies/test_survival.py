@@ -215,4 +215,4 @@ def test_a_read_only_results_folder(bench):
     done = small_disk(bench, "1m", f'mount -o remount,ro "{bench.folder}/results" && {run}')
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "cannot be written: Read-only file system" in line
+    assert "is not writable: Read-only file system" in line

@@ -74,14 +74,14 @@ def test_sizes_as_they_were_asked_for(asked, sizes):
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"nodes": [101]}, "101 nodes on partition regular of somewhere, which gives a job 100"),
+        ({"nodes": [101]}, "101 nodes on partition regular of somewhere, which allows 100 per job"),
         (
             {"nodes": [4], "partition": "debug"},
-            "4 nodes on partition debug of somewhere, which gives a job 2",
+            "4 nodes on partition debug of somewhere, which allows 2 per job",
         ),
         ({"partition": "fast"}, "no partition 'fast' on somewhere; choose one of: regular, debug"),
-        ({"nodes": [1], "ranks": [1]}, "both --ranks and --nodes"),
-        ({"ranks_per_node": 65}, "65 ranks per node on somewhere, whose nodes have 64 cores"),
+        ({"nodes": [1], "ranks": [1]}, "--ranks and --nodes exclude each other"),
+        ({"ranks_per_node": 65}, "65 ranks per node on somewhere, whose nodes have 64 usable cores"),
     ],
 )
 def test_what_a_system_cannot_do_is_one_line(asked, text):

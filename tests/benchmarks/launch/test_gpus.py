@@ -102,14 +102,14 @@ def test_backends_on_host_buffers_are_refused_on_gpus(backend):
     with pytest.raises(UsageError) as caught:
         plan(backends=["none", backend], frameworks=["torch", "tensorflow"])
     text = one_line(caught)
-    assert f"backend {backend} does not work on device gpu, it does on cpu" in text
+    assert f"backend {backend} does not support device gpu, only cpu" in text
     assert "none, horovod, nccl" in text
 
 
 def test_nccl_is_refused_on_cores():
     with pytest.raises(UsageError) as caught:
         plan(backends=["nccl"], device=None)
-    assert "backend nccl does not work on device cpu, it does on gpu; give --device" in one_line(caught)
+    assert "backend nccl does not support device cpu, only gpu; change --device" in one_line(caught)
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -118,7 +118,7 @@ def test_all_backends_are_those_of_the_device_and_the_others_are_told(device):
     having = {name for name in BACKENDS if device in capabilities(name).devices}
     assert {cell.backend for cell in cells(found)} == having
     for name in set(BACKENDS) - having:
-        assert f"backend {name} does not work on device {device}: left out" in found.warnings
+        assert f"backend {name} does not support device {device}: left out" in found.warnings
 
 
 def test_a_study_on_cores_asks_for_no_gpus(monkeypatch):

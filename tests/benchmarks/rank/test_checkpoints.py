@@ -68,5 +68,5 @@ def test_a_damaged_one_is_named(tmp_path, content):
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="is not writable"):
         checkpoints.save_checkpoint(tmp_path / "file" / "case", STATE, step=1)

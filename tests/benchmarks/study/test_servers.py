@@ -16,12 +16,12 @@ def test_a_ratio_is_rounded_up(spec, num_ranks, expected):
 
 @pytest.mark.parametrize("spec", ["0", "0/2", "1/0", "-1", "half", "1.5", ""])
 def test_what_is_no_number_of_servers_is_refused(spec):
-    with pytest.raises(ValueError, match="is no number of servers"):
+    with pytest.raises(ValueError, match="is not a number of servers"):
         check_servers([spec])
 
 
 def test_no_number_at_all_is_refused():
-    with pytest.raises(ValueError, match="no number of servers"):
+    with pytest.raises(ValueError, match="list of servers is empty"):
         check_servers([])
 
 

@@ -179,7 +179,7 @@ def test_unknown_studies_and_those_to_come():
         UsageError, match=r"no study 'week-scaling'; choose one of: strong-scaling, weak-scaling"
     ):
         load_study("week-scaling")
-    with pytest.raises(UsageError, match="not there yet"):
+    with pytest.raises(UsageError, match="not implemented yet"):
         load_study("time-to-solution")
 
 
@@ -219,11 +219,13 @@ def test_all_stands_for_everything_that_can_train():
         assert (workload, "torch", "gloo") in trained
         assert (workload, "tensorflow", "ring") in trained
         assert (workload, "tensorflow", "gloo") not in trained
-    assert "backend gloo does not train in tensorflow: left out there" in found.warnings
+    assert "backend gloo does not support tensorflow: left out there" in found.warnings
 
 
 def test_a_backend_that_nobody_can_use_is_no_warning():
-    with pytest.raises(UsageError, match=r"backend gloo does not train in tensorflow; it does in: torch"):
+    with pytest.raises(
+        UsageError, match=r"backend gloo does not support tensorflow; choose --frameworks from: torch"
+    ):
         plan(frameworks=["tensorflow"])
 
 

@@ -68,9 +68,9 @@ def rehearse(tmp_path, *words):
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_path):
     done = rehearse(tmp_path, "--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
     assert done.returncode == 0, done.stderr
-    assert "this machine is not cori. Nothing is submitted, and nothing was measured." in done.stdout
+    assert "this machine is not cori; nothing is submitted and nothing was measured" in done.stdout
     assert "published, hep_cnn: sensitive to latency and jitter" in done.stdout
-    assert "at most 100 % with all of that hidden" in " ".join(done.stdout.split())
+    assert "efficiency at most 100 % fully overlapped" in " ".join(done.stdout.split())
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
     assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}
     script = (folder / "job-001.sh").read_text()
@@ -92,7 +92,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
         (("--system", "cory"), "no system 'cory'"),
         (("--system", "cori", "--nodes", "10000"), "10000 nodes on partition regular of cori"),
         (("--system", "cori", "--nodes", "1", "--walltime", "1min"), "too short"),
-        (("--system", "cori", "--nodes", "1", "--walltime", "72h"), "gives a job 48 h"),
+        (("--system", "cori", "--nodes", "1", "--walltime", "72h"), "limit of 48 h"),
         (("--system", "cori", "--nodes", "1", "--walltime", "soon"), "--walltime: 'soon' is not a duration"),
         (("--system", "cori", "--max-node-hours", "0.5"), "more than --max-node-hours 0.5"),
         (("--system", "cori", "--partition", "gpu"), "no partition 'gpu' on cori"),

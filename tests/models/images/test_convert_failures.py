@@ -205,10 +205,10 @@ def test_the_command_counts_what_it_left_out(folders, tmp_path):
         image.write_bytes(b"")
     done = run(folders.path, tmp_path / "out", "--to", "lmdb", "--skip-bad")
     assert done.exit_code == 0, done.output
-    assert done.output.count("left out: ") == 3
-    assert f"left out: {folders.path}/bee/bee_3.JPEG: neither a JPEG nor a PNG file" in done.output
+    assert done.output.count("skipped: ") == 3
+    assert f"skipped: {folders.path}/bee/bee_3.JPEG: neither a JPEG nor a PNG file" in done.output
     assert (
-        f"{tmp_path / 'out'}: 6 samples from class folders, 0.0 MiB of images, 3 bad ones left out"
+        f"{tmp_path / 'out'}: 6 samples from class folders, 0.0 MiB of images, 3 bad samples skipped"
         in done.output
     )
     assert len(content(tmp_path / "out")) == 6
