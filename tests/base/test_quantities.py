@@ -29,7 +29,7 @@ def test_a_quantity_in_its_base_unit(text, dimension, number):
     "text", ["8 GB", "8", "GB/s", "8 Gflops", "-8 GB/s", "8 gB/s", "8 GB/s per node", ""]
 )
 def test_another_dimension_or_none_is_refused(text):
-    with pytest.raises(ValueError, match="is not in bytes per second; write it like 8 GB/s"):
+    with pytest.raises(ValueError, match="is not in bytes per second; write, for example, 8 GB/s"):
         parse_quantity(text, "bytes per second")
 
 
