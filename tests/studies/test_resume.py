@@ -72,7 +72,7 @@ def test_resume_tries_failures_again_up_to_a_limit(bench):
     assert [record.attempt for record in bench.records()] == [1, 2]
     given_up = resume(bench, "--max-attempts", "2")
     assert given_up.returncode == 2
-    assert "1 case failed 2 times and is left" in given_up.stdout
+    assert "1 case failed 2 times, not retried" in given_up.stdout
     assert [record.attempt for record in bench.records()] == [1, 2]
     resume(bench, "--max-attempts", "3")
     assert [record.attempt for record in bench.records()] == [1, 2, 3]
