@@ -62,17 +62,24 @@ report: .venv  ## The table of the latest study, and its page: report.html in it
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
+# What starts ranks uses all cores by itself and is timed: one test after the other. The rest shares the cores.
+SHARING := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
+PYTEST = $(BIN)/python -m pytest
+PARALLEL = -n $(shell nproc) --dist loadfile
+
 test: .venv  ## All tests that every machine can run, without the slow ones
-	$(BIN)/python -m pytest tests -m 'not slow'
+	$(PYTEST) $(SHARING) -m 'not slow' $(PARALLEL)
+	$(PYTEST) tests $(addprefix --ignore=,$(SHARING)) -m 'not slow'
 
 test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
 test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
-	$(BIN)/python -m pytest tests
+	$(PYTEST) $(SHARING) $(PARALLEL) --durations=30
+	$(PYTEST) tests $(addprefix --ignore=,$(SHARING)) --durations=60
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
-	  'tests/mpi/test_contract_runs.py::test_contract[2]' 'tests/mpi/test_contract_runs.py::test_contract[3]' \
+	  'tests/mpi/test_contract_runs.py::test_contract[2]' \
 	  tests/studies/test_run.py tests/studies/test_survival.py
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
@@ -85,7 +92,7 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDI
 	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
-	$(BIN)/python -m pytest tests/base tests/benchmarks tests/models tests/collectives tests/analysis -q -n 2
+	$(PYTEST) $(SHARING) -q $(PARALLEL)
 
 lint: .venv
 	$(BIN)/ruff check .
