@@ -158,7 +158,7 @@ class Campaign:
         command = self.command(launch)
         variables = self.variables(launch)
         return PreparedLaunch(
-            orders=LaunchSpec(
+            spec=LaunchSpec(
                 cases=list(launch.cases),
                 rules=self.plan.study.rules,
                 launched_at=time.time(),
@@ -171,7 +171,7 @@ class Campaign:
             ),
             command=command,
             spool=self.spool(launch),
-            circumstances=LaunchMetadata(
+            metadata=LaunchMetadata(
                 study=self.store.folder.name,
                 system=self.system.name,
                 fingerprint=self.fingerprint,

@@ -7,7 +7,6 @@ processes in the order in which they came, however late it is asked (`EndWatch`)
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -20,7 +19,15 @@ from pathlib import Path
 
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.records.record import Failure
-from dlscale.benchmarks.records.spool import RankSpool
+from dlscale.benchmarks.records.spool import (
+    Abort,
+    MeasuredWindow,
+    RankEnd,
+    RankError,
+    RankInfo,
+    RankSpool,
+    parse_event,
+)
 
 
 def failure_of_an_end(
@@ -33,8 +40,9 @@ def failure_of_an_end(
     """
     if failure := _death(who_died(output), ends, spools, num_ranks):
         return failure
-    if errors := sorted(error for spool in spools for error in _errors(spool)):
-        _, rank, message = errors[0]
+    errors = [(error.time, spool.rank, error.message) for spool in spools for error in spool.of(RankError)]
+    if errors:
+        _, rank, message = min(errors)
         return Failure(kind="error", rank=rank, message=redact(message))
     if status not in (0, 3):  # 3: a gate failed
         message = f"mpiexec ended with exit status {status}; {_progress(spools)}"
@@ -44,9 +52,9 @@ def failure_of_an_end(
 
 def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
     """Nobody wrote for that long. A stopped rank is told from those that wait for it by its process state."""
-    states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
+    states = {spool.rank: _state(info.pid) for spool in spools if (info := spool.info)}
     stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
-    missing = [spool.rank for spool in spools if not spool.hello]
+    missing = [spool.rank for spool in spools if not spool.info]
     suspects = stopped or missing
     what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
     blamed = f"rank {suspects[0]} {what}; " if suspects else ""
@@ -63,7 +71,7 @@ def _death(
     """The failure of a rank that died without a word; None if none did, or only after another's abort.
 
     Such a death comes before the errors of other ranks, which may be its echo. What this machine saw comes before
-    whom the launcher blames, whose word counts for other machines and for ranks that never said hello.
+    whom the launcher blames, whose word counts for other machines and for ranks that never wrote.
     """
     blamed_rank = _rank_of(blamed, spools) if blamed else None
     rank = _first_silent(ends, spools)
@@ -87,7 +95,7 @@ def _first_silent(ends: Sequence[End], spools: Sequence[RankSpool]) -> int | Non
 def _rank_of(death: Death, spools: Sequence[RankSpool]) -> int | None:
     if death.rank is not None:
         return death.rank
-    by_pid = (spool.rank for spool in spools if spool.hello and spool.hello["pid"] == death.pid)
+    by_pid = (spool.rank for spool in spools if spool.info and spool.info.pid == death.pid)
     return next(by_pid, None)
 
 
@@ -100,19 +108,15 @@ def _name(rank: int | None, num_ranks: int) -> str:
 
 def _spoke(spool: RankSpool) -> bool:
     """Whether the rank said why it ended."""
-    return bool(spool.of("end") or spool.of("error"))
+    return bool(spool.of(RankEnd) or spool.of(RankError))
 
 
 def _aborts(spools: Sequence[RankSpool]) -> list[float]:
-    return [event["time"] for spool in spools for event in spool.of("abort")]
-
-
-def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:
-    return [(event["time"], spool.rank, event["message"]) for event in spool.of("error")]
+    return [abort.time for spool in spools for abort in spool.of(Abort)]
 
 
 def _progress(spools: Sequence[RankSpool]) -> str:
-    windows = [len(spool.of("window")) for spool in spools]
+    windows = [len(spool.of(MeasuredWindow)) for spool in spools]
     return f"finished windows per rank, warm-up steps included: {', '.join(str(n) for n in windows)}"
 
 
@@ -187,9 +191,9 @@ class EndWatch:
                 line = file.readline()
             if line.endswith("\n"):
                 self._known.add(path)
-                event = json.loads(line)
-                if event["event"] == "hello":
-                    yield event["rank"], event["pid"]
+                _, event = parse_event(line)
+                if isinstance(event, RankInfo):
+                    yield event.rank, event.pid
 
     def _is_ours(self, pid: int) -> bool:
         """False for a process of another machine whose number is also one of ours, and for one that has ended."""
