@@ -1,4 +1,4 @@
-"""Why a launch ended, from what its ranks wrote, what this machine saw and what the launcher said.
+"""Why a launch ended, from what its ranks wrote, what this machine saw and what the launcher printed.
 
 A launcher ends all ranks as soon as one is gone, and then blames the one whose exit status it happens to read
 first, which on a busy machine is often a survivor. The kernel knows better: epoll hands out the ends of
@@ -51,7 +51,10 @@ def failure_of_an_end(
 
 
 def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
-    """Nobody wrote for that long. A stopped rank is told from those that wait for it by its process state."""
+    """The failure of a launch that wrote nothing for that long.
+
+    A stopped rank differs from those that wait for it by its process state.
+    """
     states = {spool.rank: _state(info.pid) for spool in spools if (info := spool.info)}
     stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
     missing = [spool.rank for spool in spools if not spool.info]
@@ -68,7 +71,7 @@ def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
 def _death(
     blamed: Death | None, ends: Sequence[End], spools: Sequence[RankSpool], num_ranks: int
 ) -> Failure | None:
-    """The failure of a rank that died without a word; None if none did, or only after another's abort.
+    """The failure of a rank that died without an error; None if none did, or only after another's abort.
 
     Such a death comes before the errors of other ranks, which may be its echo. What this machine saw comes before
     whom the launcher blames, whose word counts for other machines and for ranks that never wrote.
@@ -76,7 +79,11 @@ def _death(
     blamed_rank = _rank_of(blamed, spools) if blamed else None
     rank = _first_silent(ends, spools)
     if rank is None:
-        if blamed is None or _aborts(spools) or (blamed_rank is not None and _spoke(spools[blamed_rank])):
+        if (
+            blamed is None
+            or _aborts(spools)
+            or (blamed_rank is not None and _reported_end(spools[blamed_rank]))
+        ):
             return None
         rank = blamed_rank
     how = f" ({blamed.how})" if blamed and rank == blamed_rank else ""
@@ -86,9 +93,9 @@ def _death(
 
 
 def _first_silent(ends: Sequence[End], spools: Sequence[RankSpool]) -> int | None:
-    """The rank that ended first without a word, before any rank aborted the launch."""
+    """The rank that ended first without an error or an end, before any rank aborted the launch."""
     first_abort = min(_aborts(spools), default=math.inf)
-    silent = (end.rank for end in ends if end.time < first_abort and not _spoke(spools[end.rank]))
+    silent = (end.rank for end in ends if end.time < first_abort and not _reported_end(spools[end.rank]))
     return next(silent, None)
 
 
@@ -106,8 +113,8 @@ def _name(rank: int | None, num_ranks: int) -> str:
     return f"rank {rank}" if rank < num_ranks else f"server {rank - num_ranks} (rank {rank})"
 
 
-def _spoke(spool: RankSpool) -> bool:
-    """Whether the rank said why it ended."""
+def _reported_end(spool: RankSpool) -> bool:
+    """Whether the rank wrote why it ended."""
     return bool(spool.of(RankEnd) or spool.of(RankError))
 
 
@@ -150,7 +157,7 @@ def process_descriptor(pid: int) -> Iterator[int]:
 class EndWatch:
     """The ends of a launch's processes on this machine, in their order.
 
-    Ranks on other machines are not seen, nor those that end within one `look` of their first word.
+    Ranks on other machines are not seen, nor those that end within one `look` of their first line.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -170,7 +177,7 @@ class EndWatch:
         self._epoll.close()
 
     def look(self) -> list[End]:
-        """Watch the ranks that have said their process id since the last look; all ends so far, the first one first."""
+        """Watch the ranks that have written their process id since the last look; all ends so far, in order."""
         for rank, pid in self._new():
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(pid)
@@ -206,7 +213,7 @@ class EndWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """The process that ended first, by the launcher's words: its rank, or (MPICH) its process id."""
+    """The process that ended first, by the launcher's output: its rank, or (MPICH) its process id."""
 
     rank: int | None = None
     pid: int | None = None
@@ -233,13 +240,13 @@ _FLUX = re.compile(
 def who_died(output: str) -> Death | None:
     """The process that the launcher's output blames; None if it names none.
 
-    srun reports each death as it hears of it, the first one first. jsrun's words are in no public source.
+    srun reports each death as it hears of it, the first one first. jsrun's format is in no public source.
     """
-    if found := _MPICH.search(output):
-        return Death(pid=int(found["pid"]), how=found["how"].strip())
-    if found := _OPENMPI_STATUS.search(output):
-        return Death(rank=int(found["rank"]), how=f"exit status {found['how']}")
-    for words in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
-        if found := words.search(output):
-            return Death(rank=int(found["rank"]), how=(found["how"] or "failed").strip())
+    if match := _MPICH.search(output):
+        return Death(pid=int(match["pid"]), how=match["how"].strip())
+    if match := _OPENMPI_STATUS.search(output):
+        return Death(rank=int(match["rank"]), how=f"exit status {match['how']}")
+    for pattern in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
+        if match := pattern.search(output):
+            return Death(rank=int(match["rank"]), how=(match["how"] or "failed").strip())
     return None

@@ -2,7 +2,7 @@
 
 A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a
 process group of its own, watches the spools, ends the group when nothing moves any more, and at the end
-reads spools, exit status and the launcher's last words.
+reads spools, exit status and the launcher's output.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from dlscale.benchmarks.records.store import Store
 
 
 class Watchdog:
-    """How long nobody has written, on a clock that does not jump when somebody sets the time."""
+    """Time since the last heartbeat, on a clock that does not jump when somebody sets the time."""
 
     def __init__(self) -> None:
-        self._news = 0.0
+        self._heartbeat = 0.0
         self._since = time.monotonic()
 
-    def seconds(self, news: float) -> float:
-        """Since `news` (`last_news`) was last another one than at the call before."""
-        if news != self._news:
-            self._news, self._since = news, time.monotonic()
+    def seconds(self, heartbeat: float) -> float:
+        """Seconds since `heartbeat` (`last_heartbeat`) last changed between two calls."""
+        if heartbeat != self._heartbeat:
+            self._heartbeat, self._since = heartbeat, time.monotonic()
         return time.monotonic() - self._since
 
 
@@ -72,7 +72,7 @@ class PreparedLaunch:
 def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     """Run a launch to its end, write its records, and return them. A failure is a record, not an exception.
 
-    KeyboardInterrupt ends the launch, keeps what it had finished, and goes on to the caller.
+    KeyboardInterrupt ends the launch, keeps what it had finished, and is raised again.
     """
     make_folder(prepared.spool)
     # Not forced to the disk: a machine that goes down loses the launch, too.
@@ -144,7 +144,7 @@ def collect(
         store.add(record)
         records.append(record)
         saved = spec.checkpoints_of(case)
-        # What failed a gate would fail it again; whatever else ended a training, the next attempt goes on.
+        # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
     rmtree(spool_folder)
@@ -156,7 +156,7 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
 
     Cases that such a launch had finished keep their results.
     """
-    num_found = 0
+    num_collected = 0
     for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
         try:
             spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_text(encoding="utf-8"))
@@ -164,12 +164,12 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
                 (folder / METADATA_FILE).read_text(encoding="utf-8")
             )
         except (OSError, ValueError):
-            rmtree(folder)  # killed before it had told its ranks anything: nothing was measured
+            rmtree(folder)  # killed before its ranks were started: nothing was measured
             continue
         failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
         collect(folder, store, metadata, spec, failure)
-        num_found += 1
-    return num_found
+        num_collected += 1
+    return num_collected
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -190,15 +190,15 @@ def now() -> str:
 
 
 def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
-    """Wait for the launch; None if it ended well or by a failed gate, which its spools tell."""
+    """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
     stall = prepared.spec.rules.stall_seconds
-    silence = Watchdog()
+    watchdog = Watchdog()
     cell = prepared.spec.cases[0].cell
     with EndWatch(prepared.spool) as watch, process_descriptor(process.pid) as launcher:
         while process.poll() is None:
             select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
             watch.look()
-            if silence.seconds(last_heartbeat(prepared.spool)) > stall:
+            if watchdog.seconds(last_heartbeat(prepared.spool)) > stall:
                 return causes.failure_of_a_stall(read_spools(prepared.spool, cell.num_processes), stall)
         ends = watch.look()
     output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
@@ -210,13 +210,8 @@ def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
     """The end of what the launch printed, or of the first traceback where a rank left one."""
     tracebacks = [error.traceback for spool in spools for error in spool.of(RankError)]
     path = folder / LOG_FILE
-    text = (
-        tracebacks[0]
-        if tracebacks
-        else path.read_text(encoding="utf-8", errors="replace")
-        if path.exists()
-        else ""
-    )
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = tracebacks[0] if tracebacks else text
     return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
 
 

@@ -122,7 +122,7 @@ def save_checkpoint(folder: Path, state: State, *, step: int) -> int:
 def last_checkpoint_step(folder: Path) -> int:
     """After how many steps the last state was saved; 0 if there is none."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else iter(())
-    return max((int(found[1]) for name in names if (found := PATTERN.fullmatch(name))), default=0)
+    return max((int(match[1]) for name in names if (match := PATTERN.fullmatch(name))), default=0)
 
 
 def load_checkpoint(folder: Path, *, step: int) -> State:

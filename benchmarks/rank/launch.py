@@ -194,7 +194,7 @@ def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
 
 
 def _check_size(size: int, cell: Cell) -> None:
-    """Another MPI's mpiexec starts P worlds of one rank each, which would train happily."""
+    """Another MPI's mpiexec starts P worlds of one rank each, which would train without an error."""
     started = next((os.environ[name] for name in SIZE_VARIABLES if name in os.environ), None)
     if size != cell.num_processes:
         raise UsageError(

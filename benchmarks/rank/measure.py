@@ -38,7 +38,7 @@ class StepTimer(Protocol):
         ...
 
     def seconds(self) -> list[float]:
-        """Of each step of the window, after the trainer was synchronised."""
+        """Seconds of each step of the window, after the trainer was synchronised."""
         ...
 
 
@@ -222,9 +222,9 @@ def measure(
 
     Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
     that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
-    ranks. At least the rules' minimum is measured, however late it is, and a `progress` is gone to its end: in at most
-    `max_windows`, unless those would be so long that their silence looked like a hang. Returns whether the warm-up met
-    the steady-state test.
+    ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
+    at most `max_windows`, unless those would be so long that the launch looked like a hang. Returns whether the
+    warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
@@ -237,17 +237,17 @@ def measure(
     wanted = max(num_windows, min(fitting, room))
     if progress:
         progress.passed(num_warm_up)
-        in_time = int(rules.stall_seconds / 4 / world_step)  # nobody hears of a window before it has ended
+        in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
         steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))
-    one_window = functools.partial(
+    next_window = functools.partial(
         time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
     )
     if counting:
-        one_window = functools.partial(
+        next_window = functools.partial(
             time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
         )
     while wanted > 0 or (progress and progress.num_left() > 0):
-        emit(one_window())
+        emit(next_window())
         wanted -= 1
         if progress:
             progress.passed(steps)

@@ -126,7 +126,7 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
 
 def _check_options(study: Study) -> None:
     """Returns if the study's options are ones that its backends have. Raises UsageError."""
-    for backend in study.backends if study.rules.is_course else ():
+    for backend in study.backends if study.rules.has_training_run else ():
         if capabilities(backend).servers:
             raise UsageError(
                 f"--train-steps and --checkpoint-every with backend {backend}, whose servers keep a part of the "
@@ -191,7 +191,10 @@ class _CellMaker:
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
-        return ["train", *(one for one in INPUT_CONTROLS if one in asked and not self._source.synthetic)]
+        return [
+            "train",
+            *(control for control in INPUT_CONTROLS if control in asked and not self._source.synthetic),
+        ]
 
     def alone(self, num_ranks: int) -> list[Group]:
         """1 rank without communication at the local batch of so many, what a smaller batch costs by itself.

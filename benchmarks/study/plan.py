@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def num_cores(self) -> int:
-        """Of a node."""
+        """Cores of a node."""
         return self.shape.num_cores
 
     def fits(self, cell: Cell) -> bool:
@@ -82,7 +82,7 @@ class Plan:
     def least_seconds(self, launches: Sequence[Launch]) -> float:
         """Estimated wall time that some launches must have to be worth starting.
 
-        A training that is saved need not end: it must reach a checkpoint, where the next attempt goes on.
+        A training that is saved need not end: it must reach a checkpoint, where the next attempt resumes.
         """
         return sum(
             self._start_seconds(launch)

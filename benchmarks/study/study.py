@@ -56,7 +56,7 @@ class Rules(Frozen):
     stall_seconds: PositiveFloat = 300.0  # without any news from any rank
 
     @property
-    def is_course(self) -> bool:
+    def has_training_run(self) -> bool:
         """Whether a training is more than its windows: of a length of its own, or saved."""
         return bool(self.train_steps or self.checkpoint_every)
 
