@@ -74,8 +74,10 @@ class Campaign:
         Cases that failed `max_attempts` times are left out; attempts that were interrupted are no failures of theirs.
         """
         attempts = list(attempts)
-        done = {one.case for one in attempts if one.good}
-        failures = Counter(one.case for one in attempts if one.failure_kind not in (None, "interrupted"))
+        done = {attempt.case for attempt in attempts if attempt.good}
+        failures = Counter(
+            attempt.case for attempt in attempts if attempt.failure_kind not in (None, "interrupted")
+        )
         finished = done | {case for case, count in failures.items() if max_attempts and count >= max_attempts}
         left = [
             replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
@@ -84,7 +86,7 @@ class Campaign:
         return [launch for launch in left if launch.cases]
 
     def command(self, launch: Launch) -> list[str]:
-        """The exact command line of a launch; of one in a job that has not started without the nodes' names."""
+        """The exact command line of a launch, without the nodes' names where its job has not started."""
         cell = launch.cell
         program = [str(self.installation.python), *WORKER, str(self.spool(launch))]
         variables = self.variables(launch)
@@ -146,19 +148,21 @@ class Campaign:
     def _checkpoints(self) -> str | None:
         """The folder of the trainings' states, where the study has trainings longer than their windows."""
         return (
-            str((self.store.folder / "checkpoints").absolute()) if self.plan.study.rules.is_course else None
+            str((self.store.folder / "checkpoints").absolute())
+            if self.plan.study.rules.has_training_run
+            else None
         )
 
     def why_not(self, launch: Launch) -> str | None:
         """Why a launch cannot be started here; None if it can."""
         return self.unusable.get((launch.cell.backend, launch.cell.framework))
 
-    def job(self, launch: Launch) -> PreparedLaunch:
+    def prepare(self, launch: Launch) -> PreparedLaunch:
         """A launch, ready to be started now."""
         command = self.command(launch)
         variables = self.variables(launch)
         return PreparedLaunch(
-            orders=LaunchSpec(
+            spec=LaunchSpec(
                 cases=list(launch.cases),
                 rules=self.plan.study.rules,
                 launched_at=time.time(),
@@ -171,7 +175,7 @@ class Campaign:
             ),
             command=command,
             spool=self.spool(launch),
-            circumstances=LaunchMetadata(
+            metadata=LaunchMetadata(
                 study=self.store.folder.name,
                 system=self.system.name,
                 fingerprint=self.fingerprint,
@@ -221,18 +225,18 @@ def prepare_campaign(
 
 def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
     """That plan with what the environment says of itself on this machine, its records in `folder`."""
-    found = environment.probe(installation, _pairs(plan))
-    flavour = environment.check_mpi(installation, found, launcher=system.launcher)
-    environment.check_frameworks(installation, found, plan.study.frameworks)
-    found = gpus.with_gpus(installation, found, plan)
+    probe = environment.probe(installation, _pairs(plan))
+    flavour = environment.check_mpi(installation, probe, launcher=system.launcher)
+    environment.check_frameworks(installation, probe, plan.study.frameworks)
+    probe = gpus.with_gpus(installation, probe, plan)
     store = Store(folder)
     return Campaign(
         system=system,
         installation=installation,
         flavour=flavour,
-        fingerprint=found.fingerprint(environment.commit()),
+        fingerprint=probe.fingerprint(environment.commit()),
         plan=plan,
-        unusable=_unusable_pairs(plan, found),
+        unusable=_unusable_pairs(plan, probe),
         store=store,
         spool_folder=store.spool_folder,
     )
@@ -247,8 +251,8 @@ def _pairs(plan: Plan) -> list[tuple[str, str]]:
     return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
 
 
-def _unusable_pairs(plan: Plan, found: Probe) -> dict[tuple[str, str], str]:
-    return {pair: found.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in found.problems}
+def _unusable_pairs(plan: Plan, probe: Probe) -> dict[tuple[str, str], str]:
+    return {pair: probe.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in probe.problems}
 
 
 def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
@@ -285,10 +289,10 @@ def abandoned_cases(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
 
 
 def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
-    """Run one launch, or say in its records why it cannot be started here."""
+    """Run one launch, or record why it cannot be started here."""
     reason = campaign.why_not(launch)
-    job = campaign.job(launch)
-    return refuse(job, campaign.store, reason) if reason else supervise(job, campaign.store)
+    prepared = campaign.prepare(launch)
+    return refuse(prepared, campaign.store, reason) if reason else supervise(prepared, campaign.store)
 
 
 def campaign_for_jobs(
@@ -301,9 +305,9 @@ def campaign_for_jobs(
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
-    found = environment.probe(installation)
-    environment.check_frameworks(installation, found, study.frameworks)
-    fingerprint = found.fingerprint(environment.commit())
+    probe = environment.probe(installation)
+    environment.check_frameworks(installation, probe, study.frameworks)
+    fingerprint = probe.fingerprint(environment.commit())
     software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
     return _with_folder(
         results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
@@ -320,18 +324,18 @@ def campaign_for_rehearsal(
     """A campaign on a system that this machine is not: nothing is asked, and nothing can be started."""
     name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
     definitions.one_of(f"environment on {system.name}", name, system.environments)
-    one = system.environments[name]
+    stated = system.environments[name]
     plan = _plan_of(study, system, environment=name, data=data)
     return _with_folder(
         results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
         system=system,
         installation=Installation(
             name=name,
-            prefix=Path(one.prefix),
-            python=Path(one.python or "python"),
-            mpiexec=Path(one.mpiexec or "mpiexec"),
-            mpi=one.mpi,
-            variables=one.variables,
+            prefix=Path(stated.prefix),
+            python=Path(stated.python or "python"),
+            mpiexec=Path(stated.mpiexec or "mpiexec"),
+            mpi=stated.mpi,
+            variables=stated.variables,
         ),
         fingerprint=Fingerprint(digest="", code_digest="", commit=environment.commit(), versions={}, node={}),
         plan=plan,
@@ -368,13 +372,13 @@ def configuration(study: Study, system: System) -> Configuration:
 
 def stated_fabric(system: System) -> dict[str, Setting]:
     """The network between nodes: what its file states, quantities in base units; empty where it states nothing."""
-    found: dict[str, Setting] = {}
+    stated: dict[str, Setting] = {}
     for name, fact in facts(system.fabric) if system.fabric else ():
         if isinstance(fact, Quantity):
-            found[name] = fact.number
+            stated[name] = fact.number
         elif isinstance(fact, Count | Text):
-            found[name] = fact.value
-    return found
+            stated[name] = fact.value
+    return stated
 
 
 def _digest(definition: BaseModel) -> str:

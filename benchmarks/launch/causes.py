@@ -1,4 +1,4 @@
-"""Why a launch ended, from what its ranks wrote, what this machine saw and what the launcher said.
+"""Why a launch ended, from what its ranks wrote, what this machine saw and what the launcher printed.
 
 A launcher ends all ranks as soon as one is gone, and then blames the one whose exit status it happens to read
 first, which on a busy machine is often a survivor. The kernel knows better: epoll hands out the ends of
@@ -7,7 +7,6 @@ processes in the order in which they came, however late it is asked (`EndWatch`)
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -20,7 +19,15 @@ from pathlib import Path
 
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.records.record import Failure
-from dlscale.benchmarks.records.spool import RankSpool
+from dlscale.benchmarks.records.spool import (
+    Abort,
+    MeasuredWindow,
+    RankEnd,
+    RankError,
+    RankInfo,
+    RankSpool,
+    parse_event,
+)
 
 
 def failure_of_an_end(
@@ -33,8 +40,9 @@ def failure_of_an_end(
     """
     if failure := _death(who_died(output), ends, spools, num_ranks):
         return failure
-    if errors := sorted(error for spool in spools for error in _errors(spool)):
-        _, rank, message = errors[0]
+    errors = [(error.time, spool.rank, error.message) for spool in spools for error in spool.of(RankError)]
+    if errors:
+        _, rank, message = min(errors)
         return Failure(kind="error", rank=rank, message=redact(message))
     if status not in (0, 3):  # 3: a gate failed
         message = f"mpiexec ended with exit status {status}; {_progress(spools)}"
@@ -43,10 +51,13 @@ def failure_of_an_end(
 
 
 def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
-    """Nobody wrote for that long. A stopped rank is told from those that wait for it by its process state."""
-    states = {spool.rank: _state(int(spool.hello["pid"])) for spool in spools if spool.hello}
+    """The failure of a launch that wrote nothing for that long.
+
+    A stopped rank differs from those that wait for it by its process state.
+    """
+    states = {spool.rank: _state(info.pid) for spool in spools if (info := spool.info)}
     stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
-    missing = [spool.rank for spool in spools if not spool.hello]
+    missing = [spool.rank for spool in spools if not spool.info]
     suspects = stopped or missing
     what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
     blamed = f"rank {suspects[0]} {what}; " if suspects else ""
@@ -60,15 +71,19 @@ def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
 def _death(
     blamed: Death | None, ends: Sequence[End], spools: Sequence[RankSpool], num_ranks: int
 ) -> Failure | None:
-    """The failure of a rank that died without a word; None if none did, or only after another's abort.
+    """The failure of a rank that died without an error; None if none did, or only after another's abort.
 
     Such a death comes before the errors of other ranks, which may be its echo. What this machine saw comes before
-    whom the launcher blames, whose word counts for other machines and for ranks that never said hello.
+    whom the launcher blames, whose word counts for other machines and for ranks that never wrote.
     """
     blamed_rank = _rank_of(blamed, spools) if blamed else None
     rank = _first_silent(ends, spools)
     if rank is None:
-        if blamed is None or _aborts(spools) or (blamed_rank is not None and _spoke(spools[blamed_rank])):
+        if (
+            blamed is None
+            or _aborts(spools)
+            or (blamed_rank is not None and _reported_end(spools[blamed_rank]))
+        ):
             return None
         rank = blamed_rank
     how = f" ({blamed.how})" if blamed and rank == blamed_rank else ""
@@ -78,16 +93,16 @@ def _death(
 
 
 def _first_silent(ends: Sequence[End], spools: Sequence[RankSpool]) -> int | None:
-    """The rank that ended first without a word, before any rank aborted the launch."""
+    """The rank that ended first without an error or an end, before any rank aborted the launch."""
     first_abort = min(_aborts(spools), default=math.inf)
-    silent = (end.rank for end in ends if end.time < first_abort and not _spoke(spools[end.rank]))
+    silent = (end.rank for end in ends if end.time < first_abort and not _reported_end(spools[end.rank]))
     return next(silent, None)
 
 
 def _rank_of(death: Death, spools: Sequence[RankSpool]) -> int | None:
     if death.rank is not None:
         return death.rank
-    by_pid = (spool.rank for spool in spools if spool.hello and spool.hello["pid"] == death.pid)
+    by_pid = (spool.rank for spool in spools if spool.info and spool.info.pid == death.pid)
     return next(by_pid, None)
 
 
@@ -98,21 +113,17 @@ def _name(rank: int | None, num_ranks: int) -> str:
     return f"rank {rank}" if rank < num_ranks else f"server {rank - num_ranks} (rank {rank})"
 
 
-def _spoke(spool: RankSpool) -> bool:
-    """Whether the rank said why it ended."""
-    return bool(spool.of("end") or spool.of("error"))
+def _reported_end(spool: RankSpool) -> bool:
+    """Whether the rank wrote why it ended."""
+    return bool(spool.of(RankEnd) or spool.of(RankError))
 
 
 def _aborts(spools: Sequence[RankSpool]) -> list[float]:
-    return [event["time"] for spool in spools for event in spool.of("abort")]
-
-
-def _errors(spool: RankSpool) -> list[tuple[float, int, str]]:
-    return [(event["time"], spool.rank, event["message"]) for event in spool.of("error")]
+    return [abort.time for spool in spools for abort in spool.of(Abort)]
 
 
 def _progress(spools: Sequence[RankSpool]) -> str:
-    windows = [len(spool.of("window")) for spool in spools]
+    windows = [len(spool.of(MeasuredWindow)) for spool in spools]
     return f"finished windows per rank, warm-up steps included: {', '.join(str(n) for n in windows)}"
 
 
@@ -146,7 +157,7 @@ def process_descriptor(pid: int) -> Iterator[int]:
 class EndWatch:
     """The ends of a launch's processes on this machine, in their order.
 
-    Ranks on other machines are not seen, nor those that end within one `look` of their first word.
+    Ranks on other machines are not seen, nor those that end within one `look` of their first line.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -166,7 +177,7 @@ class EndWatch:
         self._epoll.close()
 
     def look(self) -> list[End]:
-        """Watch the ranks that have said their process id since the last look; all ends so far, the first one first."""
+        """Watch the ranks that have written their process id since the last look; all ends so far, in order."""
         for rank, pid in self._new():
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(pid)
@@ -187,9 +198,9 @@ class EndWatch:
                 line = file.readline()
             if line.endswith("\n"):
                 self._known.add(path)
-                event = json.loads(line)
-                if event["event"] == "hello":
-                    yield event["rank"], event["pid"]
+                _, event = parse_event(line)
+                if isinstance(event, RankInfo):
+                    yield event.rank, event.pid
 
     def _is_ours(self, pid: int) -> bool:
         """False for a process of another machine whose number is also one of ours, and for one that has ended."""
@@ -202,7 +213,7 @@ class EndWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """The process that ended first, by the launcher's words: its rank, or (MPICH) its process id."""
+    """The process that ended first, by the launcher's output: its rank, or (MPICH) its process id."""
 
     rank: int | None = None
     pid: int | None = None
@@ -229,13 +240,13 @@ _FLUX = re.compile(
 def who_died(output: str) -> Death | None:
     """The process that the launcher's output blames; None if it names none.
 
-    srun reports each death as it hears of it, the first one first. jsrun's words are in no public source.
+    srun reports each death as it hears of it, the first one first. jsrun's format is in no public source.
     """
-    if found := _MPICH.search(output):
-        return Death(pid=int(found["pid"]), how=found["how"].strip())
-    if found := _OPENMPI_STATUS.search(output):
-        return Death(rank=int(found["rank"]), how=f"exit status {found['how']}")
-    for words in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
-        if found := words.search(output):
-            return Death(rank=int(found["rank"]), how=(found["how"] or "failed").strip())
+    if match := _MPICH.search(output):
+        return Death(pid=int(match["pid"]), how=match["how"].strip())
+    if match := _OPENMPI_STATUS.search(output):
+        return Death(rank=int(match["rank"]), how=f"exit status {match['how']}")
+    for pattern in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
+        if match := pattern.search(output):
+            return Death(rank=int(match["rank"]), how=(match["how"] or "failed").strip())
     return None

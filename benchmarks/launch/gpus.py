@@ -39,37 +39,37 @@ class Gpus(Frozen):
 
     def check(self, environment: str, *, ranks_per_node: int) -> None:
         """Returns if every framework sees a GPU for every rank of a node. Raises UsageError."""
-        for one in self.seen:
-            what = f"{one.framework} {one.version}"
-            if not one.names:
+        for gpus in self.seen:
+            what = f"{gpus.framework} {gpus.version}"
+            if not gpus.names:
                 raise UsageError(
                     f"device gpu was asked for, but {what} of environment {environment} sees no GPU; {GPU_HELP}"
                 )
-            if ranks_per_node > len(one.names):
+            if ranks_per_node > len(gpus.names):
                 raise UsageError(
                     f"{ranks_per_node} ranks per node were asked for on device gpu, and {what} of environment "
-                    f"{environment} sees {len(one.names)} (one each); give at most --ranks {len(one.names)}"
+                    f"{environment} sees {len(gpus.names)} (one each); give at most --ranks {len(gpus.names)}"
                 )
 
     def added_to(self, probe: Probe) -> Probe:
         """The facts with those of the GPUs, which belong to the fingerprint of what is measured on them."""
         versions, node = dict(probe.versions), dict(probe.node)
-        for one in self.seen:
-            versions |= one.libraries
-            versions.setdefault(one.framework, one.version)  # under another name in a build for CPUs
-            node[f"gpus_{one.framework}"] = ", ".join(one.names)
+        for gpus in self.seen:
+            versions |= gpus.libraries
+            versions.setdefault(gpus.framework, gpus.version)  # under another name in a build for CPUs
+            node[f"gpus_{gpus.framework}"] = ", ".join(gpus.names)
         return probe.model_copy(update={"versions": versions, "node": node})
 
 
 def with_gpus(installation: Installation, probe: Probe, plan: Plan) -> Probe:
-    """`probe`; of a plan on device gpu with the GPUs' facts. Raises UsageError if a rank would have no GPU."""
+    """`probe`, with the GPUs' facts for a plan on device gpu. Raises UsageError if a rank would have no GPU."""
     if plan.study.device == "cpu":
         return probe
     cells = [case.cell for launch in plan.launches for case in launch.cases]
-    found = ask(installation, sorted({cell.framework for cell in cells}))
+    seen = ask(installation, sorted({cell.framework for cell in cells}))
     most = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
-    found.check(installation.name, ranks_per_node=most)
-    return found.added_to(probe)
+    seen.check(installation.name, ranks_per_node=most)
+    return seen.added_to(probe)
 
 
 def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:

@@ -24,7 +24,7 @@ LIMIT_SECONDS = 1800
 def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
     """The verdict on each workload, from a process of its own: a framework's threads cannot be changed later.
 
-    Raises UsageError if the process fails, with the last line of what it said.
+    Raises UsageError if the process fails, with the last line of its output.
     """
     try:
         done = subprocess.run(
@@ -41,18 +41,18 @@ def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
             "compare a smaller preset with `dlscale check parity`, or one framework at a time"
         ) from None
     try:
-        found = [
+        verdicts = [
             Parity.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")
         ]
     except ValidationError:
-        found = []
-    if done.returncode or len(found) != len(request.workloads):
-        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        verdicts = []
+    if done.returncode or len(verdicts) != len(request.workloads):
+        reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise UsageError(
             f"the parity gate of {', '.join(request.workloads)} could not be run: {redact(reason)}; "
             "`dlscale doctor` says what is missing"
         )
-    return found
+    return verdicts
 
 
 def missing(campaign: Campaign) -> list[ParityRequest]:
@@ -60,7 +60,9 @@ def missing(campaign: Campaign) -> list[ParityRequest]:
     study = campaign.plan.study
     if set(study.frameworks) != set(FRAMEWORKS):
         return []
-    known = {(found.workload, found.preset, found.precision) for found in load_parity(campaign.store.folder)}
+    known = {
+        (parity.workload, parity.preset, parity.precision) for parity in load_parity(campaign.store.folder)
+    }
     presets = {name: load_workload(name).preset(study.preset).name for name in study.workloads}
     return [
         ParityRequest(workloads=[name], preset=preset, precision=study.precision)
@@ -69,7 +71,7 @@ def missing(campaign: Campaign) -> list[ParityRequest]:
     ]
 
 
-def keep(campaign: Campaign, found: list[Parity]) -> None:
+def keep(campaign: Campaign, verdicts: list[Parity]) -> None:
     """Add verdicts to those in the study's folder."""
-    together = [*load_parity(campaign.store.folder), *found]
+    together = [*load_parity(campaign.store.folder), *verdicts]
     write_atomically(campaign.store.parity_path, PARITIES.dump_json(together, indent=1).decode())

@@ -149,8 +149,8 @@ def native_build() -> dict[str, str]:
     path = folder / BUILD_FILE if folder else None
     if path is None or not path.is_file():
         return {}
-    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    return {name: text for name, text in found.items() if text}
+    build: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: text for name, text in build.items() if text}
 
 
 def _digest(files: Iterable[Path]) -> str:
@@ -161,7 +161,7 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def _source_digest(files: Iterable[Path], build: dict[str, str]) -> str:
-    """Of the measured files, with the sources of the compiled parts in the place of these, where that is known.
+    """Digest of the measured files, with the sources of the compiled parts in their place, where these are known.
 
     The same sources give other compiled files on other machines.
     """
@@ -174,9 +174,9 @@ def main() -> None:
     """Print this environment's facts in one line."""
     out = os.dup(1)
     os.dup2(2, 1)  # what libraries print while they are loaded is not the answer
-    found = describe(sys.argv[1:])
+    probe = describe(sys.argv[1:])
     with os.fdopen(out, "w") as answer:
-        answer.write(found.model_dump_json() + "\n")
+        answer.write(probe.model_dump_json() + "\n")
 
 
 if __name__ == "__main__":

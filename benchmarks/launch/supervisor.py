@@ -2,7 +2,7 @@
 
 A dead rank 0 cannot write why it died, so the ranks never write records. The supervisor starts mpiexec in a
 process group of its own, watches the spools, ends the group when nothing moves any more, and at the end
-reads spools, exit status and the launcher's last words.
+reads spools, exit status and the launcher's output.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Failure, Record
-from dlscale.benchmarks.records.spool import ORDERS_FILE, RankSpool, read_spools
+from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
 
 
 class Watchdog:
-    """How long nobody has written, on a clock that does not jump when somebody sets the time."""
+    """Time since the last heartbeat, on a clock that does not jump when somebody sets the time."""
 
     def __init__(self) -> None:
-        self._news = 0.0
+        self._heartbeat = 0.0
         self._since = time.monotonic()
 
-    def seconds(self, news: float) -> float:
-        """Since `news` (`last_news`) was last another one than at the call before."""
-        if news != self._news:
-            self._news, self._since = news, time.monotonic()
+    def seconds(self, heartbeat: float) -> float:
+        """Seconds since `heartbeat` (`last_heartbeat`) last changed between two calls."""
+        if heartbeat != self._heartbeat:
+            self._heartbeat, self._since = heartbeat, time.monotonic()
         return time.monotonic() - self._since
 
 
@@ -50,7 +50,7 @@ def last_heartbeat(folder: Path) -> float:
 
 
 LOG_FILE = "output.log"
-CIRCUMSTANCES_FILE = "circumstances.json"
+METADATA_FILE = "metadata.json"
 LOG_TAIL_LINES = 30
 POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
 GRACE_SECONDS = 3.0
@@ -63,25 +63,25 @@ _PR_SET_PDEATHSIG = 1
 class PreparedLaunch:
     """A launch, ready to be started."""
 
-    orders: LaunchSpec
+    spec: LaunchSpec
     command: Sequence[str]
     spool: Path
-    circumstances: LaunchMetadata
+    metadata: LaunchMetadata
 
 
-def supervise(job: PreparedLaunch, store: Store) -> list[Record]:
+def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     """Run a launch to its end, write its records, and return them. A failure is a record, not an exception.
 
-    KeyboardInterrupt ends the launch, keeps what it had finished, and goes on to the caller.
+    KeyboardInterrupt ends the launch, keeps what it had finished, and is raised again.
     """
-    make_folder(job.spool)
+    make_folder(prepared.spool)
     # Not forced to the disk: a machine that goes down loses the launch, too.
-    write_atomically(job.spool / ORDERS_FILE, job.orders.model_dump_json(), durable=False)
-    write_atomically(job.spool / CIRCUMSTANCES_FILE, job.circumstances.model_dump_json(), durable=False)
+    write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
+    write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
-    with (job.spool / LOG_FILE).open("wb") as log:
+    with (prepared.spool / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            list(job.command),
+            list(prepared.command),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -89,7 +89,7 @@ def supervise(job: PreparedLaunch, store: Store) -> list[Record]:
             preexec_fn=_end_with_parent,
         )
         try:
-            failure = _watch(process, job)
+            failure = _watch(process, prepared)
         except BaseException as error:
             interrupted = error
             failure = Failure(
@@ -97,24 +97,23 @@ def supervise(job: PreparedLaunch, store: Store) -> list[Record]:
             )
         finally:
             end_group(process)
-    records = collect(job.spool, store, job.circumstances, job.orders, failure)
+    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
     if interrupted:
         raise interrupted
     return records
 
 
-def refuse(job: PreparedLaunch, store: Store, reason: str) -> list[Record]:
+def refuse(prepared: PreparedLaunch, store: Store, reason: str) -> list[Record]:
     """The records of a launch that cannot be started here. One that says the same already is not written again."""
-    spools = [RankSpool(rank) for rank in range(job.orders.cases[0].cell.num_processes)]
+    spools = [RankSpool(rank) for rank in range(prepared.spec.cases[0].cell.num_processes)]
     failure = Failure(kind="unavailable", rank=None, message=redact(reason))
     records = []
-    for index, case in enumerate(job.orders.cases):
+    for index, case in enumerate(prepared.spec.cases):
         latest = store.latest(case)
         if latest is None or latest.failure != failure:
             attempt = store.next_attempt(case)
-            circumstances = job.circumstances
             latest = assemble(
-                case, index, spools, attempt=attempt, circumstances=circumstances, failure=failure
+                case, index, spools, attempt=attempt, metadata=prepared.metadata, failure=failure
             )
             store.add(latest)
         records.append(latest)
@@ -124,28 +123,28 @@ def refuse(job: PreparedLaunch, store: Store, reason: str) -> list[Record]:
 def collect(
     spool_folder: Path,
     store: Store,
-    circumstances: LaunchMetadata,
-    orders: LaunchSpec,
+    metadata: LaunchMetadata,
+    spec: LaunchSpec,
     failure: Failure | None,
 ) -> list[Record]:
     """Write the records of a launch that has ended, and clear its spool. Records that exist are left alone."""
-    spools = read_spools(spool_folder, orders.cases[0].cell.num_processes)
+    spools = read_spools(spool_folder, spec.cases[0].cell.num_processes)
     if failure:
         failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
     records = []
-    for index, case in enumerate(orders.cases):
+    for index, case in enumerate(spec.cases):
         record = assemble(
             case,
             index,
             spools,
             attempt=store.next_attempt(case),
-            circumstances=circumstances,
+            metadata=metadata,
             failure=failure,
         )
         store.add(record)
         records.append(record)
-        saved = orders.checkpoints_of(case)
-        # What failed a gate would fail it again; whatever else ended a training, the next attempt goes on.
+        saved = spec.checkpoints_of(case)
+        # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
     rmtree(spool_folder)
@@ -157,20 +156,20 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
 
     Cases that such a launch had finished keep their results.
     """
-    num_found = 0
+    num_collected = 0
     for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
         try:
-            orders = LaunchSpec.model_validate_json((folder / ORDERS_FILE).read_text(encoding="utf-8"))
-            circumstances = LaunchMetadata.model_validate_json(
-                (folder / CIRCUMSTANCES_FILE).read_text(encoding="utf-8")
+            spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_text(encoding="utf-8"))
+            metadata = LaunchMetadata.model_validate_json(
+                (folder / METADATA_FILE).read_text(encoding="utf-8")
             )
         except (OSError, ValueError):
-            rmtree(folder)  # killed before it had told its ranks anything: nothing was measured
+            rmtree(folder)  # killed before its ranks were started: nothing was measured
             continue
         failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
-        collect(folder, store, circumstances, orders, failure)
-        num_found += 1
-    return num_found
+        collect(folder, store, metadata, spec, failure)
+        num_collected += 1
+    return num_collected
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -190,34 +189,29 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _watch(process: subprocess.Popen[bytes], job: PreparedLaunch) -> Failure | None:
-    """Wait for the launch; None if it ended well or by a failed gate, which its spools tell."""
-    stall = job.orders.rules.stall_seconds
-    silence = Watchdog()
-    cell = job.orders.cases[0].cell
-    with EndWatch(job.spool) as watch, process_descriptor(process.pid) as launcher:
+def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
+    """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
+    stall = prepared.spec.rules.stall_seconds
+    watchdog = Watchdog()
+    cell = prepared.spec.cases[0].cell
+    with EndWatch(prepared.spool) as watch, process_descriptor(process.pid) as launcher:
         while process.poll() is None:
             select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
             watch.look()
-            if silence.seconds(last_heartbeat(job.spool)) > stall:
-                return causes.failure_of_a_stall(read_spools(job.spool, cell.num_processes), stall)
+            if watchdog.seconds(last_heartbeat(prepared.spool)) > stall:
+                return causes.failure_of_a_stall(read_spools(prepared.spool, cell.num_processes), stall)
         ends = watch.look()
-    output = (job.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
-    spools = read_spools(job.spool, cell.num_processes)
+    output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+    spools = read_spools(prepared.spool, cell.num_processes)
     return causes.failure_of_an_end(process.returncode, output, ends, spools, num_ranks=cell.num_ranks)
 
 
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
     """The end of what the launch printed, or of the first traceback where a rank left one."""
-    tracebacks = [event["traceback"] for spool in spools for event in spool.of("error")]
+    tracebacks = [error.traceback for spool in spools for error in spool.of(RankError)]
     path = folder / LOG_FILE
-    text = (
-        tracebacks[0]
-        if tracebacks
-        else path.read_text(encoding="utf-8", errors="replace")
-        if path.exists()
-        else ""
-    )
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = tracebacks[0] if tracebacks else text
     return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
 
 

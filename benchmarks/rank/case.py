@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +18,9 @@ from dlscale.benchmarks.rank.controls import (
     shortened_rules,
 )
 from dlscale.benchmarks.rank.energy import Meter
-from dlscale.benchmarks.rank.measure import MpiBarrierControl, measure, step_timer_for
+from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
 from dlscale.benchmarks.records.record import Cell, Gate
-from dlscale.benchmarks.records.spool import MeasuredWindow, SpoolWriter
+from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload
@@ -29,172 +30,194 @@ STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after t
 NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchContext:
+    """What the cases of a launch share on this rank."""
+
+    backend: Backend
+    control: BarrierControl
+    world: Any  # mpi4py's communicator of the workers
+    shard: Shard
+    rules: Rules
+    seed: int
+    spool: SpoolWriter
+    meter: Meter | None  # the node's, on the one rank of it that reads it
+    # Filled by the first training for the communication-only case of the launch; None where there is no such case:
+    # counting gradients copies the weights, which would show in the memory of `none`.
+    bucket_bytes: list[int] | None
+
+    def check_updates(self, factory: ReplicaFactory, *, precision: str) -> list[Gate]:
+        """The launch's gates, before anything is timed; collective."""
+        return gates.update_gates(
+            self.backend,
+            factory,
+            control=self.world,
+            shard=self.shard,
+            seed=self.seed,
+            precision=precision,
+        )
+
+    def write_gates(self, results: list[Gate], *, case: int | None = None) -> bool:
+        """Spool the gates of the launch or of a case; returns whether all passed."""
+        for gate in results:
+            self.spool.write(GateResult(**gate.model_dump()), case=case)
+        return all(gate.passed for gate in results)
+
+    def distribute(self, factory: ReplicaFactory) -> Trainer:
+        """A trainer with this rank's own initial state; collective."""
+        return self.backend.distribute(factory, shard=self.shard, seed=self.seed + self.shard.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRun:
     """One case on one rank, ready to be run."""
 
-    def __init__(
-        self,
-        index: int,
-        cell: Cell,
-        backend: Backend,
-        factory: ReplicaFactory,
-        control: MpiBarrierControl,
-        world: Any,
-        shard: Shard,
-        spool: SpoolWriter,
-        *,
-        checkpoints: Path | None = None,
-        meter: Meter | None = None,
-        sizes: list[int] | None = None,
-    ) -> None:
-        """`checkpoints` is the folder of this case's, None where it is neither saved nor resumed.
+    context: LaunchContext
+    index: int  # of the case in its launch
+    cell: Cell
+    factory: ReplicaFactory
+    deadline: float  # on this rank's monotonic clock
+    checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
-        `meter` is the node's, for the one rank on it that reads it. `sizes` are the launch's, where an
-        exchange alone is among its cases: a training leaves there those of its buckets.
-        """
-        self._index, self._cell, self._backend, self._factory = index, cell, backend, factory
-        self._control, self._world, self._shard, self._spool = control, world, shard, spool
-        self._checkpoints, self._meter = checkpoints, meter
-        self._sizes = sizes
-
-    def run(self, rules: Rules, *, seed: int, deadline: float) -> list[Gate]:
+    def run(self) -> list[Gate]:
         """Warm up and measure; collective. Returns the gates that can only be checked afterwards."""
-        if self._cell.control == "loader":
-            replica = self._factory(shard=self._shard, seed=seed)
-            steady = measure(LoaderOnly(replica), self._control, rules, deadline=deadline, emit=self._emit)
-            self._tell_energy()
-            self._result(steady=steady, loss=None, settings={}, skipped=replica.num_skipped())
-            return []
-        if self._cell.control == "exchange":
-            return [self._run_exchange(rules, seed=seed)]
+        if self.cell.control == "loader":
+            return self._run_loader()
+        if self.cell.control == "exchange":
+            return self._run_exchange()
+        return self._run_training()
+
+    def _run_loader(self) -> list[Gate]:
+        context = self.context
+        replica = self.factory(shard=context.shard, seed=context.seed)
+        steady = measure(
+            LoaderOnly(replica), context.control, context.rules, deadline=self.deadline, emit=self._emit
+        )
+        self._write_energy()
+        self._write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
+        return []
+
+    def _run_training(self) -> list[Gate]:
+        context, backend = self.context, self.context.backend
         replicas: list[Replica] = []
 
-        def remembered(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
-            replicas.append(self._factory(shard=shard, seed=seed, gate=gate))
+        def remembering_factory(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
+            replicas.append(self.factory(shard=shard, seed=seed, gate=gate))
             return replicas[-1]
 
-        backend = self._backend
-        trainer = backend.distribute(remembered, shard=self._shard, seed=seed + self._shard.index)
+        trainer = context.distribute(remembering_factory)
         first_losses: list[float] = []
 
-        def emit(window: MeasuredWindow) -> None:
+        def emit_with_loss(window: MeasuredWindow) -> None:
             self._emit(window)
             if window.phase == "warmup" and len(first_losses) < NUM_COMPARED_LOSSES:
                 first_losses.append(trainer.loss())
 
         try:
-            course = self._course(trainer, rules)
-            together = not backend.asynchronous and backend.num_accepted is None
+            in_step = not backend.asynchronous and backend.num_accepted is None
             steady = measure(
                 trainer,
-                self._control,
-                rules,
-                deadline=deadline,
-                emit=self._emit if together else emit,
-                stamper=step_timer_for(self._cell, exchanges=backend.capabilities.exchanges),
-                counting=None if together else cast(CountingTrainer, trainer),
-                course=course,
+                context.control,
+                context.rules,
+                deadline=self.deadline,
+                emit=self._emit if in_step else emit_with_loss,
+                step_timer=step_timer_for(self.cell, exchanges=backend.capabilities.exchanges),
+                counting=None if in_step else cast(CountingTrainer, trainer),
+                progress=self._training_run(trainer),
             )
-            self._tell_energy()
-            found = [gates.finite_gate(trainer, control=self._world)]
-            if backend.capabilities.exchanges and not backend.asynchronous:
-                found.append(gates.identity_gate(trainer.weights(), control=self._world, name="identity"))
-            if backend.asynchronous and self._has_labels():
-                last_losses = self._losses_of_further_steps(trainer, len(first_losses))
-                found.append(gates.falling_gate(first_losses, last_losses, control=self._world))
-            if self._sizes is not None:
-                self._sizes[:] = _sizes_of(trainer)
-            self._result(
-                steady=steady,
-                loss=trainer.loss(),
-                settings=trainer.settings(),
-                skipped=sum(replica.num_skipped() for replica in replicas),
+            self._write_energy()
+            results = gates.training_gates(
+                backend,
+                trainer,
+                control=context.world,
+                first_losses=first_losses if self._has_labels() else None,
             )
-            return found
+            if context.bucket_bytes is not None:
+                context.bucket_bytes[:] = _bucket_bytes(trainer)
+            self._write(
+                CaseResult(
+                    steady=steady,
+                    loss=trainer.loss(),
+                    settings=trainer.settings(),
+                    skipped=sum(replica.num_skipped() for replica in replicas),
+                )
+            )
+            return results
         finally:
             trainer.close()
 
-    def _run_exchange(self, rules: Rules, *, seed: int) -> Gate:
-        """The least that the rules ask for: what an exchange takes varies less than a training."""
-        sizes = self._bucket_sizes(seed=seed)
-        collective = self._backend.collective()
+    def _run_exchange(self) -> list[Gate]:
+        """The least that the rules ask for: communication alone varies less than a training."""
+        context = self.context
+        sizes = context.bucket_bytes or self._bucket_bytes_of_a_training()
+        collective = context.backend.collective()
         try:
-            exchange = ExchangeOnly(collective, sizes, self._control.barrier)
-
-            def emit(window: MeasuredWindow) -> None:
-                self._spool.window(self._index, window, bucket_seconds=exchange.take_seconds())
-
+            exchange = ExchangeOnly(collective, sizes, context.control.barrier)
             steady = measure(
-                exchange, self._control, shortened_rules(rules), deadline=time.perf_counter(), emit=emit
+                exchange,
+                context.control,
+                shortened_rules(context.rules),
+                deadline=time.perf_counter(),
+                emit=lambda window: self._write(replace(window, bucket_seconds=exchange.take_seconds())),
             )
-            self._result(
-                steady=steady,
-                loss=None,
-                settings=collective.settings(),
-                skipped=None,
-                bucket_bytes=sizes,
-                copy_rate=copy_rate(self._world),
+            self._write(
+                CaseResult(
+                    steady=steady,
+                    settings=collective.settings(),
+                    bucket_bytes=sizes,
+                    copy_rate=copy_rate(context.world),
+                )
             )
-            return exchange.gate(self._world, wire=self._backend.wire)
+            return [exchange.gate(context.world, wire=context.backend.wire)]
         finally:
             collective.close()
 
-    def _bucket_sizes(self, *, seed: int) -> list[int]:
-        """Those of the launch's training; of a trainer that takes some steps where it has none; collective."""
-        if self._sizes:
-            return self._sizes
-        trainer = self._backend.distribute(self._factory, shard=self._shard, seed=seed + self._shard.index)
+    def _bucket_bytes_of_a_training(self) -> list[int]:
+        """Bucket sizes of a trainer that takes some steps, where the launch trains nothing; collective."""
+        trainer = self.context.distribute(self.factory)
         try:
             for _ in range(STEPS_UNTIL_BUCKETS):
                 trainer.step()
             trainer.synchronize()
-            return _sizes_of(trainer)
+            return _bucket_bytes(trainer)
         finally:
             trainer.close()
 
-    def _course(self, trainer: Trainer, rules: Rules) -> TrainingRun | None:
-        if self._checkpoints is None:
+    def _training_run(self, trainer: Trainer) -> TrainingRun | None:
+        if self.checkpoints is None:
             return None
-        if rules.checkpoint_every:
-            check_can_resume(self._backend)
+        context = self.context
+        if context.rules.checkpoint_every:
+            check_can_resume(context.backend)
         return TrainingRun(
             trainer,
-            rules,
-            self._checkpoints,
-            case=self._index,
-            control=self._control,
-            world=self._world,
-            spool=self._spool,
+            context.rules,
+            self.checkpoints,
+            control=context.control,
+            world=context.world,
+            write=self._write,
         )
 
     def _has_labels(self) -> bool:
         """Whether the loss is that of a classification: adversaries' losses need not fall."""
-        return load_workload(self._cell.workload).preset(self._cell.preset).num_classes > 0
+        return load_workload(self.cell.workload).preset(self.cell.preset).num_classes > 0
 
-    @staticmethod
-    def _losses_of_further_steps(trainer: Trainer, num_steps: int) -> list[float]:
-        losses = []
-        for _ in range(num_steps):
-            trainer.step()
-            losses.append(trainer.loss())
-        trainer.synchronize()
-        return losses
-
-    def _result(self, **values: Any) -> None:
-        self._spool.write("result", case=self._index, **values)
+    def _write(self, event: Event) -> None:
+        self.context.spool.write(event, case=self.index)
 
     def _emit(self, window: MeasuredWindow) -> None:
         """Between windows: the barrier before the next one holds all ranks until this one is through."""
-        self._spool.window(self._index, window)
-        if self._meter and window.phase == "warmup":
-            self._meter.begin()
-        elif self._meter:
-            self._meter.passed()
+        self._write(window)
+        meter = self.context.meter
+        if meter and window.phase == "warmup":
+            meter.begin()
+        elif meter:
+            meter.passed()
 
-    def _tell_energy(self) -> None:
-        if self._meter:
-            self._spool.write("energy", case=self._index, readings=self._meter.end())
+    def _write_energy(self) -> None:
+        for reading in self.context.meter.end() if self.context.meter else ():
+            self._write(reading)
 
 
-def _sizes_of(trainer: Trainer) -> list[int]:
+def _bucket_bytes(trainer: Trainer) -> list[int]:
     return bucket_sizes(trainer.settings(), sum(weight.size * ELEMENT_BYTES for weight in trainer.weights()))

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.benchmarks.rank.measure import MpiBarrierControl
-from dlscale.benchmarks.records.spool import SpoolWriter
+from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.records.spool import CheckpointSaved, TrainingResumed
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.models.workload import State
 
 
 class TrainingRun:
-    """`measure.Course` of a trainer that may have been another launch's before. Collective."""
+    """`measure.TrainingProgress` of a trainer whose training may have begun in an earlier launch. Collective."""
 
     def __init__(
         self,
@@ -29,13 +30,12 @@ class TrainingRun:
         rules: Rules,
         folder: Path,
         *,
-        case: int,
-        control: MpiBarrierControl,
+        control: BarrierControl,
         world: Any,
-        spool: SpoolWriter,
+        write: Callable[[CheckpointSaved | TrainingResumed], None],
     ) -> None:
-        self._trainer, self._rules, self._folder, self._case = trainer, rules, folder, case
-        self._control, self._world, self._spool = control, world, spool
+        self._trainer, self._rules, self._folder = trainer, rules, folder
+        self._control, self._world, self._write = control, world, write
         self._step: int = self._world.bcast(last_checkpoint_step(folder) if self._is_first else 0)
         self._saved = self._step
         if self._step:
@@ -67,12 +67,10 @@ class TrainingRun:
         seconds = time.perf_counter() - start
         self._saved = self._step
         if self._is_first:
-            self._spool.write(
-                "checkpoint", case=self._case, step=self._step, seconds=seconds, num_bytes=num_bytes
-            )
+            self._write(CheckpointSaved(step=self._step, seconds=seconds, num_bytes=num_bytes))
 
     def _restore(self) -> None:
-        """Rank 0 reads, and everybody goes on from what it found. Raises UsageError, on rank 0 if it cannot be read."""
+        """Rank 0 reads the state, and all ranks resume from it. Raises UsageError, on rank 0 if it cannot be read."""
         self._control.barrier()
         start = time.perf_counter()
         state = load_checkpoint(self._folder, step=self._step) if self._is_first else None
@@ -86,9 +84,7 @@ class TrainingRun:
             ) from None
         self._control.barrier()
         if self._is_first:
-            self._spool.write(
-                "resumed", case=self._case, step=self._step, seconds=time.perf_counter() - start
-            )
+            self._write(TrainingResumed(step=self._step, seconds=time.perf_counter() - start))
 
 
 def check_can_resume(backend: Backend) -> None:
@@ -126,7 +122,7 @@ def save_checkpoint(folder: Path, state: State, *, step: int) -> int:
 def last_checkpoint_step(folder: Path) -> int:
     """After how many steps the last state was saved; 0 if there is none."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else iter(())
-    return max((int(found[1]) for name in names if (found := PATTERN.fullmatch(name))), default=0)
+    return max((int(match[1]) for name in names if (match := PATTERN.fullmatch(name))), default=0)
 
 
 def load_checkpoint(folder: Path, *, step: int) -> State:
@@ -151,12 +147,12 @@ def share_checkpoint(control: Any, state: State | None) -> State:
 
     facts = {name: (value.shape, value.dtype.str) for name, value in state.items()} if state else None
     facts = control.bcast(facts)
-    found = {}
+    shared = {}
     for name, (shape, kind) in facts.items():
         value = np.ascontiguousarray(state[name]).reshape(shape) if state else np.empty(shape, np.dtype(kind))
         control.Bcast([value.reshape(-1).view(np.uint8), value.nbytes, _state_bytes()])
-        found[name] = value
-    return found
+        shared[name] = value
+    return shared
 
 
 def _state_bytes() -> Any:

@@ -48,11 +48,11 @@ NUM_COPIES = 3
 
 
 def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
-    """Bytes of each exchange of a training's step, in order, by what the training's trainer said of itself.
+    """Bytes of each exchange of a training's step, in order, by the settings of the training's trainer.
 
     A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
-    come, as Horovod does, the sizes are those of gradients that are all there. A trainer that says nothing exchanges
-    all at once. Raises ValueError for a setting that is no list of sizes.
+    come, as Horovod does, the sizes are those of gradients that are all there. A trainer without such
+    settings exchanges all at once. Raises ValueError for a setting that is no list of sizes.
     """
     sizes = [gradient_bytes]
     if BUCKET_SIZES in settings:
@@ -109,7 +109,7 @@ class ExchangeOnly:
         """
         shift = (self._collective.size - 1) / 2
         deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
-        own = max((float(np.max(np.abs(one), initial=0.0)) for one in deviations), key=_nan_last)
+        own = max((float(np.max(np.abs(deviation), initial=0.0)) for deviation in deviations), key=_nan_last)
         worst = max(control.allgather(own), key=_nan_last)
         largest = PERIOD + self._collective.size
         tolerance = largest * ROUNDING[wire]

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dlscale.benchmarks.records.record import Source
+from dlscale.benchmarks.records.spool import EnergyReading
 
 POWERCAP = "sys/class/powercap"
 PM_COUNTERS = "sys/cray/pm_counters/energy"
@@ -94,7 +95,7 @@ class FileCounter:
         self.read()
 
     def read(self) -> list[float]:
-        """As `Counter`."""
+        """Joules of each file. Raises UnreadableError."""
         return [file.read() for file in self._files]
 
 
@@ -147,7 +148,7 @@ MILLI = 1e-3
 
 
 class Nvml:
-    """As `counters.Counter`."""
+    """NVIDIA GPUs, by the driver's library (`Counter`)."""
 
     source: Source = "nvml"
     period = 0.1
@@ -200,7 +201,6 @@ MOST_WATTS = 1000.0  # of one part; more than any package, memory or GPU takes
 MAX_ERROR = 0.05  # of the joules, by the time that a counter stands still at either end
 
 Clock = Callable[[], float]
-Event = dict[str, Any]
 
 
 class Tally:
@@ -233,20 +233,20 @@ class Tally:
                 self._joules += after - before + (limit or 0.0) * (after < before)
         self._before, self._moment = now, moment
 
-    def event(self) -> Event:
-        """The fields of `NodeEnergy` that the reader knows."""
+    def reading(self) -> EnergyReading:
+        """What was counted since `begin`."""
         seconds, period = self._moment - self._first, self._counter.period
         if not self._reason and 2 * period > MAX_ERROR * seconds:
             self._reason = (
                 f"{seconds:.3g} s of windows are too short for a counter that moves every {period:g} s"
             )
-        return {
-            "source": self._counter.source,
-            "parts": self._counter.parts,
-            "joules": None if self._reason else self._joules,
-            "seconds": seconds,
-            "reason": self._reason,
-        }
+        return EnergyReading(
+            source=self._counter.source,
+            parts=self._counter.parts,
+            joules=None if self._reason else self._joules,
+            seconds=seconds,
+            reason=self._reason,
+        )
 
     def _read(self) -> list[float]:
         try:
@@ -281,12 +281,11 @@ class Meter:
         if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
             self._add()
 
-    def end(self) -> list[Event]:
-        """What was counted since `begin`: the fields of a `NodeEnergy` per counter, rank and node left out."""
+    def end(self) -> list[EnergyReading]:
+        """What each counter counted since `begin`, and which ones could not be read."""
         self._add()
-        found = [tally.event() for tally in self._tallies]
-        nothing = {"parts": "", "joules": None, "seconds": None}
-        return found + [{"source": source, "reason": reason, **nothing} for source, reason in self._missing]
+        missing = [EnergyReading(source=source, reason=reason) for source, reason in self._missing]
+        return [tally.reading() for tally in self._tallies] + missing
 
     def _add(self) -> None:
         self._moment = self._clock()
@@ -295,7 +294,7 @@ class Meter:
 
 
 def node_meter(*, device: str, top: Path = Path("/")) -> Meter:
-    """Of this node; GPUs count where ranks train on them. `top` is where /sys is."""
+    """The meter of this node; GPUs count where ranks train on them. `top` is where /sys is."""
     makers: dict[Source, Callable[[], Counter]] = {
         "rapl": lambda: rapl(top),
         "pm_counters": lambda: pm_counters(top),

@@ -28,6 +28,34 @@ WIRE_TOLERANCE = {"float32": 0.0, "bfloat16": 2e-2}
 FLOOR = 1e-3
 
 
+def update_gates(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> list[Gate]:
+    """Before any timing: one update of the weights is what the gradients ask for.
+
+    All ranks step together, or in turn where they do not wait for each other.
+    """
+    gate = turns_gate if backend.asynchronous else gradient_gate
+    return gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
+
+
+def training_gates(
+    backend: Backend, trainer: Trainer, *, control: Any, first_losses: Sequence[float] | None
+) -> list[Gate]:
+    """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights.
+
+    Asynchronous ranks need not agree; their loss must have fallen from `first_losses`, which is None where it need not.
+    """
+    results = [finite_gate(trainer, control=control)]
+    if backend.asynchronous:
+        if first_losses is not None:
+            last_losses = _losses_of_further_steps(trainer, len(first_losses))
+            results.append(falling_gate(first_losses, last_losses, control=control))
+    elif backend.capabilities.exchanges:
+        results.append(identity_gate(trainer.weights(), control=control, name="identity"))
+    return results
+
+
 def gradient_gate(
     backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
 ) -> list[Gate]:
@@ -44,7 +72,7 @@ def gradient_gate(
     others bring afterwards changes nothing.
 
     Where gradients are rounded on their way the ranks' own largest ones are the measure: their mean may be smaller.
-    Asynchronous trainers have a gate of their own (`gates_asynchronous.turns_gate`).
+    Asynchronous trainers have a gate of their own (`turns_gate`).
     """
     exchanges, delay = backend.capabilities.exchanges, backend.delay
     num_accepted = shard.count if backend.num_accepted is None else backend.num_accepted
@@ -122,7 +150,7 @@ def identity_gate(weights: Weights, *, control: Any, name: str) -> Gate:
     for weight in weights:
         digest.update(weight.tobytes())
     digests = control.allgather(digest.hexdigest())
-    differing = [rank for rank, found in enumerate(digests) if found != digests[0]]
+    differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
     return Gate(
         name=name,
         passed=not differing,
@@ -146,7 +174,7 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
 
 
 def largest_of(gradients: Weights) -> list[float]:
-    """Of each tensor."""
+    """The largest absolute value of each tensor."""
     return [float(np.max(np.abs(gradient), initial=0.0)) for gradient in gradients]
 
 
@@ -220,7 +248,7 @@ def turns_gate(
                     after = trainer.weights()
                     worst = max(worst, worst_deviation(left, after, own, largest=largest_of(own)))
                     left = after
-                left = _handed_on(left, control=control, root=rank)
+                left = _broadcast(left, control=control, root=rank)
         finally:
             trainer.close()
     worst = max(control.allgather(worst))
@@ -239,7 +267,7 @@ def turns_gate(
 def falling_gate(first: Sequence[float], last: Sequence[float], *, control: Any) -> Gate:
     """The mean of the `last` losses of all ranks is not above that of the `first` ones beyond chance.
 
-    With few steps, masks that are drawn anew in each of them and a small learning rate a sound training's losses may
+    With few steps, masks that are drawn anew in each of them and a small learning rate a valid training's losses may
     rise a little, and a broken one's rise a lot: three standard errors of the difference are allowed.
     """
     groups = [np.concatenate(control.allgather(np.asarray(losses, float))) for losses in (first, last)]
@@ -258,11 +286,18 @@ def falling_gate(first: Sequence[float], last: Sequence[float], *, control: Any)
     )
 
 
-def _handed_on(weights: Weights, *, control: Any, root: int) -> Weights:
+def _losses_of_further_steps(trainer: Trainer, num_steps: int) -> list[float]:
+    losses = []
+    for _ in range(num_steps):
+        trainer.step()
+        losses.append(trainer.loss())
+    trainer.synchronize()
+    return losses
+
+
+def _broadcast(weights: Weights, *, control: Any, root: int) -> Weights:
     """The weights of `root`."""
-    handed = []
-    for weight in weights:
-        copy = weight.copy()
+    copies = [weight.copy() for weight in weights]
+    for copy in copies:
         control.Bcast(copy, root=root)
-        handed.append(copy)
-    return handed
+    return copies

@@ -7,7 +7,8 @@ import hashlib
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank import gates
 from dlscale.benchmarks.rank.affinity import SIZE_VARIABLES, local_rank
-from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Case, Cell, num_sharing
-from dlscale.benchmarks.records.spool import SpoolWriter
+from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.benchmarks.study.plan import EXCHANGE_SECONDS
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Job
@@ -59,76 +59,66 @@ class LaunchSpec(Frozen):
 
 
 def run_launch_on_rank(
-    orders: LaunchSpec, spool: SpoolWriter, *, cores: list[int], process_start: float
+    spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int], process_start: float
 ) -> int:
-    """Do what the orders say on this rank; collective. Returns 0 if every gate passed, else 3."""
+    """Run the launch on this rank; collective. Returns 0 if every gate passed, else 3."""
     from mpi4py import MPI
 
     everyone = MPI.COMM_WORLD.Dup()
-    cell = orders.cases[0].cell
+    cell = spec.cases[0].cell
     _check_size(everyone.Get_size(), cell)
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
-    world = job.workers if job else everyone
     if job and job.is_server:
-        return _serve(job, orders, spool, cores=cores)
-    shard = Shard(index=world.Get_rank(), count=world.Get_size())
+        return _serve(job, spec, spool, cores=cores)
+    world = job.workers if job else everyone
     # Before the framework has started any thread.
     framework_module(cell.framework).prepare(
         cell.threads_per_rank, device=cell.device, local_rank=local_rank()
     )
-    factories = [_factory(case.cell, orders) for case in orders.cases]
-    _hello(spool, everyone, cell, cores=cores)
-    spool.write("phase", name="start_up", seconds=time.time() - orders.launched_at)
-    _look_around(spool, everyone, orders)
+    factories = [_factory(case.cell, spec) for case in spec.cases]
+    _write_rank_info(spool, everyone, cell, cores=cores)
+    spool.write(Phase("start_up", time.time() - spec.launched_at))
+    _write_node_info(spool, spec)
     meter = node_meter(device=cell.device) if local_rank() == 0 else None
-
-    begin = time.perf_counter()
-    preload(cell.backend, cell.framework)
-    spool.write("phase", name="import_backend", seconds=time.perf_counter() - begin)
-    begin = time.perf_counter()
-    backend = connect(
-        cell.backend, control=world, framework=cell.framework, options=cell.backend_options, job=job
+    with _phase(spool, "import_backend"):
+        preload(cell.backend, cell.framework)
+    with _phase(spool, "connect"):
+        backend = connect(
+            cell.backend, control=world, framework=cell.framework, options=cell.backend_options, job=job
+        )
+    context = LaunchContext(
+        backend=backend,
+        control=MpiBarrierControl(world, patient=spec.patient),
+        world=world,
+        shard=Shard(index=world.Get_rank(), count=world.Get_size()),
+        rules=spec.rules,
+        seed=spec.seed,
+        spool=spool,
+        meter=meter,
+        bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
-    spool.write("phase", name="connect", seconds=time.perf_counter() - begin)
-    begin = time.perf_counter()
-    gate = gates.turns_gate if backend.asynchronous else gates.gradient_gate
-    passed = gate(
-        backend, factories[0], control=world, shard=shard, seed=orders.seed, precision=cell.precision
-    )
-    spool.write("gates", gates=[gate.model_dump() for gate in passed])
-    spool.write("phase", name="gates", seconds=time.perf_counter() - begin)
-    if not all(gate.passed for gate in passed):
+    with _phase(spool, "gates"):
+        passed = context.write_gates(context.check_updates(factories[0], precision=cell.precision))
+    if not passed:
         backend.close()
         return 3
     gc.enable()
-    end = process_start + orders.seconds
-    all_passed = True
-    # Elsewhere nobody asks: to count gradients copies the weights, which would show in the memory of `none`.
-    sizes: list[int] | None = [] if any(case.cell.control == "exchange" for case in orders.cases) else None
-    for index, (case, factory) in enumerate(zip(orders.cases, factories, strict=True)):
+    end = process_start + spec.seconds
+    for index, (case, factory) in enumerate(zip(spec.cases, factories, strict=True)):
         now = time.perf_counter()
-        deadline = now + _share(orders.cases[index:], end - now)
-        control = MpiBarrierControl(world, patient=orders.patient)
-        runner = CaseRun(
-            index,
-            case.cell,
-            backend,
-            factory,
-            control,
-            world,
-            shard,
-            spool,
-            checkpoints=orders.checkpoints_of(case),
-            meter=meter,
-            sizes=sizes,
+        run = CaseRun(
+            context=context,
+            index=index,
+            cell=case.cell,
+            factory=factory,
+            deadline=now + _share(spec.cases[index:], end - now),
+            checkpoints=spec.checkpoints_of(case),
         )
-        after = runner.run(orders.rules, seed=orders.seed, deadline=deadline)
-        spool.write("gates", case=index, gates=[gate.model_dump() for gate in after])
-        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes(), load=load_average())
-        all_passed = all_passed and all(gate.passed for gate in after)
+        passed &= context.write_gates(run.run(), case=index)
+        _write_case_end(spool, index)
     world.Barrier()
     backend.close()
-    return 0 if all_passed else 3
+    return 0 if passed else 3
 
 
 def _share(cases: Sequence[Case], seconds: float) -> float:
@@ -137,46 +127,58 @@ def _share(cases: Sequence[Case], seconds: float) -> float:
     return (seconds - EXCHANGE_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
 
-def _serve(job: Job, orders: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
+def _serve(job: Job, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
     """On a server rank: serve until the workers have closed. Returns 0."""
-    cell = orders.cases[0].cell
+    cell = spec.cases[0].cell
     framework_module(cell.framework).prepare(cell.threads_per_rank)
     preload(cell.backend, cell.framework)
-    _hello(spool, job.everyone, cell, cores=cores)
-    _look_around(spool, job.everyone, orders)
+    _write_rank_info(spool, job.everyone, cell, cores=cores)
+    _write_node_info(spool, spec)
     gc.enable()
     serve(cell.backend, job=job, framework=cell.framework, options=cell.backend_options)
-    for index in range(len(orders.cases)):
-        spool.write("case_end", case=index, peak_rss_bytes=peak_rss_bytes(), load=load_average())
+    for index in range(len(spec.cases)):
+        _write_case_end(spool, index)
     return 0
 
 
-def _hello(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int]) -> None:
+@contextmanager
+def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
+    """Spool how long the body took, unless it failed."""
+    begin = time.perf_counter()
+    yield
+    spool.write(Phase(name, time.perf_counter() - begin))
+
+
+def _write_rank_info(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int]) -> None:
     from mpi4py import MPI
 
     spool.write(
-        "hello",
-        rank=everyone.Get_rank(),
-        local_rank=local_rank(),
-        pid=os.getpid(),
-        node=MPI.Get_processor_name(),
-        boot_id=boot_id(),
-        affinity=cores,
-        num_threads=cell.threads_per_rank,
+        RankInfo(
+            rank=everyone.Get_rank(),
+            local_rank=local_rank(),
+            pid=os.getpid(),
+            node=MPI.Get_processor_name(),
+            boot_id=boot_id(),
+            affinity=cores,
+            num_threads=cell.threads_per_rank,
+        )
     )
 
 
-def _look_around(spool: SpoolWriter, everyone: Any, orders: LaunchSpec) -> None:
-    """The first rank on a node says what node it is."""
+def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
+    """On the first rank of a node."""
     if local_rank() == 0:
-        data = Path(orders.data) if orders.data else None
-        spool.write("node", rank=everyone.Get_rank(), **node_facts(results=spool.folder, data=data))
+        spool.write(node_facts(results=spool.folder, data=Path(spec.data) if spec.data else None))
 
 
-def _factory(cell: Cell, orders: LaunchSpec) -> ReplicaFactory:
+def _write_case_end(spool: SpoolWriter, index: int) -> None:
+    spool.write(CaseEnd(peak_rss_bytes=peak_rss_bytes(), load=load_average()), case=index)
+
+
+def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
     source = Input()
     if "synthetic" not in (cell.control, cell.data):
-        source = Input(path=Path(str(orders.data)), skip_bad=orders.skip_bad)
+        source = Input(path=Path(str(spec.data)), skip_bad=spec.skip_bad)
     return load_workload(cell.workload).factory(
         framework=cell.framework,
         preset=cell.preset,
@@ -192,7 +194,7 @@ def _factory(cell: Cell, orders: LaunchSpec) -> ReplicaFactory:
 
 
 def _check_size(size: int, cell: Cell) -> None:
-    """Another MPI's mpiexec starts P worlds of one rank each, which would train happily."""
+    """Another MPI's mpiexec starts P worlds of one rank each, which would train without an error."""
     started = next((os.environ[name] for name in SIZE_VARIABLES if name in os.environ), None)
     if size != cell.num_processes:
         raise UsageError(

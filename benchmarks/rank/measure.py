@@ -38,12 +38,12 @@ class StepTimer(Protocol):
         ...
 
     def seconds(self) -> list[float]:
-        """Of each step of the window, after the trainer was synchronised."""
+        """Seconds of each step of the window, after the trainer was synchronised."""
         ...
 
 
 class HostClock:
-    """The host's monotonic clock: right where a step is done when it returns (`Stamper`)."""
+    """The host's monotonic clock: right where a step is done when it returns (`StepTimer`)."""
 
     def __init__(self) -> None:
         self._stamps: list[float] = []
@@ -71,7 +71,7 @@ class DeviceEvent(Protocol):
 
 
 class DeviceEvents:
-    """A GPU's own clock (`Stamper`).
+    """A GPU's own clock (`StepTimer`).
 
     The host runs ahead of a GPU: its stamps would say when a step's kernels were launched, not when they ended. So a
     mark is put among the work of the current stream, and its time is asked for when the window is over.
@@ -160,28 +160,28 @@ def time_window(
     *,
     phase: Literal["warmup", "steady"],
     num_steps: int,
-    stamper: StepTimer | None = None,
+    step_timer: StepTimer | None = None,
 ) -> MeasuredWindow:
     """One window of `num_steps` steps; collective.
 
-    `stamper` adds the seconds of each step: where no rank waits for another, as over `none`, they show which rank was
-    late when.
+    `step_timer` adds the seconds of each step: where no rank waits for another, as over `none`, they show which rank
+    was late when.
     """
-    if stamper:
-        stamper.begin(num_steps)
+    if step_timer:
+        step_timer.begin(num_steps)
     control.barrier()  # outside the interval
     start = time.perf_counter()
-    if stamper is None:
+    if step_timer is None:
         for _ in range(num_steps):
             trainer.step()
     else:
-        stamper.stamp()
+        step_timer.stamp()
         for _ in range(num_steps):
             trainer.step()
-            stamper.stamp()
+            step_timer.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
     seconds = time.perf_counter() - start
-    return MeasuredWindow(phase, num_steps, start, seconds, stamper.seconds() if stamper else None)
+    return MeasuredWindow(phase, num_steps, start, seconds, step_timer.seconds() if step_timer else None)
 
 
 def time_fixed_window(
@@ -214,17 +214,17 @@ def measure(
     *,
     deadline: float,
     emit: Emit,
-    stamper: StepTimer | None = None,
+    step_timer: StepTimer | None = None,
     counting: Counting | None = None,
-    course: TrainingProgress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
     Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
     that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
-    ranks. At least the rules' minimum is measured, however late it is, and a `course` is gone to its end: in at most
-    `max_windows`, unless those would be so long that their silence looked like a hang. Returns whether the warm-up met
-    the steady-state test.
+    ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
+    at most `max_windows`, unless those would be so long that the launch looked like a hang. Returns whether the
+    warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
@@ -235,22 +235,22 @@ def measure(
     fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
     room = (rules.max_steps - rules.longest_warm_up) // steps
     wanted = max(num_windows, min(fitting, room))
-    if course:
-        course.passed(num_warm_up)
-        in_time = int(rules.stall_seconds / 4 / world_step)  # nobody hears of a window before it has ended
-        steps = max(steps, min(math.ceil(course.num_left() / rules.max_windows), in_time))
-    one_window = functools.partial(
-        time_window, trainer, control, phase="steady", num_steps=steps, stamper=stamper
+    if progress:
+        progress.passed(num_warm_up)
+        in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
+        steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))
+    next_window = functools.partial(
+        time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
     )
     if counting:
-        one_window = functools.partial(
+        next_window = functools.partial(
             time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
         )
-    while wanted > 0 or (course and course.num_left() > 0):
-        emit(one_window())
+    while wanted > 0 or (progress and progress.num_left() > 0):
+        emit(next_window())
         wanted -= 1
-        if course:
-            course.passed(steps)
+        if progress:
+            progress.passed(steps)
     return steady
 
 
@@ -282,7 +282,7 @@ PATIENT_POLL_SECONDS = 0.0005
 
 
 class MpiBarrierControl:
-    """The control plane over mpi4py, on a communicator of its own (`measure.Control`)."""
+    """The control plane over mpi4py, on a communicator of its own (`BarrierControl`)."""
 
     def __init__(self, communicator: Any, *, patient: bool = False) -> None:
         from mpi4py import MPI

@@ -102,7 +102,7 @@ class _Pair:
         """Outputs, gradient, and the loss before and after some steps."""
         torch, tensorflow = self.replicas()
         pairs = zip(torch.outputs(), tensorflow.outputs(), strict=True)
-        worst = max(_relative(one, other) for one, other in pairs)
+        worst = max(_relative(torch_output, output) for torch_output, output in pairs)
         yield self._close("outputs", worst, "of the largest output")
         torch, tensorflow = self.replicas()
         deviation = _deviation(torch.gradients(), tensorflow.gradients())
@@ -112,8 +112,8 @@ class _Pair:
             ("loss", 0, "of the first step"),
             ("loss_after", NUM_STEPS, f"after {NUM_STEPS} steps"),
         ):
-            one, other = (found[step] for found in losses)
-            yield self._close(name, abs(one - other) / abs(one), f"{text}: {one:.6g}, {other:.6g}")
+            first, second = (of_framework[step] for of_framework in losses)
+            yield self._close(name, abs(first - second) / abs(first), f"{text}: {first:.6g}, {second:.6g}")
 
     def _build(self, framework: str) -> Replica:
         factory = self._workload.factory(
@@ -126,19 +126,19 @@ class _Pair:
         return factory(shard=Shard(), seed=SEED)
 
     def _losses(self, replica: Replica) -> list[float]:
-        """Of NUM_STEPS + 1 training steps, by the backend that exchanges nothing."""
+        """The loss of NUM_STEPS + 1 training steps, by the backend that exchanges nothing."""
 
         def given(**_: Any) -> Replica:
             return replica
 
         backend = connect("none", control=None)
         trainer = backend.distribute(given, shard=Shard(), seed=SEED)
-        found = []
+        losses = []
         for _ in range(NUM_STEPS + 1):
             trainer.step()
-            found.append(trainer.loss())
+            losses.append(trainer.loss())
         trainer.close()
-        return found
+        return losses
 
     def _close(self, name: str, value: float, detail: str) -> Gate:
         tolerance = self._tolerances[name]
@@ -163,13 +163,13 @@ def _shifted(weights: Weights, names: list[str]) -> Weights:
     ]
 
 
-def _exact(name: str, found: int, expected: int) -> Gate:
+def _exact(name: str, actual: int, expected: int) -> Gate:
     return Gate(
         name=name,
-        passed=found == expected,
-        value=float(found - expected),
+        passed=actual == expected,
+        value=float(actual - expected),
         tolerance=0.0,
-        detail=f"{found:,}" if found == expected else f"{found:,}, expected {expected:,}",
+        detail=f"{actual:,}" if actual == expected else f"{actual:,}, expected {expected:,}",
     )
 
 
@@ -177,17 +177,17 @@ def _num_parameters(replica: Replica) -> int:
     return sum(weight.size for weight in replica.weights())
 
 
-def _relative(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    if one.shape != other.shape:
+def _relative(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    if first.shape != second.shape:
         return math.inf
-    return float(np.max(np.abs(one - other)) / np.max(np.abs(one)))
+    return float(np.max(np.abs(first - second)) / np.max(np.abs(first)))
 
 
-def _deviation(one: Weights, other: Weights) -> float:
+def _deviation(first: Weights, second: Weights) -> float:
     def norm(arrays: Weights) -> float:
         return math.sqrt(math.fsum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays))
 
-    return norm([a - b for a, b in zip(one, other, strict=True)]) / norm(one)
+    return norm([a - b for a, b in zip(first, second, strict=True)]) / norm(first)
 
 
 def main(emit: Callable[[str], object] = sys.stdout.write) -> None:

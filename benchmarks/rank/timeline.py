@@ -2,7 +2,7 @@
 
     mpiexec -n P python -m dlscale.benchmarks.rank.timeline REQUEST
 
-REQUEST is JSON (`Request`). Rank 0's Horovod writes the file.
+REQUEST is JSON (`TimelineRequest`). Rank 0's Horovod writes the file.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     mpiexec -n P python -m dlscale.benchmarks.rank.worker SPOOL_FOLDER
 
-The folder holds the orders (`Orders`); the supervisor wrote them and will read the spools. A launch has one
-backend; its cases are the real training and the controls that share it.
+The folder holds the launch's specification (`LaunchSpec`); the supervisor wrote it and will read the spools. A launch
+has one backend; its cases are the real training and the controls that share it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import time
 
 PROCESS_START = time.perf_counter()
 # Collecting garbage while a framework is imported finds none and takes a quarter of that time;
-# `launch.run` switches it on again before anything is timed.
+# `run_launch_on_rank` switches it on again before anything is timed.
 gc.disable()
 
 from pathlib import Path  # noqa: E402 - the clock starts first
-from typing import Any, NoReturn  # noqa: E402
+from typing import NoReturn  # noqa: E402
 
 from dlscale.benchmarks.rank import affinity  # noqa: E402 - light: nothing below may start a thread before binding
-from dlscale.benchmarks.records.spool import ORDERS_FILE, SpoolWriter  # noqa: E402
+from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, RankError, SpoolWriter  # noqa: E402
 
 ABORT_DELAY_SECONDS = 2.0
 
 
 def main() -> NoReturn:
-    """Run the orders in the folder named on the command line; the exit status is 0 if every gate passed."""
+    """Run the launch of the folder named on the command line; the exit status is 0 if every gate passed."""
     folder = Path(sys.argv[1])
-    text = (folder / ORDERS_FILE).read_text(encoding="utf-8")
+    text = (folder / SPEC_FILE).read_text(encoding="utf-8")
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
-    # The number of cores is needed before the orders can be checked: pydantic comes with threads and time.
+    # The number of cores is needed before the specification can be checked: pydantic comes with threads and time.
     cores = affinity.bind(
         int(os.environ["DLSCALE_CORES_PER_RANK"]), num_workers=int(os.environ["DLSCALE_NUM_WORKERS"])
     )
@@ -42,21 +42,21 @@ def main() -> NoReturn:
 
     spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
     try:
-        from dlscale.benchmarks.rank.launch import LaunchSpec as Orders
-        from dlscale.benchmarks.rank.launch import run_launch_on_rank as run
+        from dlscale.benchmarks.rank.launch import LaunchSpec, run_launch_on_rank
 
-        status = run(Orders.model_validate_json(text), spool, cores=cores, process_start=PROCESS_START)
+        spec = LaunchSpec.model_validate_json(text)
+        status = run_launch_on_rank(spec, spool, cores=cores, process_start=PROCESS_START)
         MPI.Finalize()
     except BaseException as error:
         _report(spool, error)
         # This may only be the echo of another rank's death (a connection that was closed). The launcher ends
-        # everybody when it sees a death, and then names the one that died; an abort now would hide it.
+        # all ranks when it sees a death, and then names the one that died; an abort now would hide it.
         time.sleep(ABORT_DELAY_SECONDS)
-        spool.write("abort", time=time.time())  # the deaths that follow are its echo
+        spool.write(Abort(time.time()))
         # Otherwise the other ranks may wait for this one inside a collective: only an abort ends them all.
         MPI.COMM_WORLD.Abort(1)
         raise
-    spool.write("end", status=status)
+    spool.write(RankEnd(status))
     # All is written. Taking a framework's interpreter down would cost every launch another 0.6 s.
     sys.stdout.flush()
     os._exit(status)
@@ -67,10 +67,10 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
 
     from dlscale.base.errors import UsageError
 
-    text: Any = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
     spool.write(
-        "error", time=time.time(), message=kind + text.splitlines()[0], traceback=traceback.format_exc()
+        RankError(time=time.time(), message=kind + text.splitlines()[0], traceback=traceback.format_exc())
     )
 
 

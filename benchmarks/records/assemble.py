@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.redaction import redacted
@@ -25,11 +26,22 @@ from dlscale.benchmarks.records.record import (
     Setting,
     Window,
 )
-from dlscale.benchmarks.records.spool import Event, RankSpool
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    CaseResult,
+    CheckpointSaved,
+    EnergyReading,
+    GateResult,
+    MeasuredWindow,
+    NodeInfo,
+    RankInfo,
+    RankSpool,
+    TrainingResumed,
+)
 
 
 class LaunchMetadata(Frozen):
-    """What the records of one launch have in common and the ranks cannot know."""
+    """What the records of a launch have in common and its ranks cannot know."""
 
     study: str
     system: str
@@ -49,7 +61,7 @@ def assemble(
     spools: Sequence[RankSpool],
     *,
     attempt: int,
-    circumstances: LaunchMetadata,
+    metadata: LaunchMetadata,
     failure: Failure | None,
 ) -> Record:
     """The record of the launch's case number `index`.
@@ -57,65 +69,59 @@ def assemble(
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; a case that
     had ended before keeps its result, and a failed gate makes a failure of its own.
     """
-    num_ranks = case.cell.num_ranks
-    spools, servers = spools[:num_ranks], spools[num_ranks:]
-    gates = _gates(spools, index)
-    ended = all(spool.of("case_end", index) for spool in spools)
+    workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
+    gates = _gates(workers, index)
     failed = next((gate for gate in gates if not gate.passed), None)
     if failed:
         failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {_compare(failed)}")
-    elif ended:
+    elif all(spool.of(CaseEnd, index) for spool in workers):
         failure = None
     elif failure is None:
         failure = Failure(
             kind="error", rank=None, message="the launch ended without a result and without an error"
         )
-    results = [next(iter(spool.of("result", index)), {}) for spool in spools]
+    results = [spool.first(CaseResult, index) for spool in workers]
+    first = results[0]
     return Record(
-        study=circumstances.study,
-        system=circumstances.system,
-        evidence=_evidence([*spools, *servers], case.cell.num_nodes),
+        study=metadata.study,
+        system=metadata.system,
+        evidence=_evidence(spools, case.cell.num_nodes),
         case=case,
         attempt=attempt,
-        started_at=circumstances.started_at,
-        order_seed=circumstances.order_seed,
-        fingerprint=circumstances.fingerprint,
-        configuration=circumstances.configuration,
-        allocation=circumstances.allocation,
-        command=redacted(circumstances.command),
-        oversubscribed=circumstances.oversubscribed,
-        ranks=[_facts(spool, index) for spool in spools if spool.hello],
-        servers=[_facts(spool, index) for spool in servers if spool.hello],
-        nodes=_nodes([*spools, *servers], index),
+        started_at=metadata.started_at,
+        order_seed=metadata.order_seed,
+        fingerprint=metadata.fingerprint,
+        configuration=metadata.configuration,
+        allocation=metadata.allocation,
+        command=redacted(metadata.command),
+        oversubscribed=metadata.oversubscribed,
+        ranks=[_rank_facts(info, spool, index) for spool in workers if (info := spool.info)],
+        servers=[_rank_facts(info, spool, index) for spool in servers if (info := spool.info)],
+        nodes=_nodes(spools, index),
         backend_settings=redacted(_settings(results)),
-        environment_variables=redacted(circumstances.environment_variables),
-        phases=_phases(spools, index),
-        steady=results[0].get("steady"),
-        windows=_windows(spools, index),
-        bucket_bytes=results[0].get("bucket_bytes", []),
-        copy_rates=[result["copy_rate"] for result in results if "copy_rate" in result],
-        energy=_energy([*spools, *servers], index),
-        checkpoints=[
-            Checkpoint.model_validate(_without_place(event)) for event in spools[0].of("checkpoint", index)
-        ],
-        resumed=next(
-            (Resumption.model_validate(_without_place(event)) for event in spools[0].of("resumed", index)),
-            None,
-        ),
-        final_loss=[_finite(result.get("loss")) for result in results],
-        skipped_samples=[result.get("skipped") for result in results],
+        environment_variables=redacted(metadata.environment_variables),
+        phases=_phases(workers, index),
+        steady=first.steady if first else None,
+        windows=_windows(workers, index),
+        bucket_bytes=first.bucket_bytes if first else [],
+        copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
+        energy=_energy(spools, index),
+        checkpoints=[Checkpoint(**asdict(saved)) for saved in workers[0].of(CheckpointSaved, index)],
+        resumed=_resumed(workers[0].first(TrainingResumed, index)),
+        final_loss=[_finite(result.loss) if result else None for result in results],
+        skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
         failure=Failure.model_validate(redacted(failure.model_dump())) if failure else None,
     )
 
 
 def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
-    """The launch's gates and the case's own. Ranks agree on them, so any rank's will do."""
-    for spool in spools:
-        events = [event for event in spool.of("gates") if event.get("case", index) == index]
-        if events:
-            return [Gate.model_validate(redacted(gate)) for event in events for gate in event["gates"]]
-    return []
+    """The launch's gates and the case's own. Ranks agree on them: those of the rank that wrote the most count."""
+    per_rank = [
+        [event for place, event in spool.events if isinstance(event, GateResult) and place in (None, index)]
+        for spool in spools
+    ]
+    return [Gate(**redacted(asdict(gate))) for gate in max(per_rank, key=len)]
 
 
 def _compare(gate: Gate) -> str:
@@ -125,34 +131,38 @@ def _compare(gate: Gate) -> str:
 
 def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
     """The windows that all ranks finished, as a matrix; starts count from the first window's earliest."""
-    per_rank = [spool.of("window", index) for spool in spools]
-    finished = list(zip(*per_rank, strict=False))
-    if not finished:
-        return []
-    zero = min(event["start"] for event in finished[0])
-    return [
-        Window(
-            phase=events[0]["phase"],
-            num_steps=max(event["num_steps"] for event in events),
-            num_applied=events[0]["num_applied"],
-            rank_steps=_rank_steps(events),
-            start_seconds=[event["start"] - zero for event in events],
-            seconds=[event["seconds"] for event in events],
-            step_seconds=[e["step_seconds"] for e in events] if events[0]["step_seconds"] else None,
-            bucket_seconds=[e["bucket_seconds"] for e in events] if "bucket_seconds" in events[0] else None,
-        )
-        for events in finished
-    ]
+    finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in spools), strict=False))
+    return [_window(windows, min(first.start for first in finished[0])) for windows in finished]
 
 
-def _without_place(event: Event) -> Event:
-    """What an event says beside its kind and its case."""
-    return {name: value for name, value in event.items() if name not in {"event", "case"}}
+def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
+    """The same window on all ranks. Where its time was fixed, ranks took as many steps as they could."""
+    first = windows[0]
+    return Window(
+        phase=first.phase,
+        num_steps=max(window.num_steps for window in windows),
+        num_applied=first.num_applied,
+        rank_steps=None if first.num_applied is None else [window.num_steps for window in windows],
+        start_seconds=[window.start - origin for window in windows],
+        seconds=[window.seconds for window in windows],
+        step_seconds=_matrix([window.step_seconds for window in windows]),
+        bucket_seconds=_matrix([window.bucket_seconds for window in windows]),
+    )
+
+
+def _matrix(rows: Sequence[list[float] | None]) -> list[list[float]] | None:
+    """All ranks' rows; None where they were not measured."""
+    measured = [row for row in rows if row is not None]
+    return measured if len(measured) == len(rows) else None
+
+
+def _resumed(event: TrainingResumed | None) -> Resumption | None:
+    return Resumption(**asdict(event)) if event else None
 
 
 def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
     def warm_up(spool: RankSpool) -> list[float]:
-        return [event["seconds"] for event in spool.of("window", index) if event["phase"] == "warmup"]
+        return [window.seconds for window in spool.of(MeasuredWindow, index) if window.phase == "warmup"]
 
     return Phases(
         start_up=[spool.seconds("start_up") for spool in spools],
@@ -164,75 +174,66 @@ def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
     )
 
 
-def _rank_steps(events: Sequence[Event]) -> list[int] | None:
-    """Steps of each rank, where they took as many as they could."""
-    return None if events[0]["num_applied"] is None else [event["num_steps"] for event in events]
-
-
-def _facts(spool: RankSpool, index: int) -> RankFacts:
-    ends = spool.of("case_end", index)
+def _rank_facts(info: RankInfo, spool: RankSpool, index: int) -> RankFacts:
+    end = spool.first(CaseEnd, index)
     return RankFacts(
         rank=spool.rank,
-        local_rank=spool.hello["local_rank"],
-        node=spool.hello["node"],
-        boot_id=spool.hello["boot_id"],
-        affinity=spool.hello["affinity"],
-        num_threads=spool.hello["num_threads"],
-        peak_rss_bytes=ends[-1]["peak_rss_bytes"] if ends else 0,
+        local_rank=info.local_rank,
+        node=info.node,
+        boot_id=info.boot_id,
+        affinity=info.affinity,
+        num_threads=info.num_threads,
+        peak_rss_bytes=end.peak_rss_bytes if end else 0,
     )
 
 
 def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
-    """Each node once, as its first rank saw it."""
-    found: dict[tuple[str, str | None], NodeFacts] = {}
+    """Each node once, as its first rank saw it. A scheduler's nodes may share one host, which has one name."""
+    nodes: dict[tuple[str, str | None], NodeFacts] = {}
     for spool in spools:
-        for event in spool.of("node"):
-            facts = {name: value for name, value in event.items() if name in NodeFacts.model_fields}
-            ends = spool.of("case_end", index)
-            load_after = ends[-1].get("load") if ends else None
-            node = NodeFacts(**(redacted(facts) | {"node": spool.hello["node"]}), load_after=load_after)
-            found.setdefault((node.node, node.switch_path), node)
-    return list(found.values())
+        info, node = spool.info, spool.first(NodeInfo)
+        if info and node:
+            end = spool.first(CaseEnd, index)
+            facts = NodeFacts(
+                rank=spool.rank,
+                node=info.node,
+                load_after=end.load if end else None,
+                **redacted(asdict(node)),
+            )
+            nodes.setdefault((facts.node, facts.switch_path), facts)
+    return list(nodes.values())
 
 
 def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
-    """What each node's counters said; none where no node came to the end of the case's windows.
+    """What each node's counters counted; none where no node came to the end of the case's windows.
 
     The first rank of a node reads them. Where that is a server nobody does: servers know nothing of windows.
     """
-    readings = {spool.rank: event for spool in spools for event in spool.of("energy", index)}
-    if not readings:
+    if not any(spool.of(EnergyReading, index) for spool in spools):
         return []
-    found: list[NodeEnergy] = []
-    for spool in spools:
-        if not spool.hello or spool.hello["local_rank"] != 0:
-            continue
-        nothing = {
-            "source": None,
-            "parts": "",
-            "joules": None,
-            "seconds": None,
-            "reason": "the node's first rank did not train to the end",
-        }
-        who = {"rank": spool.rank, "node": spool.hello["node"]}
-        told = readings.get(spool.rank, {}).get("readings", [nothing])
-        found += [NodeEnergy(**(redacted(reading) | who)) for reading in told]
-    return found
+    unread = EnergyReading(source=None, reason="the node's first rank did not train to the end")
+    return [
+        NodeEnergy(rank=spool.rank, node=info.node, **redacted(asdict(reading)))
+        for spool in spools
+        if (info := spool.info) and info.local_rank == 0
+        for reading in spool.of(EnergyReading, index) or [unread]
+    ]
 
 
-def _settings(results: Sequence[dict[str, dict[str, Setting]]]) -> dict[str, Setting]:
+def _settings(results: Sequence[CaseResult | None]) -> dict[str, Setting]:
     """Rank 0's settings; one that differs between ranks is listed with all its values."""
-    found = dict(results[0].get("settings", {}))
-    for name in found:
-        values = [result.get("settings", {}).get(name) for result in results]
+    per_rank = [result.settings if result else {} for result in results]
+    settings = dict(per_rank[0])
+    for name in settings:
+        values = [settings_of_rank.get(name) for settings_of_rank in per_rank]
         if any(value != values[0] for value in values):
-            found[name] = " | ".join(str(value) for value in values)
-    return found
+            settings[name] = " | ".join(str(value) for value in values)
+    return settings
 
 
 def _evidence(spools: Sequence[RankSpool], num_nodes: int) -> Evidence:
     """Measured, unless several nodes turn out to share one machine."""
-    machines = {spool.hello["boot_id"] for spool in spools if spool.hello}
+    machines = {info.boot_id for spool in spools if (info := spool.info)}
     return "emulated" if machines and len(machines) < num_nodes else "measured"
 
 

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlscale.benchmarks.records.record import Allocation
-
-Found = str | int | float | bool | None
+from dlscale.benchmarks.records.spool import NodeInfo
 
 # Variables by which container runtimes, or their users, name the image. Paths are not among them.
 CONTAINER_VARIABLES = (
@@ -33,26 +32,26 @@ def node_facts(
     data: Path | None,
     top: Path = Path("/"),
     variables: Mapping[str, str] = os.environ,
-) -> dict[str, Found]:
-    """The fields of `NodeFacts` that the node itself knows. `top` is where its /proc and /sys are."""
+) -> NodeInfo:
+    """What the node itself knows. `top` is where its /proc and /sys are."""
     sys_cpu = top / "sys/devices/system/cpu"
-    return {
-        "num_cpus": os.cpu_count() or 1,
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "cache_bytes": _cache_bytes(sys_cpu),
-        "numa_domains": len(list((top / "sys/devices/system/node").glob("node[0-9]*"))) or None,
-        "cpu_governor": _each(sys_cpu / "cpufreq", "policy*/scaling_governor"),
-        "cpu_boost": _boost(sys_cpu),
-        "transparent_huge_pages": _chosen(top / "sys/kernel/mm/transparent_hugepage/enabled"),
-        "clock_source": _line(top / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "device_driver": _device_driver(top),
-        "devices": _devices(top),
-        "container": next((variables[name] for name in CONTAINER_VARIABLES if variables.get(name)), None),
-        "switch_path": variables.get("SLURM_TOPOLOGY_ADDR"),
-        "results_filesystem": filesystem_type(results, top),
-        "data_filesystem": filesystem_type(data, top) if data else None,
-        "load_before": load_average(top),
-    }
+    return NodeInfo(
+        num_cpus=os.cpu_count() or 1,
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        cache_bytes=_cache_bytes(sys_cpu),
+        numa_domains=len(list((top / "sys/devices/system/node").glob("node[0-9]*"))) or None,
+        cpu_governor=_each(sys_cpu / "cpufreq", "policy*/scaling_governor"),
+        cpu_boost=_boost(sys_cpu),
+        transparent_huge_pages=_chosen(top / "sys/kernel/mm/transparent_hugepage/enabled"),
+        clock_source=_line(top / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        device_driver=_device_driver(top),
+        devices=_devices(top),
+        container=next((variables[name] for name in CONTAINER_VARIABLES if variables.get(name)), None),
+        switch_path=variables.get("SLURM_TOPOLOGY_ADDR"),
+        results_filesystem=filesystem_type(results, top),
+        data_filesystem=filesystem_type(data, top) if data else None,
+        load_before=load_average(top),
+    )
 
 
 def load_average(top: Path = Path("/")) -> float | None:

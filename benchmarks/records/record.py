@@ -21,7 +21,7 @@ Source = Literal["rapl", "pm_counters", "nvml"]
 
 
 class NodeEnergy(Frozen):
-    """What one counter of one node said over the windows after the warm-up, what lay between them included.
+    """What one counter of one node counted over the windows after the warm-up, what lay between them included.
 
     `joules` is None where it could not be read, and `reason` says why. It is of the whole part of the machine that is
     counted, whoever else used it.
@@ -181,7 +181,7 @@ class Gate(Frozen):
 
     name: str
     passed: bool
-    value: float | None  # the worst deviation found, on any rank, in units of `tolerance`'s quantity
+    value: float | None  # the worst deviation on any rank, in units of `tolerance`'s quantity
     tolerance: float | None
     detail: str
 
@@ -210,7 +210,7 @@ class Checkpoint(Frozen):
 
 
 class Resumption(Frozen):
-    """A training that began in an earlier launch, and went on from a checkpoint."""
+    """A training that began in an earlier launch and resumed from a checkpoint."""
 
     step: PositiveInt  # the checkpoint's
     seconds: PositiveFloat  # reading it, and giving it to all ranks

@@ -1,37 +1,219 @@
-"""What ranks tell the supervisor: one private file per rank, one JSON object per line, one line per event.
+"""What the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
 
-Lines reach the file before the next window begins, so a rank that dies leaves all its finished windows behind.
-Ranks never wait for a spool: they only append, and the supervisor reads when the launch has ended. Imports nothing
-heavy: the worker opens its spool before anything can start a thread.
+Each kind of event is one type here; ranks write them, and `read_spools` gives the same types back. A line reaches the
+file before the next window begins, so a rank that dies leaves all its finished windows behind. Ranks never wait for a
+spool: they only append, and the supervisor reads when the launch has ended. Imports nothing heavy: the worker loads
+this module before anything may start a thread.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
+
+from dlscale.base.errors import UsageError
+
+SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
+
+PhaseName = Literal["start_up", "import_backend", "connect", "gates"]
+Setting = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInfo:
+    """Identity and placement of a rank; its first event."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    node: str
+    boot_id: str  # hashed
+    affinity: list[int]
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """A node's settings, reported by the first rank on it (`record.NodeFacts` has the fields' meaning)."""
+
+    num_cpus: int
+    memory_bytes: int
+    cache_bytes: int | None
+    numa_domains: int | None
+    cpu_governor: str | None
+    cpu_boost: bool | None
+    transparent_huge_pages: str | None
+    clock_source: str | None
+    device_driver: str | None
+    devices: str | None
+    container: str | None
+    switch_path: str | None
+    results_filesystem: str | None
+    data_filesystem: str | None
+    load_before: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Duration of one step of the way to the first window."""
+
+    name: PhaseName
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """A check of correctness, of the launch or of a case (`record.Gate`)."""
+
+    name: str
+    passed: bool
+    value: float | None
+    tolerance: float | None
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWindow:
-    """One rank's stamps of one window, on its own monotonic clock.
-
-    `num_applied` is of a window of fixed time: local batches of all ranks that the weights took up in it.
-    """
+    """A window on one rank, stamped by its own monotonic clock."""
 
     phase: Literal["warmup", "steady"]
     num_steps: int
     start: float
     seconds: float
     step_seconds: list[float] | None = None
-    num_applied: int | None = None
+    num_applied: int | None = (
+        None  # in a window of fixed time: local batches of all ranks that the weights took up
+    )
+    bucket_seconds: list[float] | None = None  # over all steps; communication only
 
 
-Event = dict[str, Any]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """The training's state was saved (`record.Checkpoint`)."""
 
-ORDERS_FILE = "orders.json"
+    step: int
+    seconds: float
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResumed:
+    """The training continues from a checkpoint (`record.Resumption`)."""
+
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyReading:
+    """One counter of a node over the windows after the warm-up (`record.NodeEnergy`)."""
+
+    source: Literal["rapl", "pm_counters", "nvml"] | None
+    parts: str = ""
+    joules: float | None = None
+    seconds: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """What a case is known by besides its windows."""
+
+    steady: bool
+    settings: dict[str, Setting]
+    loss: float | None = None
+    skipped: int | None = None  # samples that could not be read
+    bucket_bytes: list[int] = field(default_factory=list)
+    copy_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEnd:
+    """The case ran to its end on this rank."""
+
+    peak_rss_bytes: int
+    load: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankError:
+    """The exception that ended the rank."""
+
+    time: float  # seconds since the epoch
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The rank aborts the launch now; later deaths are consequences."""
+
+    time: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """The rank finished with that exit status."""
+
+    status: int
+
+
+Event = (
+    RankInfo
+    | NodeInfo
+    | Phase
+    | GateResult
+    | MeasuredWindow
+    | CheckpointSaved
+    | TrainingResumed
+    | EnergyReading
+    | CaseResult
+    | CaseEnd
+    | RankError
+    | Abort
+    | RankEnd
+)
+
+TYPES: dict[str, type[Event]] = {
+    "rank_info": RankInfo,
+    "node": NodeInfo,
+    "phase": Phase,
+    "gate": GateResult,
+    "window": MeasuredWindow,
+    "checkpoint": CheckpointSaved,
+    "resumed": TrainingResumed,
+    "energy": EnergyReading,
+    "result": CaseResult,
+    "case_end": CaseEnd,
+    "error": RankError,
+    "abort": Abort,
+    "end": RankEnd,
+}
+NAMES = {kind: name for name, kind in TYPES.items()}
+
+
+def format_event(event: Event, *, case: int | None = None) -> str:
+    """The event as a line of JSON: its name, the launch's case that it belongs to if any, and its fields."""
+    place: dict[str, str | int] = {"event": NAMES[type(event)]}
+    if case is not None:
+        place["case"] = case
+    # Not `asdict`: it copies deeply, and this runs between windows.
+    return json.dumps(place | {item.name: getattr(event, item.name) for item in fields(event)}) + "\n"
+
+
+def parse_event(line: str) -> tuple[int | None, Event]:
+    """(number of the case or None, the event) of a line. Raises ValueError for a line that is no known event."""
+    values = json.loads(line)
+    name, case = values.pop("event", None), values.pop("case", None)
+    if name not in TYPES:
+        raise ValueError(f"unknown event {name!r}")
+    try:
+        return case, TYPES[name](**values)
+    except TypeError as error:  # a field that is missing or unknown
+        raise ValueError(f"event {name}: {error}") from None
 
 
 class SpoolWriter:
@@ -40,55 +222,68 @@ class SpoolWriter:
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder = folder
         # Mode 0600: what a job does is its user's business.
-        descriptor = os.open(folder / f"rank-{rank:05d}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = os.open(_spool_path(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
-    def write(self, event: str, **values: Any) -> None:
-        """One event; values must be JSON's."""
-        self._file.write(json.dumps({"event": event, **values}) + "\n")
+    def write(self, event: Event, *, case: int | None = None) -> None:
+        """Append an event, of the launch's case number `case` where it belongs to one."""
+        self._file.write(format_event(event, case=case))
         self._file.flush()
 
     def close(self) -> None:
-        """Nothing more to tell."""
+        """Close the file."""
         self._file.close()
 
-    def window(self, case: int, window: MeasuredWindow, **more: Any) -> None:
-        """A finished window of the launch's case number `case`, and what else is known of it."""
-        self.write("window", case=case, **asdict(window), **more)
+
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(slots=True)
 class RankSpool:
-    """One rank's events, sorted by what they are about."""
+    """One rank's events in the order of their writing, each with the number of the case that it belongs to."""
 
     rank: int
-    hello: Event = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[tuple[int | None, Event]] = field(default_factory=list)
 
-    def of(self, event: str, case: int | None = None) -> list[Event]:
-        """The events of that kind, of that case where one is given."""
-        return [e for e in self.events if e["event"] == event and (case is None or e.get("case") == case)]
+    @property
+    def info(self) -> RankInfo | None:
+        """None for a rank that never connected to MPI."""
+        return self.first(RankInfo)
 
-    def seconds(self, phase: str, case: int | None = None) -> float | None:
-        """How long that phase took; None if it was not reached."""
-        found = [e for e in self.of("phase", case) if e["name"] == phase]
-        return float(found[-1]["seconds"]) if found else None
+    def of(self, kind: type[E], case: int | None = None) -> list[E]:
+        """The events of that kind, of one case or of all."""
+        return [event for place, event in self.events if isinstance(event, kind) and case in (None, place)]
+
+    def first(self, kind: type[E], case: int | None = None) -> E | None:
+        """The first event of that kind, None if there is none."""
+        return next(iter(self.of(kind, case)), None)
+
+    def seconds(self, phase: PhaseName) -> float | None:
+        """Duration of that phase; None if it was not reached."""
+        return next((event.seconds for event in self.of(Phase) if event.name == phase), None)
 
 
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
     """The spools of all ranks, in order; empty ones for ranks that never wrote.
 
-    A last line without its end (its writer died in it) is left out.
+    A last line without its end (its writer was killed in it) is left out. Raises UsageError for any other line that
+    is not an event of this version.
     """
-    spools = []
-    for rank in range(num_ranks):
-        spool = RankSpool(rank)
-        path = folder / f"rank-{rank:05d}.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        for line in text.split("\n")[:-1]:
-            event = json.loads(line)
-            if event["event"] == "hello":
-                spool.hello = event
-            spool.events.append(event)
-        spools.append(spool)
-    return spools
+    return [RankSpool(rank, _read_events(_spool_path(folder, rank))) for rank in range(num_ranks)]
+
+
+def _read_events(path: Path) -> list[tuple[int | None, Event]]:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    events = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            events.append(parse_event(line))
+        except ValueError as error:
+            raise UsageError(
+                f"{path}, line {number}: {error}; another version of dlscale wrote it: delete {path.parent}"
+            ) from None
+    return events
+
+
+def _spool_path(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank:05d}.jsonl"

@@ -126,7 +126,7 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
 
 def _check_options(study: Study) -> None:
     """Raises UsageError unless every backend has the options that the study gives it."""
-    for backend in study.backends if study.rules.is_course else ():
+    for backend in study.backends if study.rules.has_training_run else ():
         if capabilities(backend).servers:
             raise UsageError(
                 f"--train-steps and --checkpoint-every do not work with backend {backend}, whose servers hold part "

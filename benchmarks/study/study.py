@@ -56,7 +56,7 @@ class Rules(Frozen):
     stall_seconds: PositiveFloat = 300.0  # without a heartbeat from any rank
 
     @property
-    def is_course(self) -> bool:
+    def has_training_run(self) -> bool:
         """Whether trainings have a fixed length or checkpoints."""
         return bool(self.train_steps or self.checkpoint_every)
 

@@ -27,7 +27,7 @@ class Nothing:
     def synchronize(self) -> None: ...
 
 
-def window_microseconds(num_steps: int, *, stamper: StepTimer | None) -> float:
+def window_microseconds(num_steps: int, *, step_timer: StepTimer | None) -> float:
     """Median time of a whole window, emission included."""
     control = MpiBarrierControl(MPI.COMM_WORLD.Dup())
     with tempfile.TemporaryDirectory() as folder:
@@ -35,8 +35,10 @@ def window_microseconds(num_steps: int, *, stamper: StepTimer | None) -> float:
         seconds = []
         for _ in range(NUM_WINDOWS):
             begin = time.perf_counter()
-            window = time_window(Nothing(), control, phase="steady", num_steps=num_steps, stamper=stamper)
-            spool.window(0, window)
+            window = time_window(
+                Nothing(), control, phase="steady", num_steps=num_steps, step_timer=step_timer
+            )
+            spool.write(window, case=0)
             seconds.append(time.perf_counter() - begin)
         spool.close()
     return statistics.median(seconds) * 1e6
@@ -44,11 +46,11 @@ def window_microseconds(num_steps: int, *, stamper: StepTimer | None) -> float:
 
 def main() -> int:
     failed = False
-    for stamper in (None, HostClock()):
-        one, many = (window_microseconds(n, stamper=stamper) for n in (1, 101))
+    for step_timer in (None, HostClock()):
+        one, many = (window_microseconds(n, step_timer=step_timer) for n in (1, 101))
         step = (many - one) / 100
         failed |= step > ALLOWED_STEP_MICROSECONDS or one > ALLOWED_WINDOW_MICROSECONDS
-        what = "with host stamps" if stamper else "without host stamps"
+        what = "with host stamps" if step_timer else "without host stamps"
         print(f"{what}: {step:.2f} us per step, {one:.1f} us per window of one step")
     return int(failed)
 

@@ -1,12 +1,11 @@
 """Made-up records as studies leave them, in any number, and launches that take no time of their own."""
 
-import json
 import random
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
-from dlscale.base.files import write_atomically
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records import files
@@ -20,6 +19,15 @@ from dlscale.benchmarks.records.record import (
     RankFacts,
     Record,
     Window,
+)
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    CaseResult,
+    MeasuredWindow,
+    Phase,
+    PhaseName,
+    RankInfo,
+    SpoolWriter,
 )
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study import Rules
@@ -41,7 +49,7 @@ FINGERPRINT = Fingerprint(
         "kernel": "6.0",
     },
 )
-CIRCUMSTANCES = LaunchMetadata(
+METADATA = LaunchMetadata(
     study="weak-scaling-00000000",
     system="local",
     fingerprint=FINGERPRINT,
@@ -98,7 +106,7 @@ def record(case: Case, numbers: random.Random, *, attempt: int = 1, failed: bool
         for rank in range(NUM_RANKS)
     ]
     return Record(
-        **{name: getattr(CIRCUMSTANCES, name) for name in LaunchMetadata.model_fields},
+        **{name: getattr(METADATA, name) for name in LaunchMetadata.model_fields},
         evidence="measured",
         case=case,
         attempt=attempt,
@@ -136,60 +144,35 @@ def write_study(folder: Path, num_records: int) -> None:
 
 
 def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]]]:
-    """Launches of further attempts whose ranks tell all at once, each beside a command that does no less by itself."""
+    """Launches of further attempts whose ranks write all at once, each beside a command that does no less by itself."""
     numbers = random.Random(2)  # noqa: S311 - numbers, not secrets
     jobs = []
-    said = store.folder / "said"
+    spools = store.folder / "spools"
     elsewhere = store.folder / "elsewhere"
-    said.mkdir()
+    spools.mkdir()
     elsewhere.mkdir()
     for rank in range(NUM_RANKS):
-        write_atomically(
-            said / f"rank-{rank:05d}.jsonl", "\n".join(map(json.dumps, _events(rank, numbers))) + "\n"
-        )
+        _write_spool(spools, rank, numbers)
     for case in cases(number):
         spool = store.spool_folder / case.id
-        orders = LaunchSpec(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
-        copy, wait = f"cp {shlex.quote(str(said))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
+        spec = LaunchSpec(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        copy, wait = f"cp {shlex.quote(str(spools))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
         command = ["sh", "-c", f"{copy} {shlex.quote(str(spool))}; {wait}"]
-        job = PreparedLaunch(orders=orders, command=command, spool=spool, circumstances=CIRCUMSTANCES)
+        job = PreparedLaunch(spec=spec, command=command, spool=spool, metadata=METADATA)
         jobs.append((job, ["sh", "-c", f"{copy} {shlex.quote(str(elsewhere))}; {wait}"]))
     return jobs
 
 
-def _events(rank: int, numbers: random.Random) -> Iterator[dict[str, object]]:
-    yield {
-        "event": "hello",
-        "rank": rank,
-        "local_rank": rank,
-        "pid": 1,
-        "node": "node",
-        "boot_id": "b",
-        "affinity": [rank],
-        "num_threads": 1,
-    }
-    for name in Phases.model_fields:
-        yield {"event": "phase", "name": name, "seconds": 1.0}
+def _write_spool(folder: Path, rank: int, numbers: random.Random) -> None:
+    spool = SpoolWriter(folder, rank)
+    spool.write(
+        RankInfo(rank=rank, local_rank=rank, pid=1, node="node", boot_id="b", affinity=[rank], num_threads=1)
+    )
+    for name in get_args(PhaseName):
+        spool.write(Phase(name, 1.0))
     for index in range(NUM_WINDOWS + 1):
-        window = {
-            "phase": "steady" if index else "warmup",
-            "num_steps": 20,
-            "start": 0.2 * index,
-            "num_applied": None,
-        }
-        yield {
-            "event": "window",
-            "case": 0,
-            **window,
-            "seconds": 0.15 + numbers.random(),
-            "step_seconds": None,
-        }
-    yield {
-        "event": "result",
-        "case": 0,
-        "loss": 0.5,
-        "skipped": 0,
-        "steady": True,
-        "settings": {"overlap": True},
-    }
-    yield {"event": "case_end", "case": 0, "peak_rss_bytes": 1 << 28}
+        phase = "steady" if index else "warmup"
+        spool.write(MeasuredWindow(phase, 20, 0.2 * index, 0.15 + numbers.random()), case=0)
+    spool.write(CaseResult(steady=True, loss=0.5, skipped=0, settings={"overlap": True}), case=0)
+    spool.write(CaseEnd(peak_rss_bytes=1 << 28, load=None), case=0)
+    spool.close()

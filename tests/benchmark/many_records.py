@@ -67,7 +67,7 @@ def recording(folder: Path) -> bool:
     """The work per case beside the launch itself, among the records that are there."""
     store = Store(folder)
     jobs = made_jobs(store, NUM_LAUNCHES)
-    store.next_attempt(jobs[0][0].orders.cases[0])  # looks through the folder, once per run
+    store.next_attempt(jobs[0][0].spec.cases[0])  # looks through the folder, once per run
     beside = []
     for job, bare in jobs:
         begin = time.perf_counter()

@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint, Record
-from dlscale.benchmarks.records.spool import RankSpool
+from dlscale.benchmarks.records.spool import CaseEnd, CaseResult, MeasuredWindow, RankSpool
 
 MakeRecord = Callable[..., Record]
 
@@ -33,23 +33,12 @@ def _make_record(
     spools = [RankSpool(rank) for rank in range(2)]
     for spool in spools:
         spool.events = [
-            {
-                "event": "window",
-                "case": 0,
-                "phase": "steady",
-                "num_steps": 5,
-                "num_applied": None,
-                "start": index * 0.2,
-                "seconds": 0.15 + block * 1e-6 + attempt * 1e-7 + index / 7,
-                "step_seconds": None,
-            }
+            (0, MeasuredWindow("steady", 5, index * 0.2, 0.15 + block * 1e-6 + attempt * 1e-7 + index / 7))
             for index in range(10)
         ]
-        spool.events.append(
-            {"event": "result", "case": 0, "loss": 0.5, "skipped": 0, "steady": True, "settings": {}}
-        )
-        spool.events += [] if failure else [{"event": "case_end", "case": 0, "peak_rss_bytes": 1 << 20}]
-    circumstances = LaunchMetadata(
+        spool.events.append((0, CaseResult(steady=True, settings={}, loss=0.5, skipped=0)))
+        spool.events += [] if failure else [(0, CaseEnd(peak_rss_bytes=1 << 20, load=None))]
+    metadata = LaunchMetadata(
         study="weak-scaling-00000000",
         system="local",
         fingerprint=Fingerprint(digest="f", code_digest="c", commit="0", versions={}, node={}),
@@ -64,7 +53,7 @@ def _make_record(
         0,
         spools,
         attempt=attempt,
-        circumstances=circumstances,
+        metadata=metadata,
         failure=Failure(kind="killed", rank=1, message=failure) if failure else None,
     )
 

@@ -78,9 +78,9 @@ def test_events_add_up_to_the_window(framework):
     if framework != "torch":
         pytest.skip("TensorFlow has no events in Python; its windows on a GPU have no stamps")
     trainer = Spinning()
-    stamper = DeviceEvents(gpu_module("torch").event)
+    step_timer = DeviceEvents(gpu_module("torch").event)
     time_window(trainer, Alone(), phase="warmup", num_steps=2)
-    window = time_window(trainer, Alone(), phase="steady", num_steps=10, stamper=stamper)
+    window = time_window(trainer, Alone(), phase="steady", num_steps=10, step_timer=step_timer)
     assert sum(window.step_seconds) == pytest.approx(window.seconds, rel=0.05)
     assert max(window.step_seconds) < 2 * min(window.step_seconds)
 

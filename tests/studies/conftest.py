@@ -87,14 +87,14 @@ class Bench:
     def records(self) -> list[Record]:
         return [Record.model_validate_json(path.read_text()) for path in self.record_files()]
 
-    def hellos(self) -> dict[int, int]:
+    def running_ranks(self) -> dict[int, int]:
         """Process ids of the ranks of the launch that runs now, by rank; those that train already."""
         found = {}
         for path in self.folder.glob("results/*/*/spool/*/rank-*.jsonl"):
             lines = [json.loads(line) for line in path.read_text().splitlines()[:-1]]
-            hello = [line for line in lines if line["event"] == "hello"]
-            if hello and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
-                found[hello[0]["rank"]] = hello[0]["pid"]
+            info = [line for line in lines if line["event"] == "rank_info"]
+            if info and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
+                found[info[0]["rank"]] = info[0]["pid"]
         return found
 
 

@@ -70,7 +70,7 @@ def server_pid(bench):
     while time.monotonic() < deadline:
         for path in bench.folder.glob("results/*/*/spool/*/rank-00002.jsonl"):
             lines = path.read_text().splitlines()
-            if lines and bench.hellos():
+            if lines and bench.running_ranks():
                 return json.loads(lines[0])["pid"]
         time.sleep(0.05)
     raise AssertionError(bench.said())

@@ -44,7 +44,7 @@ def two_ranks(bench):
     """Process ids by rank of the launch that runs now; the one before may not have cleared its spool yet."""
 
     def alive():
-        found = {rank: pid for rank, pid in bench.hellos().items() if not gone(pid)}
+        found = {rank: pid for rank, pid in bench.running_ranks().items() if not gone(pid)}
         return found if len(found) == 2 else None
 
     return wait_for(alive)
@@ -113,7 +113,7 @@ def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
         wait_for(lambda: len(bench.record_files()) == 2)  # what the killed one left
         outcomes = {record.case.cell.control: record.good for record in bench.records()}
         assert outcomes == {"train": True, "synthetic": False}
-        wait_for(bench.hellos)
+        wait_for(bench.running_ranks)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130, bench.said()
     attempts = sorted((record.case.cell.control, record.attempt) for record in bench.records())
@@ -134,7 +134,7 @@ def test_a_rank_that_stops_moving_ends_the_launch(bench):
 def test_only_one_dlscale_measures_into_a_folder(bench):
     study = long_study(bench)
     with bench.start(study=study):
-        wait_for(bench.hellos)
+        wait_for(bench.running_ranks)
         second = bench.run(study=study)
     assert second.returncode == 1
     assert "another dlscale is measuring" in second.stderr

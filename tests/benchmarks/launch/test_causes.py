@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import End
-from dlscale.benchmarks.records.spool import RankSpool
+from dlscale.benchmarks.records.spool import Abort, RankEnd, RankError, RankInfo, RankSpool
 
 HYDRA_BLAMES = (
     "= BAD TERMINATION\n=   PID {pid} RUNNING AT here\n=   EXIT CODE: 9\nEXIT STRING: Killed (signal 9)\n"
@@ -12,26 +12,24 @@ HYDRA_BLAMES = (
 
 
 def spools(*ranks):
-    """One spool per rank, from its events besides hello; None for a rank that never wrote."""
+    """One spool per rank, from its events besides the first; None for a rank that never wrote."""
     made = []
     for rank, events in enumerate(ranks):
         spool = RankSpool(rank)
         if events is not None:
-            spool.hello = {"event": "hello", "pid": 100 + rank}
-            spool.events = [spool.hello, *events]
+            info = RankInfo(
+                rank=rank, local_rank=rank, pid=100 + rank, node="n", boot_id="b", affinity=[], num_threads=1
+            )
+            spool.events = [(None, event) for event in (info, *events)]
         made.append(spool)
     return made
 
 
 def error(time, message="RuntimeError: the server went away"):
-    return {"event": "error", "time": time, "message": message}
+    return RankError(time=time, message=message, traceback="")
 
 
-def abort(time):
-    return {"event": "abort", "time": time}
-
-
-END = {"event": "end", "status": 0}
+END = RankEnd(0)
 
 
 def cause(status, ends, ranks, blamed=None, num_ranks=2):
@@ -50,13 +48,13 @@ def test_the_first_to_end_without_a_word_is_named_whomever_the_launcher_blames(b
 
 
 def test_deaths_after_an_abort_are_its_echo():
-    ranks = [[], [error(8.0, "ValueError: no such file"), abort(10.0)]]
+    ranks = [[], [error(8.0, "ValueError: no such file"), Abort(10.0)]]
     failure = cause(1, [(0, 10.1), (1, 10.2)], ranks, blamed=100)
     assert (failure.kind, failure.rank, failure.message) == ("error", 1, "ValueError: no such file")
 
 
 def test_the_abort_after_a_death_is_the_echo():
-    failure = cause(9, [(1, 10.0), (0, 12.1)], [[error(10.0), abort(12.0)], []], blamed=100)
+    failure = cause(9, [(1, 10.0), (0, 12.1)], [[error(10.0), Abort(12.0)], []], blamed=100)
     assert (failure.kind, failure.rank) == ("killed", 1)
 
 
@@ -66,7 +64,7 @@ def test_without_ends_seen_here_the_launcher_is_believed():
     assert "Killed (signal 9)" in failure.message
 
 
-def test_a_death_before_hello_has_no_rank():
+def test_a_death_before_the_first_line_has_no_rank():
     failure = cause(9, [], [None, None], blamed=101)
     assert (failure.kind, failure.rank) == ("killed", None)
     assert failure.message.startswith("a process that never said its rank died (Killed (signal 9))")

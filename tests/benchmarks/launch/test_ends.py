@@ -1,6 +1,5 @@
 """Who of several processes ended first."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 import pytest
 
 from dlscale.benchmarks.launch.causes import EndWatch
+from dlscale.benchmarks.records.spool import RankError, RankInfo, SpoolWriter, format_event
 
 SLEEPER = "import sys, time; print(flush=True); time.sleep(600)"
 
@@ -30,9 +30,16 @@ def start(tmp_path):
         child.stdout.close()
 
 
-def says(folder, number, **values):
-    with (folder / f"rank-{number:05d}.jsonl").open("a") as file:
-        file.write(json.dumps(values) + "\n")
+def info(rank, child):
+    return RankInfo(
+        rank=rank, local_rank=rank, pid=child.pid, node="n", boot_id="b", affinity=[], num_threads=1
+    )
+
+
+def write(folder, rank, event):
+    spool = SpoolWriter(folder, rank)
+    spool.write(event)
+    spool.close()
 
 
 def dead(child):
@@ -47,7 +54,7 @@ def dead(child):
 def test_ends_come_in_their_order_however_late_one_looks(start, tmp_path, order):
     children = [start(str(tmp_path)) for _ in range(8)]
     for rank, child in enumerate(children):
-        says(tmp_path, rank, event="hello", rank=rank, pid=child.pid)
+        write(tmp_path, rank, info(rank, child))
     with EndWatch(tmp_path) as watch:
         assert watch.look() == []
         for rank in order[:6]:
@@ -60,18 +67,18 @@ def test_ends_come_in_their_order_however_late_one_looks(start, tmp_path, order)
 
 def test_a_process_of_another_launch_or_machine_is_not_watched(start, tmp_path):
     stranger = start("another/spool")
-    says(tmp_path, 0, event="hello", rank=0, pid=stranger.pid)
-    says(tmp_path, 1, event="error", message="no hello before it")
+    write(tmp_path, 0, info(0, stranger))
+    write(tmp_path, 1, RankError(time=0.0, message="before it knew its rank", traceback=""))
     with EndWatch(tmp_path) as watch:
         watch.look()
         dead(stranger)
         assert watch.look() == []
 
 
-def test_a_hello_that_is_half_written_counts_once_it_is_whole(start, tmp_path):
+def test_a_first_line_that_is_half_written_counts_once_it_is_whole(start, tmp_path):
     child = start(str(tmp_path))
     path = tmp_path / "rank-00000.jsonl"
-    line = json.dumps({"event": "hello", "rank": 0, "pid": child.pid}) + "\n"
+    line = format_event(info(0, child))
     with EndWatch(tmp_path) as watch:
         path.write_text(line[:20])
         assert watch.look() == []
@@ -83,7 +90,7 @@ def test_a_hello_that_is_half_written_counts_once_it_is_whole(start, tmp_path):
 
 def test_nothing_stays_open(start, tmp_path):
     child = start(str(tmp_path))
-    says(tmp_path, 0, event="hello", rank=0, pid=child.pid)
+    write(tmp_path, 0, info(0, child))
     before = len(os.listdir("/proc/self/fd"))
     with EndWatch(tmp_path) as watch:
         watch.look()

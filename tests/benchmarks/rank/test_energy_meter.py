@@ -1,6 +1,7 @@
 """Joules between two moments."""
 
 import time
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -48,11 +49,11 @@ def test_warm_up_is_forgotten_and_windows_are_counted():
     for _ in range(20):
         machine.run(0.2)
         meter.passed()
-    (found,) = meter.end()
-    assert found["joules"] == pytest.approx(150 * 4)
-    assert found["seconds"] == pytest.approx(4)
-    assert found["reason"] is None
-    NodeEnergy(rank=0, node="n", **found)
+    (reading,) = meter.end()
+    assert reading.joules == pytest.approx(150 * 4)
+    assert reading.seconds == pytest.approx(4)
+    assert reading.reason is None
+    NodeEnergy(rank=0, node="n", **asdict(reading))
 
 
 def test_between_begin_and_end_a_counter_is_read_seldom():
@@ -79,9 +80,9 @@ def test_a_counter_that_begins_again_loses_nothing(watts, begin, windows):
     for seconds in windows:
         machine.run(seconds)
         meter.passed()
-    (found,) = meter.end()
-    if found["seconds"] > 0.04:
-        assert found["joules"] == pytest.approx(watts * sum(windows), rel=1e-6)
+    (reading,) = meter.end()
+    if reading.seconds > 0.04:
+        assert reading.joules == pytest.approx(watts * sum(windows), rel=1e-6)
 
 
 def test_a_window_so_long_that_it_may_have_begun_again_twice_is_no_number():
@@ -91,9 +92,9 @@ def test_a_window_so_long_that_it_may_have_begun_again_twice_is_no_number():
     machine.run(70.0)
     meter.passed()
     machine.run(1.0)
-    (found,) = meter.end()
-    assert found["joules"] is None
-    assert "unread for 70 s" in found["reason"]
+    (reading,) = meter.end()
+    assert reading.joules is None
+    assert "unread for 70 s" in reading.reason
 
 
 def test_a_counter_without_range_that_goes_back_is_no_number():
@@ -103,8 +104,8 @@ def test_a_counter_without_range_that_goes_back_is_no_number():
     meter.begin()
     machine.joules = [5.0]
     machine.now += 10
-    (found,) = meter.end()
-    assert (found["joules"], found["reason"]) == (None, "the counter went back")
+    (reading,) = meter.end()
+    assert (reading.joules, reading.reason) == (None, "the counter went back")
 
 
 def test_windows_too_short_for_a_slow_counter_are_no_number():
@@ -113,10 +114,10 @@ def test_windows_too_short_for_a_slow_counter_are_no_number():
         meter = machine.meter()
         meter.begin()
         machine.run(seconds)
-        (found,) = meter.end()
-        assert (found["joules"] is not None) == known
+        (reading,) = meter.end()
+        assert (reading.joules is not None) == known
         assert (
-            known or "1.5 s of windows are too short for a counter that moves every 0.1 s" in found["reason"]
+            known or "1.5 s of windows are too short for a counter that moves every 0.1 s" in reading.reason
         )
 
 
@@ -127,19 +128,19 @@ def test_what_cannot_be_read_any_more_is_told_and_stops_nothing():
     machine.broken = True
     machine.run(20.0)
     meter.passed()
-    (found,) = meter.end()
-    assert (found["joules"], found["reason"]) == (None, "energy_uj: Input/output error")
+    (reading,) = meter.end()
+    assert (reading.joules, reading.reason) == (None, "energy_uj: Input/output error")
     machine.broken = False
     meter.begin()
     machine.run(1.0)
-    assert meter.end()[0]["joules"] == pytest.approx(150)  # the next case of the launch
+    assert meter.end()[0].joules == pytest.approx(150)  # the next case of the launch
 
 
 def test_a_machine_without_counters_says_what_it_lacks(tmp_path):
-    found = node_meter(device="cpu", top=tmp_path).end()
-    assert [one["source"] for one in found] == ["rapl", "pm_counters"]
-    for one in found:
-        energy = NodeEnergy(rank=0, node="n", **one)
+    readings = node_meter(device="cpu", top=tmp_path).end()
+    assert [reading.source for reading in readings] == ["rapl", "pm_counters"]
+    for reading in readings:
+        energy = NodeEnergy(rank=0, node="n", **asdict(reading))
         assert energy.joules is None
         assert energy.reason.startswith("no ")
 
@@ -154,10 +155,10 @@ def test_a_machine_with_counters_is_read(tmp_path):
     meter.begin()
     (folder / "energy_uj").write_text("1000000\n")
     time.sleep(0.05)
-    found = meter.end()[0]
-    assert found["parts"] == "1 package"
-    assert found["joules"] == pytest.approx(1.32885, abs=1e-6)
+    reading = meter.end()[0]
+    assert reading.parts == "1 package"
+    assert reading.joules == pytest.approx(1.32885, abs=1e-6)
 
 
 def test_gpus_are_asked_for_only_where_ranks_train_on_them(tmp_path):
-    assert "nvml" in [one["source"] for one in node_meter(device="gpu", top=tmp_path).end()]
+    assert "nvml" in [reading.source for reading in node_meter(device="gpu", top=tmp_path).end()]

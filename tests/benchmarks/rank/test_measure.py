@@ -55,7 +55,7 @@ def run_ranks(
     seconds: list[float],
     rules: Rules = RULES,
     budget: float = 0.0,
-    make_course: Callable[[], TrainingProgress] | None = None,
+    make_progress: Callable[[], TrainingProgress] | None = None,
 ) -> list[list[MeasuredWindow]]:
     control = ThreadControl(len(seconds))
     windows: list[list[MeasuredWindow]] = [[] for _ in seconds]
@@ -67,7 +67,7 @@ def run_ranks(
             rules,
             deadline=time.perf_counter() + budget,
             emit=windows[index].append,
-            course=make_course() if make_course else None,
+            progress=make_progress() if make_progress else None,
         )
 
     threads = [threading.Thread(target=rank, args=(index,)) for index in range(len(seconds))]
@@ -136,7 +136,7 @@ def test_the_barrier_is_outside_the_interval():
 
 def test_a_window_synchronizes_once_and_stamps_add_up():
     trainer = Sleeper(0.001)
-    window = time_window(trainer, ThreadControl(1), phase="steady", num_steps=5, stamper=HostClock())
+    window = time_window(trainer, ThreadControl(1), phase="steady", num_steps=5, step_timer=HostClock())
     assert trainer.num_synchronizations == 1
     assert window.step_seconds is not None
     assert len(window.step_seconds) == 5
@@ -248,11 +248,11 @@ class LongTraining:
 def test_a_course_is_gone_to_its_end_and_counts_every_step() -> None:
     courses: list[LongTraining] = []
 
-    def make_course() -> LongTraining:
+    def make_progress() -> LongTraining:
         courses.append(LongTraining(400))
         return courses[-1]
 
-    ranks = run_ranks([0.001, 0.002], make_course=make_course)
+    ranks = run_ranks([0.001, 0.002], make_progress=make_progress)
     for windows, course in zip(ranks, courses, strict=True):
         taken = sum(window.num_steps for window in windows)
         assert taken == sum(course.passed_steps)
@@ -262,7 +262,7 @@ def test_a_course_is_gone_to_its_end_and_counts_every_step() -> None:
 
 def test_a_long_course_has_long_windows_rather_than_many() -> None:
     rules = RULES.model_copy(update={"max_windows": 5})
-    (windows,) = run_ranks([0.001], rules, make_course=lambda: LongTraining(600))
+    (windows,) = run_ranks([0.001], rules, make_progress=lambda: LongTraining(600))
     steady = [window for window in windows if window.phase == "steady"]
     assert len(steady) <= 5
     assert steady[0].num_steps >= 100
@@ -270,10 +270,10 @@ def test_a_long_course_has_long_windows_rather_than_many() -> None:
 
 def test_windows_of_a_course_are_heard_of_before_they_look_like_a_hang() -> None:
     rules = RULES.model_copy(update={"max_windows": 2, "stall_seconds": 0.4})
-    (windows,) = run_ranks([0.001], rules, make_course=lambda: LongTraining(600))
+    (windows,) = run_ranks([0.001], rules, make_progress=lambda: LongTraining(600))
     assert max(window.seconds for window in windows) < 0.2
 
 
 def test_what_is_left_of_a_course_may_be_less_than_the_least_that_is_measured() -> None:
-    (windows,) = run_ranks([0.001], make_course=lambda: LongTraining(3))
+    (windows,) = run_ranks([0.001], make_progress=lambda: LongTraining(3))
     assert sum(window.phase == "steady" for window in windows) == RULES.min_windows

@@ -56,8 +56,8 @@ class Alone:
         return value
 
 
-def window(trainer, stamper, num_steps):
-    return time_window(trainer, Alone(), phase="steady", num_steps=num_steps, stamper=stamper)
+def window(trainer, step_timer, num_steps):
+    return time_window(trainer, Alone(), phase="steady", num_steps=num_steps, step_timer=step_timer)
 
 
 def test_a_devices_own_clock_sees_what_the_hosts_does_not():
@@ -71,19 +71,19 @@ def test_a_devices_own_clock_sees_what_the_hosts_does_not():
 
 def test_events_serve_again_and_what_came_before_a_window_is_not_in_it():
     device = Device()
-    stamper = DeviceEvents(device.event)
+    step_timer = DeviceEvents(device.event)
     trainer = Trainer(device, [10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
-    assert window(trainer, stamper, 2).step_seconds == [0.01, 0.02]
+    assert window(trainer, step_timer, 2).step_seconds == [0.01, 0.02]
     device.work(7000.0)
-    assert window(trainer, stamper, 3).step_seconds == [0.03, 0.04, 0.05]
-    assert window(trainer, stamper, 1).step_seconds == [0.06]
+    assert window(trainer, step_timer, 3).step_seconds == [0.03, 0.04, 0.05]
+    assert window(trainer, step_timer, 1).step_seconds == [0.06]
     assert device.num_events == 4
 
 
 def test_a_host_clock_serves_again():
-    stamper, trainer = HostClock(), Trainer(Device(), [0.0] * 5)
-    assert len(window(trainer, stamper, 4).step_seconds) == 4
-    assert len(window(trainer, stamper, 1).step_seconds) == 1
+    step_timer, trainer = HostClock(), Trainer(Device(), [0.0] * 5)
+    assert len(window(trainer, step_timer, 4).step_seconds) == 4
+    assert len(window(trainer, step_timer, 1).step_seconds) == 1
 
 
 def test_without_a_stamper_there_are_no_stamps():

@@ -1,10 +1,30 @@
 """From spools to records, whatever became of the launch."""
 
+from dataclasses import fields, replace
+from pathlib import Path
+
 import pytest
 
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Allocation, Case, Cell, Configuration, Failure, Fingerprint
-from dlscale.benchmarks.records.spool import MeasuredWindow, SpoolWriter, read_spools
+from dlscale.benchmarks.records.record import (
+    Allocation,
+    Case,
+    Cell,
+    Configuration,
+    Failure,
+    Fingerprint,
+    Record,
+)
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    CaseResult,
+    GateResult,
+    MeasuredWindow,
+    NodeInfo,
+    RankInfo,
+    SpoolWriter,
+    read_spools,
+)
 
 CELL = Cell(
     workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
@@ -12,7 +32,7 @@ CELL = Cell(
     data="synthetic",
 )  # fmt: skip
 CASE = Case(cell=CELL, block=0, position=0)
-CIRCUMSTANCES = LaunchMetadata(
+METADATA = LaunchMetadata(
     study="tiny-1",
     system="local",
     fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
@@ -22,7 +42,19 @@ CIRCUMSTANCES = LaunchMetadata(
     oversubscribed=False,
     environment_variables={},
 )
-GATE = {"name": "gradient", "passed": True, "value": 0.0, "tolerance": 1e-4, "detail": "change"}
+GATE = GateResult(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change")
+
+
+def info(rank, affinity=None):
+    return RankInfo(
+        rank=rank,
+        local_rank=rank,
+        pid=100 + rank,
+        node="n",
+        boot_id="b",
+        affinity=affinity or [rank],
+        num_threads=1,
+    )
 
 
 @pytest.fixture
@@ -31,16 +63,15 @@ def write(tmp_path):
 
     def rank(index, *, num_windows=3, ends=True, gate=GATE):
         spool = SpoolWriter(tmp_path, index)
-        spool.write(
-            "hello", local_rank=index, pid=100 + index, node="n", boot_id="b", affinity=[index], num_threads=1
-        )
-        spool.write("gates", gates=[gate])
-        spool.window(0, MeasuredWindow("warmup", 1, 10.0, 0.5))
+        spool.write(info(index))
+        spool.write(gate)
+        spool.write(MeasuredWindow("warmup", 1, 10.0, 0.5), case=0)
         for number in range(num_windows):
-            spool.window(0, MeasuredWindow("steady", 4, 11.0 + number + index / 100, 0.4 + index / 10))
+            window = MeasuredWindow("steady", 4, 11.0 + number + index / 100, 0.4 + index / 10)
+            spool.write(window, case=0)
         if ends:
-            spool.write("result", case=0, steady=True, loss=0.7, settings={"overlap": bool(index)})
-            spool.write("case_end", case=0, peak_rss_bytes=10**8)
+            spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": bool(index)}), case=0)
+            spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5 + index), case=0)
         spool.close()
 
     return rank
@@ -48,13 +79,13 @@ def write(tmp_path):
 
 def record(tmp_path, failure=None):
     spools = read_spools(tmp_path, 2)
-    return assemble(CASE, 0, spools, attempt=1, circumstances=CIRCUMSTANCES, failure=failure)
+    return assemble(CASE, 0, spools, attempt=1, metadata=METADATA, failure=failure)
 
 
 KILLED = Failure(kind="killed", rank=1, message="rank 1 died")
 
 
-def test_a_sound_launch(tmp_path, write):
+def test_a_valid_launch(tmp_path, write):
     write(0)
     write(1)
     found = record(tmp_path)
@@ -100,7 +131,7 @@ def test_a_rank_that_never_started(tmp_path, write):
 
 def test_a_failed_gate_is_a_failure(tmp_path, write):
     for rank in (0, 1):
-        write(rank, gate={**GATE, "passed": False, "value": 0.5})
+        write(rank, gate=replace(GATE, passed=False, value=0.5))
     found = record(tmp_path)
     assert not found.good
     assert found.failure.kind == "gate"
@@ -117,12 +148,12 @@ def test_servers_are_kept_apart_from_the_ranks_that_train(tmp_path, write):
     for rank in range(2):
         write(rank)
     server = SpoolWriter(tmp_path, 2)
-    server.write("hello", local_rank=2, pid=102, node="n", boot_id="b", affinity=[0, 1], num_threads=1)
-    server.write("case_end", case=0, peak_rss_bytes=5)
+    server.write(info(2, affinity=[0, 1]))
+    server.write(CaseEnd(peak_rss_bytes=5, load=None), case=0)
     server.close()
     case = CASE.model_copy(update={"cell": served})
     spools = read_spools(tmp_path, served.num_processes)
-    found = assemble(case, 0, spools, attempt=1, circumstances=CIRCUMSTANCES, failure=None)
+    found = assemble(case, 0, spools, attempt=1, metadata=METADATA, failure=None)
     assert found.good
     assert [facts.rank for facts in found.ranks] == [0, 1]
     assert [(facts.rank, facts.peak_rss_bytes) for facts in found.servers] == [(2, 5)]
@@ -132,13 +163,11 @@ def test_servers_are_kept_apart_from_the_ranks_that_train(tmp_path, write):
 def test_windows_of_fixed_time_keep_every_ranks_steps(tmp_path, write):
     for rank, num_steps in enumerate((7, 5)):
         spool = SpoolWriter(tmp_path, rank)
-        spool.write(
-            "hello", local_rank=rank, pid=100 + rank, node="n", boot_id="b", affinity=[rank], num_threads=1
-        )
-        spool.write("gates", gates=[GATE])
-        spool.window(0, MeasuredWindow("steady", num_steps, 1.0, 0.5, num_applied=12))
-        spool.write("result", case=0, steady=True, loss=0.7, settings={})
-        spool.write("case_end", case=0, peak_rss_bytes=1)
+        spool.write(info(rank))
+        spool.write(GATE)
+        spool.write(MeasuredWindow("steady", num_steps, 1.0, 0.5, num_applied=12), case=0)
+        spool.write(CaseResult(steady=True, loss=0.7, settings={}), case=0)
+        spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
         spool.close()
     (window,) = record(tmp_path).windows
     assert (window.num_steps, window.rank_steps, window.num_applied) == (7, [7, 5], 12)
@@ -154,33 +183,34 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
         fabric={"name": "Aries", "bandwidth": 8e9},
     )
     allocation = Allocation(scheduler="slurm", job_id="7", partition="regular", num_nodes=2, nodes="n[1-2]")
-    known = CIRCUMSTANCES.model_copy(update={"configuration": configuration, "allocation": allocation})
+    known = METADATA.model_copy(update={"configuration": configuration, "allocation": allocation})
     known = LaunchMetadata.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it
-    node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
-    node |= dict.fromkeys(
-        (
-            "cache_bytes",
-            "numa_domains",
-            "cpu_governor",
-            "cpu_boost",
-            "transparent_huge_pages",
-            "clock_source",
-            "device_driver",
-        )
-    )
-    node |= dict.fromkeys(("devices", "container", "results_filesystem", "data_filesystem"))
+    known_of_node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
+    node = NodeInfo(**dict.fromkeys(field.name for field in fields(NodeInfo)) | known_of_node)
     for rank in range(2):
         write(rank)
         spool = SpoolWriter(tmp_path, rank)
         # The scheduler's nodes may share one host, which has one name.
-        spool.write("node", rank=rank, switch_path=f"s0.n{rank}", **node)
-        spool.write("node", rank=rank, switch_path=f"s0.n{rank}", **node)
-        spool.write("case_end", case=0, peak_rss_bytes=10**8, load=2.5 + rank)
+        spool.write(replace(node, switch_path=f"s0.n{rank}"))
         spool.close()
     spools = read_spools(tmp_path, 2)
-    found = assemble(CASE, 0, spools, attempt=1, circumstances=known, failure=None)
+    found = assemble(CASE, 0, spools, attempt=1, metadata=known, failure=None)
     assert (found.configuration, found.allocation) == (configuration, allocation)
-    assert [(one.rank, one.switch_path, one.load_after) for one in found.nodes] == [
+    assert [(facts.rank, facts.switch_path, facts.load_after) for facts in found.nodes] == [
         (0, "s0.n0", 2.5),
         (1, "s0.n1", 3.5),
     ]
+
+
+def test_a_launch_that_was_killed_gives_the_same_records_byte_for_byte():
+    """Files that hold every kind of event, the last line of rank 1 cut off, and the records of schema 5 from them."""
+    folder = Path(__file__).parent / "killed_launch"
+    spools = read_spools(folder, 3)
+    metadata = LaunchMetadata.model_validate_json((folder / "metadata.json").read_text())
+    failure = Failure(kind="killed", rank=1, message="rank 1 died", log_tail="the last lines")
+    expected = (folder / "records.jsonl").read_text().splitlines()
+    assert len(expected) == 3
+    for index, text in enumerate(expected):
+        case = Record.model_validate_json(text).case
+        made = assemble(case, index, spools, attempt=1, metadata=metadata, failure=failure)
+        assert made.model_dump_json() == text

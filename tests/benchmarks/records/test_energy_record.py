@@ -1,13 +1,14 @@
 """From a node's counters to a record: who reads when, and what becomes of nodes that nobody read."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Fingerprint
-from dlscale.benchmarks.records.spool import SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
 from dlscale.benchmarks.study.study import Rules
 from dlscale.models.workload import Shard
 
@@ -16,12 +17,12 @@ CELL = Cell(
     num_ranks=2, num_nodes=2, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=4, precision="fp32",
     control="loader", data="synthetic",
 )  # fmt: skip
-CIRCUMSTANCES = LaunchMetadata(
+METADATA = LaunchMetadata(
     study="tiny-1", system="local", started_at="2026-01-01T00:00:00+00:00", order_seed=1, command="mpiexec",
     fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
     oversubscribed=False, environment_variables={},
 )  # fmt: skip
-READING = {"source": "rapl", "parts": "1 package", "joules": 42.0, "seconds": 4.0, "reason": None}
+READING = EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0)
 
 
 class Alone:
@@ -65,13 +66,21 @@ class Meter:
 def test_counters_are_read_between_windows_and_told_once(tmp_path):
     spool = SpoolWriter(tmp_path, 0)
     meter = Meter(tmp_path / "rank-00000.jsonl")
-    runner = CaseRun(
-        0, CELL, None, lambda **_: Loader(), Alone(), None, Shard(index=0, count=1), spool, meter=meter
-    )
     rules = Rules(
         warmup_steps=3, max_warmup_steps=3, min_windows=4, min_window_seconds=0, min_steps=4, max_steps=40
     )
-    runner.run(rules, seed=1, deadline=0.0)
+    context = LaunchContext(
+        backend=None,
+        control=Alone(),
+        world=None,
+        shard=Shard(index=0, count=1),
+        rules=rules,
+        seed=1,
+        spool=spool,
+        meter=meter,
+        bucket_bytes=None,
+    )
+    CaseRun(context=context, index=0, cell=CELL, factory=lambda **_: Loader(), deadline=0.0).run()
     spool.close()
     names = [name for name, _ in meter.calls]
     num_warm_up = names.count("begin")
@@ -79,41 +88,45 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
     assert num_warm_up == 3
     # Each call comes after its window was written, and the last one after all of them.
     assert [count for _, count in meter.calls] == [1, 2, 3, 4, 5, 6, 7, 7]
-    (event,) = read_spools(tmp_path, 1)[0].of("energy", 0)
-    assert event["readings"] == [READING]
+    assert read_spools(tmp_path, 1)[0].of(EnergyReading, 0) == [READING]
 
 
 @pytest.fixture
 def record(tmp_path):
     """Assembled from ranks on nodes of their own, rank by rank the readings that it wrote; None: it wrote none."""
 
-    def make(*told, local_ranks=(0, 0), cell=CELL):
-        for rank, readings in enumerate(told):
+    def make(*per_rank, local_ranks=(0, 0), cell=CELL):
+        for rank, readings in enumerate(per_rank):
             spool = SpoolWriter(tmp_path, rank)
             local = local_ranks[rank]
             spool.write(
-                "hello",
-                local_rank=local,
-                pid=1,
-                node=f"n{rank}",
-                boot_id=f"b{rank}",
-                affinity=[0],
-                num_threads=1,
+                RankInfo(
+                    rank=rank,
+                    local_rank=local,
+                    pid=1,
+                    node=f"n{rank}",
+                    boot_id=f"b{rank}",
+                    affinity=[0],
+                    num_threads=1,
+                )
             )
-            if readings is not None:
-                spool.write("energy", case=0, readings=readings)
-            spool.write("case_end", case=0, peak_rss_bytes=1)
+            for reading in readings or ():
+                spool.write(reading, case=0)
+            spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
             spool.close()
-        spools = read_spools(tmp_path, len(told))
+        spools = read_spools(tmp_path, len(per_rank))
         case = Case(cell=cell, block=0, position=0)
-        return assemble(case, 0, spools, attempt=1, circumstances=CIRCUMSTANCES, failure=None)
+        return assemble(case, 0, spools, attempt=1, metadata=METADATA, failure=None)
 
     return make
 
 
 def test_each_node_s_readings_are_in_the_record(record):
-    found = record([READING], [{**READING, "joules": 43.0}]).energy
-    assert [(one.rank, one.node, one.joules) for one in found] == [(0, "n0", 42.0), (1, "n1", 43.0)]
+    found = record([READING], [replace(READING, joules=43.0)]).energy
+    assert [(energy.rank, energy.node, energy.joules) for energy in found] == [
+        (0, "n0", 42.0),
+        (1, "n1", 43.0),
+    ]
 
 
 def test_a_node_that_nobody_read_is_named_with_the_reason(record):
@@ -130,7 +143,7 @@ def test_a_server_s_node_is_named_too(record):
     found = record(
         [READING], [READING], None, local_ranks=(0, 0, 0), cell=CELL.model_copy(update={"num_servers": 1})
     )
-    assert [(one.rank, one.joules) for one in found.energy] == [(0, 42.0), (1, 42.0), (2, None)]
+    assert [(energy.rank, energy.joules) for energy in found.energy] == [(0, 42.0), (1, 42.0), (2, None)]
 
 
 def test_a_launch_that_never_came_so_far_has_none(record):

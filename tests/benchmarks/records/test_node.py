@@ -1,6 +1,7 @@
 """What a node says of itself, from folders that look like its /proc and /sys."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,8 @@ def look(top, **variables):
 
 
 def test_everything_that_a_node_says(top):
-    found = look(top, SLURM_TOPOLOGY_ADDR="s0.s1.nid00001", SHIFTER_IMAGE="sha:12")
-    assert found | {"num_cpus": 4, "memory_bytes": 1} == {
+    info = look(top, SLURM_TOPOLOGY_ADDR="s0.s1.nid00001", SHIFTER_IMAGE="sha:12")
+    assert asdict(info) | {"num_cpus": 4, "memory_bytes": 1} == {
         "num_cpus": 4,
         "memory_bytes": 1,
         "cache_bytes": (4 << 20) + (32 << 20),
@@ -81,29 +82,32 @@ def test_everything_that_a_node_says(top):
         "data_filesystem": None,
         "load_before": 0.75,
     }
-    NodeFacts(rank=0, node="n", load_after=None, **found)
+    NodeFacts(rank=0, node="n", load_after=None, **asdict(info))
 
 
 def test_other_drivers(top):
     (top / "proc/driver/nvidia/version").write_text(CLOSED)
     boost = top / "sys/devices/system/cpu/cpufreq/boost"
     boost.write_text("0\n")
-    found = look(top)
-    assert (found["device_driver"], found["cpu_boost"]) == ("nvidia 550.54.14", False)
+    info = look(top)
+    assert (info.device_driver, info.cpu_boost) == ("nvidia 550.54.14", False)
     (top / "proc/driver/nvidia/version").unlink()
     boost.unlink()
     (top / "sys/devices/system/cpu/intel_pstate/no_turbo").write_text("1\n")
     (top / "sys/module/amdgpu").mkdir(parents=True)
     (top / "sys/module/amdgpu/version").write_text("6.7.0\n")
-    found = look(top)
-    assert (found["device_driver"], found["cpu_boost"]) == ("amdgpu 6.7.0", False)
+    info = look(top)
+    assert (info.device_driver, info.cpu_boost) == ("amdgpu 6.7.0", False)
 
 
 def test_a_node_that_says_nothing(tmp_path):
     (tmp_path / "sys/devices/system/cpu/cpufreq/boost").mkdir(parents=True)  # unreadable: a folder
-    found = look(tmp_path)
-    assert {name for name, value in found.items() if value is not None} == {"num_cpus", "memory_bytes"}
-    NodeFacts(rank=0, node="n", load_after=None, **found)
+    info = look(tmp_path)
+    assert {name for name, value in asdict(info).items() if value is not None} == {
+        "num_cpus",
+        "memory_bytes",
+    }
+    NodeFacts(rank=0, node="n", load_after=None, **asdict(info))
 
 
 def test_the_file_system_is_that_of_the_innermost_mount(top):
@@ -119,8 +123,8 @@ def test_this_machine_answers_quickly():
     fastest = []
     for _ in range(5):
         begin = time.perf_counter()
-        found = node_facts(**look_here)
+        info = node_facts(**look_here)
         fastest.append(time.perf_counter() - begin)
     assert min(fastest) < 0.02
-    assert found["load_before"] >= 0
-    assert found["results_filesystem"]
+    assert info.load_before >= 0
+    assert info.results_filesystem

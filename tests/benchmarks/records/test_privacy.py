@@ -8,7 +8,15 @@ from dlscale.base import redaction
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint
-from dlscale.benchmarks.records.spool import SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    CaseResult,
+    GateResult,
+    NodeInfo,
+    RankInfo,
+    SpoolWriter,
+    read_spools,
+)
 
 CELL = Cell(
     workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
@@ -34,13 +42,12 @@ def jane(monkeypatch):
 @pytest.mark.parametrize("end", ["good", "gate", "error"])
 def test_no_name_in_a_record(tmp_path, end):
     spool = SpoolWriter(tmp_path, 0)
-    spool.write("hello", local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1)
-    spool.write("node", rank=0, **NODE)
-    gate = {"name": "gradient", "passed": end != "gate", "value": 0.0, "tolerance": 1e-4, "detail": PLANTED}
-    spool.write("gates", gates=[gate])
-    spool.write("result", case=0, steady=True, loss=0.7, settings={"plan": PLANTED})
+    spool.write(RankInfo(rank=0, local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1))
+    spool.write(NodeInfo(**NODE))
+    spool.write(GateResult(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
+    spool.write(CaseResult(steady=True, loss=0.7, settings={"plan": PLANTED}), case=0)
     if end != "error":
-        spool.write("case_end", case=0, peak_rss_bytes=1, load=1.5)
+        spool.write(CaseEnd(peak_rss_bytes=1, load=1.5), case=0)
     spool.close()
     variables = {
         "UCX_TLS": PLANTED,
@@ -48,7 +55,7 @@ def test_no_name_in_a_record(tmp_path, end):
         "HOME": "/home/jane",
         "USER": "jdoe7",
     }
-    circumstances = LaunchMetadata(
+    metadata = LaunchMetadata(
         study="s",
         system="local",
         fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
@@ -63,7 +70,7 @@ def test_no_name_in_a_record(tmp_path, end):
         0,
         read_spools(tmp_path, 1),
         attempt=1,
-        circumstances=circumstances,
+        metadata=metadata,
         failure=Failure(kind="error", rank=0, message=PLANTED, log_tail=PLANTED),
     )
     text = found.model_dump_json()
