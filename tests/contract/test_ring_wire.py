@@ -59,14 +59,14 @@ class Model:
             return everyone[0]
         parts = everyone
         if len(self.nodes) > 1:
-            parts = [fold([everyone[rank] for rank in node]) for node in self.nodes]
-        total = fold([self.round(values, place) for place, values in enumerate(parts)])
+            parts = [reduce([everyone[rank] for rank in node]) for node in self.nodes]
+        total = reduce([self.round(values, place) for place, values in enumerate(parts)])
         if op == "average":
             total = total * np.float32(1 / self.num_ranks)
         return self.round(total, "result")
 
 
-def fold(parts):
+def reduce(parts):
     total = parts[0]
     with np.errstate(invalid="ignore", over="ignore"):
         for values in parts[1:]:

@@ -83,8 +83,8 @@ def test_all_reduce_of_half_precision(group, world, dtype, op):
     tensor = (torch.arange(100) % 7 + rank).to(dtype)
     dist.all_reduce(tensor, op)
     everyone = torch.stack([(torch.arange(100) % 7 + r).float() for r in range(p)])
-    fold = {dist.ReduceOp.SUM: everyone.sum(0), dist.ReduceOp.AVG: everyone.mean(0)}
-    expected = fold.get(op, everyone.amax(0)).to(dtype)
+    reduce = {dist.ReduceOp.SUM: everyone.sum(0), dist.ReduceOp.AVG: everyone.mean(0)}
+    expected = reduce.get(op, everyone.amax(0)).to(dtype)
     torch.testing.assert_close(tensor, expected, rtol=0, atol=0)
 
 
