@@ -140,10 +140,10 @@ class BucketExchange:
 
     def finish(self) -> bool:
         """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
-        late = self._training.is_late(self._step)
-        if late and self._step == 0:
+        delayed = self._training.is_delayed(self._step)
+        if delayed and self._step == 0:
             return False
-        self._give(self._other() if late else self._filling())
+        self._give(self._other() if delayed else self._filling())
         return True
 
     def synchronize(self) -> None:

@@ -56,13 +56,13 @@ class Training:
         """Steps from a gradient's own step to the one that applies it, while pipelined."""
         return 1 if self.pipelined else 0
 
-    def is_late(self, step: int) -> bool:
+    def is_delayed(self, step: int) -> bool:
         """Whether `step` (the first is 0) applies the gradients of the step before; the first has none to apply."""
         return self.pipelined and (self.pipelined_until_step == 0 or step < self.pipelined_until_step)
 
     def drains(self, step: int) -> bool:
         """Whether the cool-down begins: what the step before left over is to be applied before `step` computes."""
-        return step > 0 and self.is_late(step - 1) and not self.is_late(step)
+        return step > 0 and self.is_delayed(step - 1) and not self.is_delayed(step)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """For the record, what decides which gradients are applied when."""
