@@ -74,9 +74,9 @@ _NUM_BUCKETS = 1 << 20
 
 
 class DdpHook:
-    """What to give to `register_comm_hook`; built by `ring.torch_hook`.
+    """The argument of `register_comm_hook`; built by `ring.torch_hook`.
 
-    With communication threads the buckets are exchanged while backpropagation goes on, else in line. What the
+    With communication threads the buckets are exchanged during backpropagation, else not overlapped. What the
     exchange raises comes out of `backward()`.
     """
 

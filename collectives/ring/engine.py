@@ -60,8 +60,8 @@ class Ring:
     float16, int32 or int64, or uint16 arrays that hold bfloat16 (`bfloat16=True`). Threads may share a ring:
     their calls take turns.
 
-    A rank that died, was stopped or is late raises RuntimeError on the others, which names it; nothing more
-    can be done over this ring then.
+    A rank that died, was stopped or exceeds the timeout raises RuntimeError on the others, which names it; the
+    ring can do nothing more then.
     """
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
@@ -100,7 +100,7 @@ class Ring:
         self.size: int = self._engine.size
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """What it found and decided: nodes, lanes between them, the kind of shared memory, the instruction set."""
+        """Its findings and decisions: nodes, lanes between them, the kind of shared memory, the instruction set."""
         engine = self._engine
         return {
             "num_nodes": engine.num_nodes,

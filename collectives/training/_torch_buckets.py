@@ -31,7 +31,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
-    only take time from the computation, and buckets are exchanged in line.
+    only take time from the computation, and buckets are exchanged without overlap.
     """
     asked = None if training.teams == AUTOMATIC else training.teams > 0
     threads = want_threads(collectives[0], asked, num_threads=torch.get_num_threads())
@@ -153,7 +153,7 @@ class BucketExchange:
                 bucket.wait()
 
     def settings(self) -> dict[str, Setting]:
-        """Bucket sizes, who exchanges them when, and what the collective decided by itself."""
+        """Bucket sizes, how they are exchanged, and the collective's own decisions."""
         sizes = ",".join(str(bucket.array.nbytes) for bucket in self._sets[0])
         return {
             BUCKET_SIZES: sizes,

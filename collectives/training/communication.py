@@ -26,10 +26,10 @@ AUTOMATIC = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a user may set about the exchange of gradients.
+    """The user's options of the exchange of gradients.
 
     `teams`: communication threads, each with a communicator of its own, among which the buckets go round; 0
-    exchanges in line with backpropagation, -1 takes one thread where a core is to spare and none elsewhere.
+    exchanges them without overlap, -1 takes one thread where a core is to spare and none elsewhere.
     `pipelined`: each step applies the gradients of the step before, whose exchange has the whole step's time.
     `pipelined_until_step`: the cool-down begins, so that this step (the first is 0) and those after it are
     synchronous again; 0 means never. `check_every`: compare the weights of all ranks after every so many
@@ -75,7 +75,7 @@ _NUM_WORDS = 67  # CPUs 0 .. 4153; more than Linux's default limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one rank wants: `num_threads` that compute, on `cpus` of `host`."""
+    """One rank's demand: `num_threads` that compute, on `cpus` of `host`."""
 
     host: int
     num_threads: int
@@ -131,7 +131,7 @@ C = TypeVar("C", bound=Collective)
 
 
 class Teams(Generic[C]):
-    """Does collective operations, by threads if `threads`, else in line.
+    """Does collective operations, by threads if `threads`, else not overlapped.
 
     What is under way when the interpreter ends is finished first: Python joins the threads of an executor before
     MPI is finalised.
@@ -151,7 +151,7 @@ class Teams(Generic[C]):
 
     @property
     def num_threads(self) -> int:
-        """Communication threads; 0 where operations are done in line."""
+        """Communication threads; 0 where operations are not overlapped."""
         return len(self._executors)
 
     def collective(self, index: int) -> C:

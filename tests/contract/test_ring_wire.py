@@ -299,8 +299,8 @@ def test_a_restored_state_goes_on_as_if_nothing_had_been(join, world, ranks_per_
         ({"0.offers": np.zeros(3)}, "no float32 residual"),
         ({"zero.offers": np.zeros(3, dtype=np.float32)}, "no float32 residual"),
         ({"0.elsewhere": np.zeros(3, dtype=np.float32)}, "no float32 residual"),
-        ({"0.offers": np.zeros(3, dtype=np.float32)}, "not whole"),
-        ({"0.offers": np.zeros(3, np.float32), "0.results": np.zeros(4, np.float32)}, "not whole"),
+        ({"0.offers": np.zeros(3, dtype=np.float32)}, "is incomplete"),
+        ({"0.offers": np.zeros(3, np.float32), "0.results": np.zeros(4, np.float32)}, "is incomplete"),
     ],
 )
 def test_a_state_of_another_kind_is_refused(join, state, text):
