@@ -22,7 +22,7 @@ def machine() -> str:
 
 
 def refuse_open_ports(control: Any, *, backend: str, allowed: bool) -> bool:
-    """As `refuse_machines` for the ranks of `control`, an mpi4py communicator; collective."""
+    """Apply `refuse_machines` to the ranks of `control`, an mpi4py communicator; collective."""
     one_machine = len(set(control.allgather(machine()))) == 1
     return refuse_machines(one_machine, backend=backend, allowed=allowed)
 
@@ -30,7 +30,7 @@ def refuse_open_ports(control: Any, *, backend: str, allowed: bool) -> bool:
 def refuse_machines(one_machine: bool, *, backend: str, allowed: bool) -> bool:
     """`one_machine`. Raises UsageError where it is false, unless `allowed`.
 
-    For backends whose sockets ask nobody who connects.
+    For backends with unauthenticated sockets.
     """
     if not one_machine and not allowed:
         raise UsageError(
@@ -46,16 +46,16 @@ def own_address(*, one_machine: bool) -> str:
         return LOOPBACK
     name = socket.gethostname()
     try:
-        found = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
         raise UsageError(
             f"this host's name {name!r} has no address ({error.strerror}); add it to /etc/hosts or the name service"
         ) from None
-    reachable = [str(entry[4][0]) for entry in found if not str(entry[4][0]).startswith("127.")]
+    reachable = [str(entry[4][0]) for entry in entries if not str(entry[4][0]).startswith("127.")]
     if not reachable:
         raise UsageError(
-            f"this host's name {name!r} means {found[0][4][0]}, which other hosts cannot reach; give it the address of "
-            "its network in /etc/hosts or the name service"
+            f"this host's name {name!r} means {entries[0][4][0]}, which other hosts cannot reach; give it the address "
+            "of its network in /etc/hosts or the name service"
         )
     return reachable[0]
 

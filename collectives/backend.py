@@ -1,4 +1,4 @@
-"""The contract between a backend and everybody who trains over it."""
+"""The contract between a backend and the programs that train over it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
-# What trainers call the bytes of each of their exchanges of a step, in order: "1048576,26214400".
+# The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a backend can do. `collective`: the frameworks beside which it offers operations on host buffers.
+    """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
 
-    `delayed`: it can apply gradients a step late when asked to; `Backend.delay` says whether it does. `asynchronous`
+    `delayed`: it can delay gradients by one step when asked to; `Backend.delay` says whether it does. `asynchronous`
     likewise, `Backend.asynchronous`. `once`: a process can connect it only once, and before the framework computes.
-    `open_ports`: its sockets ask nobody who connects. `install`: the command that gets it where it is missing; empty
+    `open_ports`: its sockets are unauthenticated. `install`: the command that gets it where it is missing; empty
     means that it comes with the environment.
     """
 
@@ -29,7 +29,6 @@ class Capabilities:
     devices: tuple[str, ...] = ("cpu",)
     collective: tuple[str, ...] = ()
     exchanges: bool = True  # False: the control without any exchange of gradients
-    synchronous: bool = True
     delayed: bool = False
     asynchronous: bool = False
     servers: bool = False
@@ -79,7 +78,7 @@ class Collective(Protocol):
         ...
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """What it decided by itself, for the record."""
+        """Its own decisions, for the record."""
         ...
 
     def close(self) -> None:
@@ -122,7 +121,7 @@ class Trainer(Protocol):
         ...
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """What the backend decided by itself and a reader of the record must know (overlap, buckets ...)."""
+        """The backend's own decisions that a reader of the record must know (overlap, buckets ...)."""
         ...
 
     def close(self) -> None:
@@ -148,7 +147,7 @@ class Backend(Protocol):
 
     @property
     def delay(self) -> int:
-        """Steps by which it applies gradients late, as it was connected: 0 where steps are synchronous."""
+        """Steps by which it delays gradients, as it was connected: 0 where steps are synchronous."""
         ...
 
     @property
@@ -166,7 +165,7 @@ class Backend(Protocol):
 
     @property
     def wire(self) -> str:
-        """What float32 gradients travel as: float32, or bfloat16 where they are rounded on the way."""
+        """The type in which float32 gradients travel: float32, or bfloat16 where they are rounded on the way."""
         ...
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:

@@ -117,8 +117,8 @@ def check_buffers_match(
     if not differs.any():
         return
     first = int(np.argmax(differs))
-    found = _digests_of_all_ranks(collective, int(digests[first]))
-    ranks = [rank for rank, digest in enumerate(found) if digest != found[0]]
+    of_ranks = _digests_of_all_ranks(collective, int(digests[first]))
+    ranks = [rank for rank, digest in enumerate(of_ranks) if digest != of_ranks[0]]
     name = names[first] if names else f"array {first}"
     raise BuffersDifferError(
         f"{name} is not on all ranks what it is on rank 0: it differs on rank {', '.join(map(str, ranks))}; "

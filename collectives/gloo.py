@@ -17,7 +17,7 @@ from dlscale.collectives.torch_distributed import TIMEOUT, TorchDistributedBacke
 class Options:
     """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; torch's default is 25.
 
-    `allow_open_ports`: use Gloo's sockets, which ask nobody who connects, between machines too.
+    `allow_open_ports`: use Gloo's unauthenticated sockets between machines too.
     """
 
     bucket_cap_mb: int = 25

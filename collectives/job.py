@@ -40,7 +40,7 @@ class Job:
         return self.workers is None
 
     def tell(self, text: str) -> list[str]:
-        """What every rank tells, workers first; collective over all. Short texts: addresses and the like."""
+        """The texts of all ranks, workers first; collective over all. Short texts: addresses and the like."""
         mine = np.zeros(MAX_TEXT_BYTES, dtype=np.uint8)
         raw = text.encode()
         mine[: len(raw)] = np.frombuffer(raw, dtype=np.uint8)

@@ -23,7 +23,7 @@ class Options(tf_collective.Options):
     """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; torch's default is 25.
 
     `bytes_per_pack_mib` and `port` are of TensorFlow's half, as for `tf_collective`. `allow_open_ports`: use NCCL's
-    sockets and the frameworks' own, which ask nobody who connects, between machines too.
+    and the frameworks' own unauthenticated sockets between machines too.
     """
 
     bucket_cap_mb: int = 25

@@ -34,8 +34,8 @@ class NoneBackend(InStep):
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""
         replica = factory(shard=shard, seed=seed, gate=gate)
-        front = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
-        trainer: Trainer = front.alone(replica)
+        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
+        trainer: Trainer = integration.alone(replica)
         return trainer
 
     def collective(self) -> Collective:

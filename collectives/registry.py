@@ -58,7 +58,7 @@ def serve(
 
 
 def preload(name: str, framework: str) -> None:
-    """Import what the backend will need, so that the time for it can be told from that of connecting.
+    """Import what the backend will need, to separate the time for imports from that of connecting.
 
     Raises UsageError if it is not installed here.
     """
@@ -68,13 +68,13 @@ def preload(name: str, framework: str) -> None:
 
 
 def check_options(name: str, options: Mapping[str, str | int | float | bool]) -> None:
-    """Returns if the backend has these options. Raises UsageError; what only the ranks can know they will say."""
+    """Returns if the backend has these options; `connect` checks what only the ranks know. Raises UsageError."""
     module = _module(name)
-    check_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
+    read_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
 
 
 def untimed_options(name: str) -> tuple[str, ...]:
-    """The backend's options that a measurement may not have: they take time to show what happens."""
+    """The backend's options that a measurement may not have, because they take time to show what happens."""
     return tuple(getattr(_module(name), "UNTIMED_OPTIONS", ()))
 
 
@@ -82,7 +82,7 @@ def check_framework(row: Capabilities, framework: str) -> None:
     """Returns if the backend trains in that framework. Raises UsageError."""
     if framework not in row.frameworks:
         raise UsageError(
-            f"backend {row.name} does not train in {framework}; it does in: {', '.join(row.frameworks)}"
+            f"backend {row.name} does not train in {framework}; it trains in: {', '.join(row.frameworks)}"
         )
 
 
@@ -172,55 +172,32 @@ def with_capability(capability: str) -> tuple[str, ...]:
 
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
-    """The dataclass `kind` filled from `options`.
+    """The dataclass `kind` filled from `options`. Raises UsageError as `read_kinds`."""
+    chosen: T = read_kinds((kind,), options, backend=backend)[0]
+    return chosen
 
-    Raises UsageError for an option that it does not have or whose type differs from the default's.
+
+def read_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> tuple[Any, ...]:
+    """The dataclasses `kinds`, each filled with its own of `options`.
+
+    Raises UsageError for an option that none of them has or whose type differs from the default's.
     """
-    _check_option(_option_defaults(kind), options, backend=backend)
-    return kind(**options)
-
-
-def check_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> None:
-    """Returns if `options` are of the dataclasses `kinds` together, and each takes its own. Raises UsageError."""
-    _check_option(
-        {name: value for kind in kinds for name, value in _option_defaults(kind).items()},
-        options,
-        backend=backend,
-    )
-    for kind in kinds:
-        own = _option_defaults(kind)
-        kind(**{name: value for name, value in options.items() if name in own})
-
-
-def read_two(first: type[T], second: type[U], options: Mapping[str, Any], *, backend: str) -> tuple[T, U]:
-    """As `read_options`, where the backend's options are those of two dataclasses."""
-    own = _option_defaults(first)
-    _check_option({**own, **_option_defaults(second)}, options, backend=backend)
-    return (
-        first(**{name: value for name, value in options.items() if name in own}),
-        second(**{name: value for name, value in options.items() if name not in own}),
-    )
-
-
-def _option_defaults(kind: type) -> dict[str, Any]:
-    return {field.name: field.default for field in fields(kind)}
-
-
-def _check_option(known: Mapping[str, Any], options: Mapping[str, Any], *, backend: str) -> None:
+    own = [{field.name: field.default for field in fields(kind)} for kind in kinds]
+    defaults = {name: default for of_kind in own for name, default in of_kind.items()}
     for name, value in options.items():
-        if name not in known:
-            offer = f"choose from: {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"backend {backend} has no option {name!r}; {offer}")
-        if type(value) is int and type(known[name]) is float:
-            continue
-        if type(value) is not type(known[name]):
-            raise UsageError(
-                f"option {name} of backend {backend} is {value!r}; give a {type(known[name]).__name__}"
-            )
+        if name not in defaults:
+            choices = f"choose from: {', '.join(defaults)}" if defaults else "it has none"
+            raise UsageError(f"backend {backend} has no option {name!r}; {choices}")
+        expected = type(defaults[name])
+        if type(value) is not expected and (type(value), expected) != (int, float):
+            raise UsageError(f"option {name} of backend {backend} is {value!r}; give a {expected.__name__}")
+    return tuple(
+        kind(**{name: value for name, value in options.items() if name in of_kind})
+        for kind, of_kind in zip(kinds, own, strict=True)
+    )
 
 
 def unavailable_because(name: str, framework: str) -> str | None:

@@ -87,7 +87,7 @@ class Samples(Protocol):
 
 
 class DataModule(Protocol):
-    """What `models/<workload>/data.py` offers. Nothing in it imports a framework."""
+    """The interface of `models/<workload>/data.py`. Nothing in it imports a framework."""
 
     def default_input(self, preset: Preset) -> Input:
         """The sample that ships with dlscale. Raises UsageError if there is none for the preset."""
@@ -168,10 +168,10 @@ class LocalBatches:
             yield self.fixed or self._read()
 
     def step_inputs(self) -> Arrays:
-        """What this step is given after the samples: masks, z and the like (`DataModule.step_inputs`)."""
-        found = self._draw() if self._fixed_inputs is None else self._fixed_inputs
+        """The inputs of this step besides the samples: masks, z and the like (`DataModule.step_inputs`)."""
+        inputs = self._draw() if self._fixed_inputs is None else self._fixed_inputs
         self.num_drawn += 1
-        return found
+        return inputs
 
     def _draw(self) -> Arrays:
         rng = np.random.default_rng((*self._stream, self.num_drawn))

@@ -70,7 +70,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Where local batches come from: a data file or folder, or fixed resident tensors (`synthetic`).
+    """The source of local batches: a data file or folder, or fixed resident tensors (`synthetic`).
 
     `skip_bad`: a sample that cannot be read is left out and counted, instead of ending the training.
     """
@@ -87,7 +87,7 @@ class Input:
 class Objective(Protocol):
     """One mean loss over a local batch, and the parameters that it, alone, is differentiated for.
 
-    How the loss is computed is between a framework's replicas and its front (`_torch.TorchObjective`,
+    How the loss is computed is between a framework's replicas and its integration (`_torch.TorchObjective`,
     `_tensorflow.TensorFlowReplica`).
     """
 
@@ -107,7 +107,7 @@ class Replica(Protocol):
 
     @property
     def device(self) -> str:
-        """What it computes on, one of DEVICES."""
+        """The device to compute on, one of DEVICES."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class Replica(Protocol):
         ...
 
     def outputs(self) -> Weights:
-        """What the networks make of the next local batch, as training sees it: logits (N, ...), float32."""
+        """The networks' outputs for the next local batch, as training sees it: logits (N, ...), float32."""
         ...
 
     def state(self) -> State:

@@ -26,7 +26,7 @@ ChannelOptions = list[tuple[str, int | str]]
 
 
 def channel_options(chunk_bytes: int) -> ChannelOptions:
-    """Of clients and servers alike. No message is larger than a chunk, so none can fill a peer's memory."""
+    """Options of clients and servers alike. No message is larger than a chunk, so none can fill a peer's memory."""
     return [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", max(chunk_bytes, MAX_HELLO_BYTES) + HEADER.size),
@@ -138,15 +138,15 @@ class Channel:
         return self._channel.stream_stream(TRAIN)(requests, metadata=self._metadata)
 
     def count(self, request: bytes) -> bytes:
-        """One message there and one back. Raises what `explain` says."""
+        """One request and its reply. Raises the error of `explain`."""
         try:
-            found: bytes = self._channel.unary_unary(COUNT)(request, metadata=self._metadata)
+            reply: bytes = self._channel.unary_unary(COUNT)(request, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self.explain(error) from None
-        return found
+        return reply
 
     def explain(self, error: Any = None) -> Exception:
-        """What an error of a call means, in one line that names the server."""
+        """The meaning of a call's error, in one line that names the server."""
         where = f"grpc_ps: server {self.index} at {self.address}"
         if error is None:
             return RuntimeError(f"{where} closed the stream")

@@ -53,7 +53,7 @@ def join(job: Job, options: Options) -> Cluster:
             address = f"{host}:{fixed or port_of(held)}"
         except UsageError as error:
             problem = str(error)
-        addresses = [told["address"] for told in _agree(job, address=address, problem=problem)]
+        addresses = [entry["address"] for entry in _agree(job, address=address, problem=problem)]
     spec = tf.train.ClusterSpec({"ps": addresses[job.num_workers :], "worker": addresses[: job.num_workers]})
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
     config = _config(job, num_threads)
@@ -68,13 +68,13 @@ def join(job: Job, options: Options) -> Cluster:
 
 
 def _agree(job: Job, *, address: str, problem: str) -> list[dict[str, str]]:
-    told: list[dict[str, str]] = [
+    entries: list[dict[str, str]] = [
         json.loads(text) for text in job.tell(json.dumps({"address": address, "problem": problem}))
     ]
-    for one in told:
-        if one["problem"]:
-            raise UsageError(one["problem"])
-    return told
+    for entry in entries:
+        if entry["problem"]:
+            raise UsageError(entry["problem"])
+    return entries
 
 
 def _config(job: Job, num_threads: int) -> Any:

@@ -7,7 +7,7 @@ the updates of SyncReplicasOptimizer, which must be ended before its session is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,7 +20,8 @@ from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
 from dlscale.collectives.job import POLL_SECONDS, Job
 from dlscale.collectives.registry import capabilities
-from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.models.workload import ReplicaFactory, Shard, State
 
 
 def on_servers(spec: Any, *, worker: int, placement: str) -> AbstractContextManager[Any]:
@@ -112,7 +113,7 @@ Setting = str | int | float | bool
 PATIENCE_SECONDS = 0.5
 
 
-class ServedTrainer:
+class ServedTrainer(ReplicaTrainer):
     """`CountingTrainer` whose weights are on servers.
 
     Synchronous training is SyncReplicasOptimizer's, without tokens to begin with: a step ends when its update is made.
@@ -130,14 +131,13 @@ class ServedTrainer:
     ) -> None:
         self._options, self._cluster, self._job, self._control = options, cluster, job, control
         self._container = container
-        self._values: Sequence[Any] = ()
         self._num_accepted = job.num_workers - options.backup_workers
         self._hook: ChiefHook | None = None
         self._token: Any = None  # the operation that lets one waiting worker go on
         with tf.Graph().as_default() as graph, graph.container(container):
             with on_servers(cluster.spec, worker=job.index, placement=options.placement):
                 with tf.variable_creator_scope(local_statistics(job.index)):
-                    self._replica = make_replica()
+                    super().__init__(make_replica())
                 if self._replica.compiled:
                     raise UsageError(
                         "backend grpc_ps keeps TensorFlow's variables on other hosts, where XLA cannot read them; "
@@ -145,13 +145,13 @@ class ServedTrainer:
                     )
                 self._fed, _ = self._replica.placeholders()
                 self._global_step = tf.compat.v1.train.get_or_create_global_step()
-                self._step, self._losses = self._make_step()
+                self._step, self._loss_tensors = self._make_step()
             self._session = self._open()
 
     def step(self) -> None:
         """Train on one local batch."""
         feeds = dict(zip(self._fed, self._replica.next_batch(), strict=True))
-        self._values, _ = self._session.run((self._losses, self._step), feeds)
+        self._losses, _ = self._session.run((self._loss_tensors, self._step), feeds)
 
     def synchronize(self) -> None:
         """A step is done when it returns; but with backup workers the last ones' steps may need help to return.
@@ -174,19 +174,6 @@ class ServedTrainer:
         """Local batches that the weights have taken up."""
         updates = int(self._session.run(self._global_step))
         return updates if self._options.asynchronous else updates * self._num_accepted
-
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, one per objective; none before the first."""
-        return [float(loss) for loss in self._values]
-
-    def loss(self) -> float:
-        """This rank's loss of the last step, summed over objectives."""
-        return sum(self.losses()) if self._values else float("nan")
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights, from the servers."""
-        weights: Weights = self._replica.weights()
-        return weights
 
     def state(self) -> State:
         """Raises UsageError: the servers keep what optimizers do."""

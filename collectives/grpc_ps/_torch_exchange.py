@@ -210,12 +210,12 @@ class Traffic:
         self._arrivals.finish()
 
     def num_applied(self) -> int:
-        """As server 0 counts."""
+        """The updates that server 0 has counted."""
         raw = self._channels[0].count(self.sessions[0].number.to_bytes(8, "little"))
         return int.from_bytes(raw, "little")
 
     def settings(self) -> dict[str, Setting]:
-        """How the weights are cut, and whose they are."""
+        """How the weights are cut, and who owns them."""
         session = self.sessions[0]
         return {
             "overlap": True,
@@ -309,11 +309,11 @@ def _check(parameters: Sequence[nn.Parameter], *, num_servers: int) -> None:
 
 
 def _memory_of(parameter: nn.Parameter) -> Floats:
-    """Of a parameter's gradient, in the order of the parameter's own memory; zeros if there is none."""
+    """Memory of a parameter's gradient, in the order of the parameter's own memory; zeros if there is none."""
     gradient = parameter.grad
     if gradient is None:
         gradient = torch.zeros_like(parameter)
     elif gradient.stride() != parameter.stride():
         gradient = torch.empty_like(parameter).copy_(gradient)
-    found: Floats = flat_in_memory(gradient.detach()).numpy()
-    return found
+    flat: Floats = flat_in_memory(gradient.detach()).numpy()
+    return flat

@@ -29,7 +29,7 @@ def sections(objectives: Sequence[Any]) -> list[Section]:
 
     Raises UsageError for an optimizer that `describe` refuses.
     """
-    found = []
+    all_sections = []
     for objective in objectives:
         # By address: an optimizer may hold flat views of the parameters (`training._torch`).
         group_of = {
@@ -40,8 +40,10 @@ def sections(objectives: Sequence[Any]) -> list[Section]:
         for index in range(len(objective.optimizer.param_groups)):
             own = tuple(p for p in objective.parameters if group_of[p.data_ptr()] == index)
             if own:
-                found.append(Section(optimizer=describe(objective.optimizer, group=index), parameters=own))
-    return found
+                all_sections.append(
+                    Section(optimizer=describe(objective.optimizer, group=index), parameters=own)
+                )
+    return all_sections
 
 
 def describe(optimizer: torch.optim.Optimizer, *, group: int = 0) -> OptimizerSpec:

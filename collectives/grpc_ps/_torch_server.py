@@ -34,9 +34,9 @@ def serve(*, options: Options, job: Job) -> None:
                 f"backend grpc_ps: server {job.index} would listen on port {port}; give a smaller `port`"
             )
         server = Server(token=token, num_workers=job.num_workers, chunk_bytes=options.chunk_kib << 10)
-        found = server.start(host, port)
+        bound_port = server.start(host, port)
         servers.append(server)
-        return found
+        return bound_port
 
     try:
         meet(job, listen)
@@ -112,18 +112,18 @@ class Server:
         """The session that the worker means; the first to come opens it."""
         number = hello.session.number
         with self._lock:
-            found = self._sessions.get(number)
-            if found is None:
+            served = self._sessions.get(number)
+            if served is None:
                 if number in self._ended:
                     raise RefusedError("this trainer has ended: another worker failed or closed it")
                 if len(self._sessions) >= MAX_SESSIONS:
                     raise RefusedError(f"there are {MAX_SESSIONS} trainers open; close one")
-                found = self._sessions[number] = ServedSession(hello.session)
-        if found.session != hello.session:
+                served = self._sessions[number] = ServedSession(hello.session)
+        if served.session != hello.session:
             text = f"worker {hello.worker} trains other weights, or in another way, than the worker that came first"
-            self._fail(found, text)
+            self._fail(served, text)
             raise RefusedError(text)
-        return found
+        return served
 
     def _fail(self, served: ServedSession, text: str) -> None:
         """End a session, of which there may be no stream that would free it: none joined, or all were cancelled."""

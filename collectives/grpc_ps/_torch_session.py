@@ -171,7 +171,7 @@ class ServedSession:
         return outbox
 
     def take(self, worker: int, raw: bytes) -> bool:
-        """What a worker sent; False if it takes leave. Raises RefusedError for what it may not send now."""
+        """Handle a worker's message; False if it ends the stream. Raises RefusedError where it may not come now."""
         message = unpack(raw, self._layout)
         if message.kind == BYE:
             self._leave(worker)

@@ -49,7 +49,7 @@ class GrpcBackend(InStep):
 
     @property
     def asynchronous(self) -> bool:
-        """As asked for."""
+        """Whether the options ask for asynchronous updates."""
         return self._options.asynchronous
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -103,7 +103,7 @@ def served(
     replica: Any, channels: Sequence[Channel], *, worker: int, num_workers: int, options: Options, number: int
 ) -> ServedTrainer:
     """The replica in session `number` of the servers; collective over workers. Raises what went wrong."""
-    found = sections(replica.objectives)
+    all_sections = sections(replica.objectives)
 
     def make_session(regions: Any) -> Session:
         return Session(
@@ -112,10 +112,10 @@ def served(
             asynchronous=options.asynchronous,
             chunk_elements=(options.chunk_kib << 10) // BYTES_PER_ELEMENT,
             regions=tuple(regions),
-            optimizers=tuple(section.optimizer for section in found),
+            optimizers=tuple(section.optimizer for section in all_sections),
         )
 
-    traffic = Traffic(found, channels, make_session)
+    traffic = Traffic(all_sections, channels, make_session)
     try:
         traffic.open(worker)
     except BaseException:

@@ -17,26 +17,26 @@ MAX_ERROR_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
-    """Where the servers listen, in order, and the token that every call of this job carries."""
+    """The servers' addresses, in order, and the token that every call of this job carries."""
 
     addresses: tuple[str, ...]
     token: str
 
 
 def meet(job: Job, listen: Callable[[str, str], int] | None = None) -> Meeting:
-    """Tell all ranks where the servers are; collective over all ranks of `job`.
+    """Exchange the servers' addresses among all ranks; collective over all ranks of `job`.
 
-    Servers give `listen`, which listens at a host, for calls with a token, and returns the port. What goes wrong on
-    any server is a UsageError on all ranks.
+    Servers give `listen`, which listens at a host, for calls with a token, and returns the port. An error on any
+    server is a UsageError on all ranks.
     """
     one_machine = len(set(job.tell(machine()))) == 1
     token = next(text for text in job.tell(secrets.token_hex(32) if _is_first_server(job) else "") if text)
     texts = job.tell(_listen(listen, token, one_machine=one_machine) if listen else "")
-    told = texts[job.num_workers :]
-    for text in told:
+    of_servers = texts[job.num_workers :]
+    for text in of_servers:
         if text.startswith(ERROR):
             raise UsageError(text.removeprefix(ERROR))
-    return Meeting(addresses=tuple(json.loads(text)["address"] for text in told), token=token)
+    return Meeting(addresses=tuple(json.loads(text)["address"] for text in of_servers), token=token)
 
 
 def join_host(host: str, port: int) -> str:

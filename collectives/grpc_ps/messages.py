@@ -59,10 +59,10 @@ class Piece:
 
 
 def shards(section_sizes: Sequence[int], *, num_servers: int) -> list[ServerShard]:
-    """One per server, of sections with so many elements; each section has an optimizer of its own."""
+    """One shard per server, of sections with `section_sizes` elements; each section has its own optimizer."""
     total = sum(section_sizes)
     ends = list(accumulate(section_sizes))
-    found = []
+    of_servers = []
     for server in range(num_servers):
         start, stop = total * server // num_servers, total * (server + 1) // num_servers
         overlaps = [
@@ -71,26 +71,26 @@ def shards(section_sizes: Sequence[int], *, num_servers: int) -> list[ServerShar
         regions = tuple(
             Region(count=count, optimizer=index) for index, count in enumerate(overlaps) if count > 0
         )
-        found.append(ServerShard(start=start, regions=regions))
-    return found
+        of_servers.append(ServerShard(start=start, regions=regions))
+    return of_servers
 
 
 def chunks(regions: Sequence[Region], *, chunk_elements: int) -> list[Chunk]:
-    """A shard's, in order: all of `chunk_elements` but for the last of each region, which may be smaller."""
-    found = []
+    """The chunks of a shard, in order, all of `chunk_elements`; only the last of each region may be smaller."""
+    cut = []
     begin = 0
     for region in regions:
         end = begin + region.count
-        found += [
+        cut += [
             Chunk(offset=offset, count=min(chunk_elements, end - offset), optimizer=region.optimizer)
             for offset in range(begin, end, chunk_elements)
         ]
         begin = end
-    return found
+    return cut
 
 
 def pieces(parameter_sizes: Sequence[int], start: int, stop: int) -> Iterator[Piece]:
-    """Of the parameters, in flat order, that [start, stop) of the flat space consists of; none are empty."""
+    """The pieces of parameters, in flat order, that make up [start, stop) of the flat space; none are empty."""
     ends = list(accumulate(parameter_sizes))
     index = bisect_right(ends, start)
     while start < stop:
@@ -119,7 +119,7 @@ Hyperparameter = StrictBool | int | float | str | None | tuple[int | float, ...]
 
 
 class RefusedError(Exception):
-    """What a peer sent is not accepted; its call ends with this text."""
+    """A peer's message is refused; its call ends with this text."""
 
 
 class _Checked(BaseModel):
@@ -134,7 +134,7 @@ class OptimizerSpec(_Checked):
 
 
 class Session(_Checked):
-    """What a server must know of a trainer; the same from all workers."""
+    """A trainer's description for the servers; the same from all workers."""
 
     number: Natural
     num_workers: Positive
@@ -188,7 +188,7 @@ def pack(kind: int, index: int, step: int, chunk: Chunk, parts: Iterable[NDArray
 
 
 def pack_bye() -> bytes:
-    """What a worker sends before it ends its stream."""
+    """A worker's last message before it ends its stream."""
     return HEADER.pack(BYE, 0, 0, 0, 0)
 
 

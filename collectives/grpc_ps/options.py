@@ -1,4 +1,4 @@
-"""What a user may set about parameter servers."""
+"""The user's options of parameter servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Options:
     to come, and drops the others. `placement` (TensorFlow): variables go to the server with the fewest bytes so far,
     or round robin; torch's weights are cut into pieces of equal size. `chunk_kib` (torch): bytes of a message.
     `port`: of server 0, the others take the next ones; 0 means any that is free. `allow_open_ports` (TensorFlow): use
-    TensorFlow's servers, which listen on all interfaces and ask nobody for a token, between machines too.
+    TensorFlow's servers, which listen unauthenticated on all interfaces, between machines too.
     """
 
     asynchronous: bool = False

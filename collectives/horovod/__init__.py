@@ -29,7 +29,7 @@ REMEDY = "make horovod builds it for what is installed here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What Horovod reads when it starts; where an option is negative or empty, Horovod's own default holds.
+    """Horovod's start-up options; where one is negative or empty, Horovod's own default holds.
 
     `operations`: what carries the gradients, `mpi`, `ccl` (oneCCL) or `nccl`; Horovod was built for it or refuses.
     `fusion_threshold_mib`: size of the buffer that small gradients are fused in (default 128). `cycle_time_ms`: how
@@ -52,19 +52,19 @@ class Options:
             )
 
     def variables(self) -> dict[str, str]:
-        """The variables by which Horovod is told."""
-        found = {"HOROVOD_CPU_OPERATIONS": {"mpi": "MPI", "ccl": "CCL"}.get(self.operations, "")}
+        """Horovod's environment variables."""
+        variables = {"HOROVOD_CPU_OPERATIONS": {"mpi": "MPI", "ccl": "CCL"}.get(self.operations, "")}
         if self.fusion_threshold_mib >= 0:
-            found["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold_mib * 2**20))
+            variables["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold_mib * 2**20))
         if self.cycle_time_ms >= 0:
-            found["HOROVOD_CYCLE_TIME"] = f"{self.cycle_time_ms:g}"
+            variables["HOROVOD_CYCLE_TIME"] = f"{self.cycle_time_ms:g}"
         if self.cache_capacity >= 0:
-            found["HOROVOD_CACHE_CAPACITY"] = str(self.cache_capacity)
+            variables["HOROVOD_CACHE_CAPACITY"] = str(self.cache_capacity)
         if self.hierarchical_allreduce:
-            found["HOROVOD_HIERARCHICAL_ALLREDUCE"] = "1"
+            variables["HOROVOD_HIERARCHICAL_ALLREDUCE"] = "1"
         if self.timeline:
-            found["HOROVOD_TIMELINE"] = self.timeline
-        return {name: value for name, value in found.items() if value}
+            variables["HOROVOD_TIMELINE"] = self.timeline
+        return {name: value for name, value in variables.items() if value}
 
 
 def check(framework: str) -> None:
@@ -142,8 +142,8 @@ class HorovodBackend(InStep):
                 f"backend horovod was asked for operations {self._options.operations} on device gpu, where its build "
                 "decides and dlscale knows NCCL only; give --backend-options horovod.operations=nccl"
             )
-        front = importlib.import_module(f"dlscale.collectives.horovod._{self._framework}")
-        trainer: Trainer = front.over(replica, settings=self._settings())
+        integration = importlib.import_module(f"dlscale.collectives.horovod._{self._framework}")
+        trainer: Trainer = integration.over(replica, settings=self._settings())
         return trainer
 
     def collective(self) -> Collective:
@@ -160,15 +160,15 @@ class HorovodBackend(InStep):
         self._hvd.shutdown()
 
     def _settings(self) -> dict[str, str | int | float | bool]:
-        """What Horovod was told, and what it does by itself where nobody told it."""
+        """Horovod's options, with its defaults where none were given."""
         known = {
             "fusion_threshold_bytes": ("HOROVOD_FUSION_THRESHOLD", "134217728"),
             "cycle_time_ms": ("HOROVOD_CYCLE_TIME", "1"),
             "cache_capacity": ("HOROVOD_CACHE_CAPACITY", "1024"),
             "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
         }
-        told = {name: os.environ.get(variable, default) for name, (variable, default) in known.items()}
-        return {"operations": self._options.operations, "overlap": True, **told}
+        values = {name: os.environ.get(variable, default) for name, (variable, default) in known.items()}
+        return {"operations": self._options.operations, "overlap": True, **values}
 
 
 class HorovodCollective:

@@ -7,7 +7,7 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 
-from dlscale.collectives.training._tensorflow import Setting, TensorFlowTrainer
+from dlscale.collectives.training._tensorflow import NoExchange, Setting, TensorFlowTrainer
 
 
 def over(replica: Any, *, settings: Mapping[str, Setting]) -> TensorFlowTrainer:
@@ -23,10 +23,8 @@ def over(replica: Any, *, settings: Mapping[str, Setting]) -> TensorFlowTrainer:
     return TensorFlowTrainer(replica, exchange, tape=hvd.DistributedGradientTape)
 
 
-class HorovodExchange:
+class HorovodExchange(NoExchange):
     """Gradients that the tape has averaged already, or are averaged one by one (`Exchange`)."""
-
-    failure = None
 
     def __init__(self, settings: Mapping[str, Setting], *, compiled: bool) -> None:
         self._settings, self._compiled = settings, compiled
@@ -38,8 +36,5 @@ class HorovodExchange:
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]
 
     def settings(self) -> Mapping[str, Setting]:
-        """What Horovod was told."""
+        """Horovod's options."""
         return self._settings
-
-    def close(self) -> None:
-        """Nothing to release."""

@@ -7,9 +7,8 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from torch import nn
 
-from dlscale.collectives.training._torch import Setting, TorchTrainer, clear_gradients, flat_in_memory
+from dlscale.collectives.training._torch import NoExchange, Setting, TorchTrainer, flat_in_memory
 
 
 def over(replica: Any, *, settings: Mapping[str, Setting]) -> TorchTrainer:
@@ -22,7 +21,7 @@ def over(replica: Any, *, settings: Mapping[str, Setting]) -> TorchTrainer:
 
 
 class InMemoryOrder:
-    """What Horovod calls a compression: it sees gradients flat, since it takes no tensor that is not contiguous.
+    """A compression in Horovod's sense: it sees gradients flat, since it takes no tensor that is not contiguous.
 
     With channels last that is every convolution's. Nothing is copied: the flat view shares the gradient's memory.
     """
@@ -38,7 +37,7 @@ class InMemoryOrder:
         return gradient
 
 
-class HorovodExchange:
+class HorovodExchange(NoExchange):
     """Averages an objective's gradients by DistributedOptimizer's hooks (`Exchange`).
 
     Its `synchronize` is called before any objective is updated. The update itself is that of all backends, and what
@@ -46,37 +45,22 @@ class HorovodExchange:
     """
 
     def __init__(self, objective: Any, settings: Mapping[str, Setting]) -> None:
-        self.loss: nn.Module = objective.loss
-        self._parameters = tuple(objective.parameters)
+        super().__init__(objective)
         self._settings = settings
         named = list(zip(objective.names, objective.parameters, strict=True))
         self._optimizer = hvd.DistributedOptimizer(
             objective.optimizer, named_parameters=named, op=hvd.Average, compression=InMemoryOrder
         )
 
-    def drain(self) -> bool:
-        """Nothing is ever left over."""
-        return False
-
-    def begin(self) -> None:
-        """Clear the gradients."""
-        clear_gradients(self._parameters)
-
-    def flush(self) -> None:
-        """The hooks have handed every gradient to Horovod's thread."""
-
     def finish(self) -> bool:
         """Wait for Horovod's thread."""
         self._optimizer.synchronize()
         return True
 
-    def synchronize(self) -> None:
-        """Nothing outlasts a step."""
-
     def settings(self) -> Mapping[str, Setting]:
-        """What Horovod was told."""
+        """Horovod's options."""
         return self._settings
 
     def close(self) -> None:
-        """Let go of the parameters, whose hooks go with them."""
+        """Release the parameters and with them their hooks."""
         del self._optimizer

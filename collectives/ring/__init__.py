@@ -6,13 +6,13 @@
     ranks = ring.join(MPI.COMM_WORLD)
     ranks.allreduce(gradients, "average")
 
-src/         the engine and its binding, the extension module `_engine`
-engine.py    its Python face, `Ring`
-settings.py  what a user may set
-wire.py      gradients as bfloat16 on the wire, with error feedback
-plan.py      switch points for a machine, in a file
-tuner.py     finds them and writes the file
-vendor.py    refuses an MPI other than the one that the engine was compiled with
+src/          the engine and its binding, the extension module `_engine`
+engine.py     the engine in Python, `Ring`
+settings.py   the user's settings
+bfloat16.py   gradients as bfloat16 on the wire, with error feedback
+plan.py       switch points for a machine, in a file
+tuner.py      finds them by trials (trials.py) and writes the file
+mpi_match.py  refuses an MPI other than the one that the engine was compiled with
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlscale.collectives.buffers import check_buffers_match
-from dlscale.collectives.registry import read_two
+from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.training.collective_backend import CollectiveBackend
 from dlscale.collectives.training.communication import Training
@@ -65,7 +65,7 @@ def join(control: Any, settings: Settings | None = None) -> Ring:
 
 
 def tune(control: Any, path: str | Path, *, max_bytes: int = 2**26, seconds: float = 60.0) -> None:
-    """Try the ways of moving messages up to `max_bytes` for about `seconds`, and write the best to `path`; collective.
+    """Time the algorithms on messages up to `max_bytes` for about `seconds`, and write the best to `path`; collective.
 
         ring.tune(MPI.COMM_WORLD, "plan.json")
         ranks = ring.join(MPI.COMM_WORLD, ring.Settings(plan="plan.json"))
@@ -140,7 +140,7 @@ def keras_optimizer(optimizer: Any, rings: Ring | Sequence[Ring], *, threads: bo
 
 
 def keras_callbacks(ranks: Ring) -> list[Any]:
-    """What `model.fit` needs beside the optimizer, to come first in its list of callbacks.
+    """The callbacks that `model.fit` needs besides the optimizer; they come first in its list.
 
     Training begins with the variables and the optimizer's slots of rank 0, and stops with a clear error where ranks
     would wait for each other or train alone. At the end of each epoch metrics are averaged, and weights compared.
@@ -165,5 +165,5 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Collect
 
     The options are those of `Settings` and of `Training`.
     """
-    chosen, training = read_two(Settings, Training, options, backend="ring")
-    return CollectiveBackend("ring", lambda: join(control, chosen), training)
+    settings, training = read_kinds(OPTION_KINDS, options, backend="ring")
+    return CollectiveBackend("ring", lambda: join(control, settings), training)

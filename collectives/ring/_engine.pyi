@@ -9,16 +9,16 @@ MPI_VENDOR: str
 """The MPI that the extension was compiled with, by mpi4py's name for it."""
 
 def library_version() -> str:
-    """What the MPI library that the extension calls says of itself."""
+    """Version text of the MPI library that the extension calls."""
 
 def network_schedule(
     operation: str, algorithm: str, rank: int, size: int, count: int, max_segment: int, root: int = 0
 ) -> tuple[
     list[tuple[int, tuple[int, int], int]], list[tuple[int, tuple[int, int], str, bool, int, int]], int, int
 ]:
-    """One rank's messages between nodes: sends, receives, the longest in scratch, the largest fold.
+    """One rank's messages between nodes: sends, receives, the longest in scratch, the largest reduction.
 
-    A send: peer, bounds, receives worked off before. A receive: peer, bounds, stored/kept/folded, whether it
+    A send: peer, bounds, receives worked off before. A receive: peer, bounds, stored/held/reduced, whether it
     completes its elements, sends completed before, receives worked off before.
     """
 
@@ -54,7 +54,7 @@ class NetworkTuning:
     def window(self) -> int: ...
 
 def default_tuning(num_ranks: int) -> NetworkTuning:
-    """Good values for so many ranks between nodes."""
+    """Switch points that suit this number of ranks between nodes."""
 
 class Engine:
     """The collective operations of one communicator; see src/engine.hpp."""
@@ -66,7 +66,7 @@ class Engine:
         timeout_seconds: float,
         shared_memory: str,
         one_shot_bytes: int,
-        manners: list[tuple[int, bool, bool]],
+        variants: list[tuple[int, bool, bool]],
         block_bytes: int,
         ranks_per_node: int,
         debug: bool,
@@ -84,7 +84,7 @@ class Engine:
     @property
     def num_lanes(self) -> int: ...
     @property
-    def crowded(self) -> bool:
+    def oversubscribed(self) -> bool:
         """Ranks outnumber CPUs on this machine, so waiting gives the CPU away at once."""
 
     @property
@@ -102,18 +102,18 @@ class Engine:
         """Zeroed bytes in memory that the node shares; collective."""
 
     def tune(self, network: NetworkTuning) -> None: ...
-    def tune_node(self, one_shot_bytes: int, manners: list[tuple[int, bool, bool]]) -> None: ...
+    def tune_node(self, one_shot_bytes: int, variants: list[tuple[int, bool, bool]]) -> None: ...
     def set_block_bytes(self, block_bytes: int) -> None: ...
     def set_free_running(self, free_running: bool) -> None: ...
     def close(self) -> None: ...
 
-class CFace:
-    """An engine behind the C interface of src/c_interface.hpp."""
+class CAbi:
+    """An engine behind the C ABI of src/c_interface.hpp."""
 
     def __init__(self, engine: Engine) -> None: ...
     @property
     def address(self) -> int:
-        """Of its DlscaleCollective; valid as long as this object."""
+        """Address of its DlscaleCollective; valid as long as this object."""
 
 class Bfloat16Wire:
     """An engine whose float32 sums and averages travel as bfloat16; see src/bfloat16_wire.hpp."""
@@ -121,14 +121,14 @@ class Bfloat16Wire:
     def __init__(self, engine: Engine, error_feedback: bool) -> None: ...
     @property
     def address(self) -> int:
-        """Of its DlscaleCollective; valid as long as this object."""
+        """Address of its DlscaleCollective; valid as long as this object."""
 
     def allreduce(self, buffer: NDArray[Any], op: str, bfloat16: bool, bucket: int | None) -> None: ...
     def buckets(self) -> list[tuple[int, int]]:
-        """Each bucket of which something is kept, and its length."""
+        """Each bucket that has a residual, and its length."""
 
     def residual(self, bucket: int, count: int) -> NDArray[float32]:
-        """A view of what is kept of a bucket, a row per place (src/residual.hpp); zeros if it is new."""
+        """A view of a bucket's residual, a row per place (src/residual.hpp); zeros if it is new."""
 
     def forget(self) -> None:
-        """Nothing is kept of any bucket; views from `residual` are dead."""
+        """Drop all residuals; views from `residual` are dead."""

@@ -51,7 +51,7 @@ def averaging_optimizer(optimizer: Any, rings: Sequence[Collective], *, threads:
 
 
 class Averaging:
-    """What `averaging_optimizer` puts before an optimizer's own class."""
+    """The class that `averaging_optimizer` puts before an optimizer's own."""
 
     _dlscale_exchange: Any
 

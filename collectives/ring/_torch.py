@@ -1,6 +1,6 @@
 """A communication hook for torch's DistributedDataParallel: its buckets travel through the ring.
 
-The process group that DistributedDataParallel asks for stays idle after it has spread the first weights. Tensors are
+The process group that DistributedDataParallel asks for stays idle after it has broadcast the first weights. Tensors are
 handed to the ring as arrays that share their memory: nothing is copied.
 """
 
@@ -8,24 +8,21 @@ handed to the ring as arrays that share their memory: nothing is copied.
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
+from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.training.communication import Teams, want_threads
 
-if TYPE_CHECKING:
-    from dlscale.collectives.ring.engine import Ring
-
-
-WORD = np.dtype(np.int32)  # what moves bytes that nothing is computed of
+WORD = np.dtype(np.int32)  # carries bytes that are not computed with
 
 
 def array_of(tensor: torch.Tensor) -> NDArray[Any]:
-    """The memory of `tensor` as an array; bfloat16, which NumPy does not have, in the guise of uint16.
+    """The memory of `tensor` as an array; bfloat16, which NumPy does not have, as uint16.
 
     Raises TypeError or ValueError for a tensor that is sparse, not on the CPU or not contiguous.
     """
@@ -77,9 +74,9 @@ _NUM_BUCKETS = 1 << 20
 
 
 class DdpHook:
-    """What to give to `register_comm_hook`; built by `ring.torch_hook`.
+    """The argument of `register_comm_hook`; built by `ring.torch_hook`.
 
-    With communication threads the buckets are exchanged while backpropagation goes on, else in line. What the
+    With communication threads the buckets are exchanged during backpropagation, else not overlapped. What the
     exchange raises comes out of `backward()`.
     """
 

@@ -26,7 +26,7 @@ from dlscale.collectives.training.communication import Teams, want_threads
 
 
 class RingWork(dist.Work):
-    """An operation of the ring; what it raised is raised where it is waited for."""
+    """An operation of the ring; `wait` raises its error."""
 
     def __init__(self, operation: Future[Any], results: Any) -> None:
         super().__init__()
@@ -38,15 +38,15 @@ class RingWork(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is done, well or not."""
+        """Whether it has ended, successfully or not."""
         return self._operation.done()
 
     def is_success(self) -> bool:
-        """Whether it is done well."""
+        """Whether it has ended successfully."""
         return self._operation.done() and self._operation.exception() is None
 
     def exception(self) -> Any:
-        """What it raised; None while it is under way."""
+        """Its error; None while it is under way."""
         return self._operation.exception() if self._operation.done() else None
 
     def result(self) -> Any:
@@ -54,7 +54,7 @@ class RingWork(dist.Work):
         return self._results
 
     def synchronize(self) -> None:
-        """As `wait`: on a CPU there is no stream to order work after."""
+        """Like `wait`: on a CPU there is no stream to order work after."""
         self.wait()
 
     def get_future(self) -> torch.futures.Future[Any]:
@@ -150,7 +150,7 @@ class RingGroup(dist.ProcessGroup):
         return self._each(lambda ring, tensor: allreduce(ring, tensor, op), tensors, results=tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> RingWork:
-        """As `allreduce`, of several tensors."""
+        """Like `allreduce`, for several tensors."""
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
@@ -174,7 +174,7 @@ class RingGroup(dist.ProcessGroup):
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RingWork:  # noqa: ARG002
-        """As `all_gather_single`, of several tensors."""
+        """Like `all_gather_single`, for several tensors."""
         pairs = [
             (_pieces(whole, piece, size=self.size()), piece)
             for whole, piece in zip(outputs, inputs, strict=True)
@@ -197,7 +197,7 @@ class RingGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> RingWork:
-        """As `reduce_scatter_single`, of several tensors."""
+        """Like `reduce_scatter_single`, for several tensors."""
         op = _operation(opts)
         pairs = list(zip(outputs, inputs, strict=True))
         for piece, whole in pairs:
@@ -333,10 +333,10 @@ def register(control: MPI.Intracomm, join: Callable[[MPI.Intracomm], Ring], *, t
 
 
 def _check_ranks(rank: int, size: int, members: Sequence[int], *, control: MPI.Intracomm) -> None:
-    found = (control.Get_rank(), control.Get_size())
-    if not members and (rank, size) != found:
+    expected = (control.Get_rank(), control.Get_size())
+    if not members and (rank, size) != expected:
         raise UsageError(
-            f"init_process_group was told rank {rank} of {size}, but MPI says {found[0]} of {found[1]}; "
+            f"init_process_group got rank {rank} of {size}, but MPI says {expected[0]} of {expected[1]}; "
             f'leave both out and give init_method="{SCHEME}://"'
         )
 

@@ -41,7 +41,7 @@ class Bfloat16Ring(Ring):
         self._wire = _engine.Bfloat16Wire(self._engine, self._error_feedback)
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """As of a ring, and how gradients travel."""
+        """The settings of a ring, and how gradients travel."""
         return {**super().settings(), "wire": "bfloat16", "error_feedback": self._error_feedback}
 
     @property
@@ -61,16 +61,16 @@ class Bfloat16Ring(Ring):
         self._wire.allreduce(buffer, op, bfloat16, bucket)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all that is kept, for this rank's checkpoint (`numpy.savez`); not during an allreduce."""
-        found: dict[str, NDArray[Any]] = {}
+        """Copies of all residuals, for this rank's checkpoint (`numpy.savez`); not during an allreduce."""
+        copies: dict[str, NDArray[Any]] = {}
         for bucket, count in self._wire.buckets():
             kept = self._wire.residual(bucket, count)
             for place, residual in zip(PLACES, kept, strict=True):
-                found[f"{bucket}.{place}"] = residual.copy()
-        return found
+                copies[f"{bucket}.{place}"] = residual.copy()
+        return copies
 
     def load_state(self, state: dict[str, NDArray[Any]]) -> None:
-        """Keep what `state` of the same rank said, and nothing else; for the same ranks on the same nodes.
+        """Restore the result of `state` on the same rank, and nothing else; for the same ranks on the same nodes.
 
         Arrays from `empty` must be made in the same order as before. Raises UsageError if `state` is not of this kind.
         """
@@ -79,12 +79,14 @@ class Bfloat16Ring(Ring):
             number, _, place = name.partition(".")
             if not number.isdecimal() or place not in PLACES or kept.dtype != np.float32 or kept.ndim != 1:
                 raise UsageError(
-                    f"{name!r} in the ring's state is no float32 residual; give what state() said"
+                    f"{name!r} in the ring's state is no float32 residual; give the result of state()"
                 )
             buckets.setdefault(int(number), {})[place] = kept
         for bucket, places in buckets.items():
             if len({kept.size for kept in places.values()}) != 1 or len(places) != len(PLACES):
-                raise UsageError(f"bucket {bucket} in the ring's state is not whole; give what state() said")
+                raise UsageError(
+                    f"bucket {bucket} in the ring's state is incomplete; give the result of state()"
+                )
         self._wire.forget()
         for bucket, places in buckets.items():
             self._wire.residual(bucket, places[PLACES[0]].size)[:] = [places[place] for place in PLACES]

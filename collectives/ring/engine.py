@@ -44,9 +44,9 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
-# Without a plan. Both leave it to the engine: by the number of ranks; the usual ones.
+# Without a plan; both leave it to the engine.
 ONE_SHOT_BYTES = 0
-NO_MANNERS: list[tuple[int, bool, bool]] = []
+NO_VARIANTS: list[tuple[int, bool, bool]] = []
 BLOCK_BYTES = 8 * 1024 * 1024
 
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
@@ -60,8 +60,8 @@ class Ring:
     float16, int32 or int64, or uint16 arrays that hold bfloat16 (`bfloat16=True`). Threads may share a ring:
     their calls take turns.
 
-    A rank that died, was stopped or is late raises RuntimeError on the others, which names it; nothing more
-    can be done over this ring then.
+    A rank that died, was stopped or exceeds the timeout raises RuntimeError on the others, which names it; the
+    ring can do nothing more then.
     """
 
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
@@ -71,18 +71,17 @@ class Ring:
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
         self._settings = settings or Settings()
-        self._plan: dict[str, str] = {}  # what a record calls it
-        one_shot_bytes, manners, block_bytes = ONE_SHOT_BYTES, NO_MANNERS, BLOCK_BYTES
+        self._plan: dict[str, str] = {}  # its name and digest in records
+        one_shot_bytes, variants, block_bytes = ONE_SHOT_BYTES, NO_VARIANTS, BLOCK_BYTES
         network = _engine.default_tuning(control.Get_size())
         if self._settings.plan:
             # On demand: reading JSON with care costs an import of 0.1 s.
-            from dlscale.collectives.ring.engine_tuning import engine_manners, engine_tuning
             from dlscale.collectives.ring.plan import load_plan
 
             loaded = load_plan(self._settings.plan, control, ranks_per_node=self._settings.ranks_per_node)
             node = loaded.plan.node
             one_shot_bytes, block_bytes = node.one_shot_bytes, node.block_bytes
-            manners, network = engine_manners(node.manners), engine_tuning(loaded.plan.network)
+            variants, network = node.engine_variants(), loaded.plan.network.engine_tuning()
             self._plan = {"plan": loaded.name, "plan_digest": loaded.digest}
         self._engine = _engine.Engine(
             comm=control.py2f(),
@@ -90,32 +89,32 @@ class Ring:
             timeout_seconds=self._settings.timeout_seconds,
             shared_memory=self._settings.shared_memory,
             one_shot_bytes=one_shot_bytes,
-            manners=manners,
+            variants=variants,
             block_bytes=block_bytes,
             ranks_per_node=self._settings.ranks_per_node,
             debug=self._settings.debug,
         )
         self._num_reserved = 0
-        self._c_face = _engine.CFace(self._engine)
+        self._c_abi = _engine.CAbi(self._engine)
         self.rank: int = self._engine.rank
         self.size: int = self._engine.size
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """What it found and decided: nodes, lanes between them, the kind of shared memory, the instruction set."""
+        """Its findings and decisions: nodes, lanes between them, the kind of shared memory, the instruction set."""
         engine = self._engine
         return {
             "num_nodes": engine.num_nodes,
             "num_lanes": engine.num_lanes,
             "shared_memory": engine.memory_kind,
             "instruction_set": engine.instruction_set,
-            "crowded": engine.crowded,
+            "crowded": engine.oversubscribed,
             **self._plan,
         }
 
     @property
     def c_interface(self) -> int:
         """Address of a DlscaleCollective (src/c_interface.hpp), valid as long as this object."""
-        return self._c_face.address
+        return self._c_abi.address
 
     def allreduce(
         self,
@@ -137,7 +136,7 @@ class Ring:
     def reduce_scatter(
         self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum", *, bfloat16: bool = False
     ) -> None:
-        """Fill `output` with this rank's part of the fold: the rank-th of `size` equal parts of `buffer`.
+        """Fill `output` with this rank's part of the reduction: the rank-th of `size` equal parts of `buffer`.
 
         `output` may be that very part of `buffer`.
         """

@@ -6,30 +6,33 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 
+if TYPE_CHECKING:
+    from dlscale.collectives.ring import _engine
+
 # What the numbers of a plan mean: to be raised with every change that makes older ones bad advice.
 ENGINE_VERSION = 1
 
 KIB, MIB = 2**10, 2**20
 NO_LIMIT = 2**63
-MAX_MANNERS = 8  # as many as src/node/pace.hpp has room for
+MAX_VARIANTS = 8  # as many as src/node/online_tuner.hpp has room for
 WRITE_ONE = "write one where you train: mpiexec -n RANKS dlscale collectives tune FILE"
 
 Size = int  # in bytes
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
 
 class PlanKey(_Part):
-    """What a plan was made for. It serves no other place: there, its numbers may be the worst."""
+    """The ranks, nodes, MPI and CPU that a plan was made for. Elsewhere its numbers may be the worst."""
 
     operation: str = "allreduce"  # the others follow it
     dtype: str = "float32"  # others by their bytes
@@ -42,20 +45,24 @@ class PlanKey(_Part):
     engine: int = ENGINE_VERSION
 
 
-class Manner(_Part):
+class CopyVariant(_Part):
     """How large messages move inside a node (src/node/staged.hpp)."""
 
     chunk_bytes: Size = Field(ge=4 * KIB, le=64 * MIB)
-    ahead: bool
+    prefetch: bool = Field(alias="ahead")  # its name in the file
     streaming: bool
 
 
 class NodePlan(_Part):
-    """Inside a node; 0 and an empty list leave it to the engine. The first manner is that of untimed operations."""
+    """Inside a node; 0 and an empty list leave it to the engine. Untimed operations use the first variant."""
 
     one_shot_bytes: Size = Field(ge=0, le=16 * MIB)
-    manners: list[Manner] = Field(max_length=MAX_MANNERS)
+    variants: list[CopyVariant] = Field(max_length=MAX_VARIANTS, alias="manners")  # its name in the file
     block_bytes: Size = Field(ge=64 * KIB, le=1024 * MIB)
+
+    def engine_variants(self) -> list[tuple[int, bool, bool]]:
+        """The variants in the engine's form."""
+        return [(variant.chunk_bytes, variant.prefetch, variant.streaming) for variant in self.variants]
 
 
 class Segment(_Part):
@@ -84,13 +91,30 @@ class NetworkPlan(_Part):
             raise ValueError(f"segments must ascend in up_to_bytes and end with {NO_LIMIT}")
         return self
 
+    def engine_tuning(self) -> _engine.NetworkTuning:
+        """The switch points in the engine's form."""
+        from dlscale.collectives.ring import _engine
+
+        segments = [(segment.up_to_bytes, segment.segment_bytes) for segment in self.segments]
+        return _engine.NetworkTuning(**{**dict(self), "segments": segments})
+
+
+def default_network(num_nodes: int) -> NetworkPlan:
+    """The engine's own switch points between so many nodes."""
+    from dlscale.collectives.ring import _engine
+
+    tuning = _engine.default_tuning(num_nodes)
+    values = {name: getattr(tuning, name) for name in NetworkPlan.model_fields}
+    segments = [Segment(up_to_bytes=min(up_to, NO_LIMIT), segment_bytes=n) for up_to, n in tuning.segments]
+    return NetworkPlan(**{**values, "segments": segments})
+
 
 class Timing(_Part):
-    """One line of what was measured: seconds of an operation by the ways that were tried. For people only."""
+    """One line of the measurements: seconds of an operation by each variant that was tried. For people only."""
 
     question: str
     message_bytes: Size
-    default: str  # the way without a plan
+    default: str  # the variant without a plan
     seconds: dict[str, float]
 
 
@@ -106,7 +130,7 @@ class TuningPlan(_Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPlan:
-    """A plan, and what a record calls it."""
+    """A plan with the name and digest that records give it."""
 
     plan: TuningPlan
     name: str
@@ -120,7 +144,7 @@ def write_plan(plan: TuningPlan, path: Path) -> None:
 
 
 def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
-    """The plan in `path`. Raises UsageError if it is none, or one for something else than `key`."""
+    """The plan in `path`. Raises UsageError if it is no plan, or made for something other than `key`."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -145,22 +169,22 @@ def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
 def load_plan(path: str, control: Any, *, ranks_per_node: int) -> LoadedPlan:
     """The plan in `path`, as rank 0 reads it; collective. Raises UsageError on all ranks as `read_plan`."""
     key = key_here(control, ranks_per_node=ranks_per_node)
-    found: LoadedPlan | UsageError | None = None
+    outcome: LoadedPlan | UsageError | None = None
     if control.Get_rank() == 0:
         try:
-            found = read_plan(Path(path), key)
+            outcome = read_plan(Path(path), key)
         except UsageError as error:
-            found = error
-    found = control.bcast(found)
-    if isinstance(found, UsageError):
-        raise found
-    if found is None:
-        raise RuntimeError("rank 0 said nothing about the plan")
-    return found
+            outcome = error
+    outcome = control.bcast(outcome)
+    if isinstance(outcome, UsageError):
+        raise outcome
+    if outcome is None:
+        raise RuntimeError("rank 0 sent no plan")
+    return outcome
 
 
 def key_here(control: Any, *, ranks_per_node: int) -> PlanKey:
-    """What a plan for the ranks of `control` must have been made for, the same on all ranks; collective."""
+    """The key of a plan for the ranks of `control`, the same on all ranks; collective."""
     from mpi4py import MPI
 
     sizes = Counter(control.allgather(node_here(control, ranks_per_node=ranks_per_node)))

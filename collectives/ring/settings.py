@@ -1,4 +1,4 @@
-"""What a user may set about the ring. The same names are the options of backend `ring`."""
+"""The user's settings of the ring. The same names are the options of backend `ring`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_SEGMENT_BYTES = 2**30  # MPI counts are C ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the ring waits, shares memory and cuts messages; what is 0 or empty it decides itself.
+    """How the ring waits, shares memory and cuts messages; it decides itself where a setting is 0 or empty.
 
-    `timeout_seconds`: how long to wait for a rank before it counts as late; a dead one on the same node is
-    noticed within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
+    `timeout_seconds`: how long to wait for a rank before it counts as a straggler; a dead rank on the same node
+    is detected within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
     /dev/shm) or auto. `segment_bytes`: the largest message between nodes. `plan`: a file written by
     `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
     several nodes on one machine. `debug`: compare the arguments of all ranks before every operation. `wire`: what
-    float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` what that
-    takes away from a gradient is added to the next one (see wire.py).
+    float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` the rounding
+    error of a gradient is added to the next one (see bfloat16.py).
     """
 
     timeout_seconds: float = 300.0

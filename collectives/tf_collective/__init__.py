@@ -21,7 +21,7 @@ class Options:
     """`bytes_per_pack_mib`: gradients travel in packs of that size; 0 leaves it to TensorFlow, which packs them all.
 
     `port`: of rank 0, the others take the next ones; 0 means any that is free. `allow_open_ports`: use TensorFlow's
-    servers, which listen on all interfaces and ask nobody for a token, between machines too.
+    servers, which listen unauthenticated on all interfaces, between machines too.
     """
 
     bytes_per_pack_mib: float = 0.0
@@ -46,19 +46,19 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TensorF
 def agree_on_addresses(control: Any, options: Options, *, backend: str) -> list[str]:
     """host:port of every rank of `control`, in order; collective. Raises UsageError on all ranks if one has none."""
     one_machine = refuse_open_ports(control, backend=backend, allowed=options.allow_open_ports)
-    mine, problem = "", ""
+    own, problem = "", ""
     try:
         host = own_address(one_machine=one_machine)
         port = options.port + control.Get_rank() if options.port else free_port()
         check_free(host, port, backend=backend)
-        mine = f"{host}:{port}"
+        own = f"{host}:{port}"
     except UsageError as error:
         problem = str(error)
-    told = control.allgather((mine, problem))
-    problems = [text for _, text in told if text]
+    of_ranks = control.allgather((own, problem))
+    problems = [text for _, text in of_ranks if text]
     if problems:
         raise UsageError(problems[0])
-    return [address for address, _ in told]
+    return [address for address, _ in of_ranks]
 
 
 class TensorFlowCollective(InStep):
@@ -80,8 +80,8 @@ class TensorFlowCollective(InStep):
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica made in the strategy's scope, with the weights of rank 0."""
-        front = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
-        trainer: Trainer = front.over(
+        integration = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
+        trainer: Trainer = integration.over(
             lambda: factory(shard=shard, seed=seed, gate=gate),
             self._strategy,
             bytes_per_pack=int(self._options.bytes_per_pack_mib * 2**20),

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.training._tensorflow import Setting, assign, on_gpu
-from dlscale.models.workload import State, Weights
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.models.workload import State
 
 
 def multi_worker(addresses: Sequence[str], *, index: int, implementation: str) -> Any:
@@ -47,19 +48,19 @@ def over(
     return trainer
 
 
-class StrategyTrainer:
+class StrategyTrainer(ReplicaTrainer):
     """A step is one `tf.function` around `Strategy.run` (`Trainer`).
 
-    All objectives' gradients are averaged before any is applied. `implementation` is what carries them, in words.
+    All objectives' gradients are averaged before any is applied. `implementation` names what carries them.
     """
 
     def __init__(self, replica: Any, strategy: Any, *, bytes_per_pack: int, implementation: str) -> None:
-        self._replica, self._strategy, self._bytes_per_pack = replica, strategy, bytes_per_pack
+        super().__init__(replica)
+        self._strategy, self._bytes_per_pack = strategy, bytes_per_pack
         self._implementation = implementation
         self._waits = on_gpu(replica)
         self._options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
         self._step = tf.function(self._one_step)
-        self._losses: Sequence[Any] = ()
 
     def broadcast(self) -> None:
         """Every rank has the weights of rank 0: the sum of them and the other ranks' zeros."""
@@ -72,8 +73,8 @@ class StrategyTrainer:
             here = [tf.identity(tensor) for tensor in tensors]  # what comes from outside has no device
             return context.all_reduce(tf.distribute.ReduceOp.SUM, here, self._options)
 
-        found = tf.function(lambda *tensors: self._strategy.run(summed, args=tensors))(*mine)
-        self._replica.load([tensor.numpy() for tensor in found])
+        weights_of_first = tf.function(lambda *tensors: self._strategy.run(summed, args=tensors))(*mine)
+        self._replica.load([tensor.numpy() for tensor in weights_of_first])
 
     def step(self) -> None:
         """Train on one local batch."""
@@ -84,31 +85,13 @@ class StrategyTrainer:
         if self._waits:
             tf.test.experimental.sync_devices()
 
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, one per objective; none before the first."""
-        return [float(loss) for loss in self._losses]
-
-    def loss(self) -> float:
-        """This rank's loss of the last step, summed over objectives."""
-        return sum(self.losses()) if self._losses else float("nan")
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        weights: Weights = self._replica.weights()
-        return weights
-
-    def state(self) -> State:
-        """The replica's, as this rank has it."""
-        state: State = self._replica.state()
-        return state
-
     def restore(self, state: State) -> None:
-        """Go on from that state."""
+        """Resume from `state`."""
         self._strategy.run(self._replica.make_slots)
-        self._replica.restore(state)
+        super().restore(state)
 
     def settings(self) -> dict[str, Setting]:
-        """What the strategy was told; each gradient's collective begins when that is there."""
+        """The strategy's options; each gradient's collective begins as soon as the gradient is ready."""
         return {
             "overlap": True,
             "bytes_per_pack": self._bytes_per_pack,

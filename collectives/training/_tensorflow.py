@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from dlscale.collectives.training.communication import Training
-from dlscale.models.workload import State, Weights
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.models.workload import State
 
 Setting = str | int | float | bool
 
@@ -22,7 +23,7 @@ class Exchange(Protocol):
 
     @property
     def failure(self) -> BaseException | None:
-        """What went wrong in the exchange, where TensorFlow's own error says it less well."""
+        """The error of the exchange, where it is clearer than TensorFlow's own."""
         ...
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
@@ -30,7 +31,7 @@ class Exchange(Protocol):
         ...
 
     def settings(self) -> Mapping[str, Setting]:
-        """What it decided by itself, for the record."""
+        """Its own decisions, for the record."""
         ...
 
     def close(self) -> None:
@@ -39,7 +40,7 @@ class Exchange(Protocol):
 
 
 class NoExchange:
-    """Every rank keeps its own gradients."""
+    """Every rank keeps its own gradients; also the base of exchanges that hold nothing."""
 
     failure = None
 
@@ -47,7 +48,7 @@ class NoExchange:
         """The gradients themselves."""
         return list(gradients)
 
-    def settings(self) -> dict[str, Setting]:
+    def settings(self) -> Mapping[str, Setting]:
         """Nothing to decide."""
         return {}
 
@@ -55,7 +56,7 @@ class NoExchange:
         """Nothing to release."""
 
 
-class TensorFlowTrainer:
+class TensorFlowTrainer(ReplicaTrainer):
     """A replica's objectives, all differentiated and exchanged, and only then all updated (`Trainer`).
 
     XLA, where it was asked for, compiles the networks and their gradients; exchange and update stay outside.
@@ -65,13 +66,13 @@ class TensorFlowTrainer:
     def __init__(
         self, replica: Any, exchange: Exchange, *, tape: Callable[[Any], Any] = lambda tape: tape
     ) -> None:
-        self._replica, self._exchange = replica, exchange
+        super().__init__(replica)
+        self._exchange = exchange
         self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
         if replica.compiled:
             self._differentiate = _compiled(replica.differentiate)
         self._step = tf.function(self._one_step)
         self._waits = on_gpu(replica)
-        self._losses: Sequence[Any] = ()
 
     def step(self) -> None:
         """Train on one local batch."""
@@ -82,31 +83,13 @@ class TensorFlowTrainer:
         if self._waits:
             tf.test.experimental.sync_devices()
 
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, one per objective; none before the first."""
-        return [float(loss) for loss in self._losses]
-
-    def loss(self) -> float:
-        """This rank's loss of the last step, summed over objectives."""
-        return sum(self.losses()) if self._losses else float("nan")
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        weights: Weights = self._replica.weights()
-        return weights
-
-    def state(self) -> State:
-        """The replica's, which is all where gradients are applied in their own step."""
-        state: State = self._replica.state()
-        return state
-
     def restore(self, state: State) -> None:
-        """Go on from that state."""
+        """Resume from `state`."""
         self._replica.make_slots()
-        self._replica.restore(state)
+        super().restore(state)
 
     def settings(self) -> dict[str, Setting]:
-        """What the exchange decided by itself."""
+        """The exchange's own decisions."""
         return dict(self._exchange.settings())
 
     def close(self) -> None:
@@ -128,7 +111,7 @@ class TensorFlowTrainer:
             )
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a `tf.function`. What went wrong in the exchange is raised as itself, where it is known."""
+        """Call a `tf.function`. An error of the exchange is raised as itself, where it is known."""
         try:
             return function(*arguments)
         except tf.errors.OpError:
@@ -160,7 +143,7 @@ def on_gpu(replica: Any) -> bool:
 
 
 def assign(updates: Sequence[tuple[Any, Any]]) -> None:
-    """Give variables their next values: what batch norm remembers."""
+    """Give variables their next values: the running statistics of batch norm."""
     for variable, value in updates:
         variable.assign(value)
 
@@ -189,17 +172,17 @@ def alone(replica: Any) -> TensorFlowTrainer:
 
 
 class PipelinedTrainer(TensorFlowTrainer):
-    """`TensorFlowTrainer` whose updates come one step late, until the cool-down (`Trainer`).
+    """`TensorFlowTrainer` whose updates are delayed by one step, until the cool-down (`Trainer`).
 
     Batch norm's statistics are those of the step itself: only gradients travel.
     """
 
     def __init__(self, replica: Any, exchange: PipelinedExchange, training: Training) -> None:
         super().__init__(replica, exchange)
-        self._late_exchange, self._training = exchange, training
+        self._pipelined_exchange, self._training = exchange, training
         self._num_steps = 0
         self._first = tf.function(self._first_step)
-        self._late = tf.function(self._late_step)
+        self._pipelined = tf.function(self._pipelined_step)
         self._drain = tf.function(self._apply_what_is_left)
 
     def step(self) -> None:
@@ -209,35 +192,35 @@ class PipelinedTrainer(TensorFlowTrainer):
         if self._training.drains(number):
             self._run(self._drain)
         function = self._step
-        if self._training.is_late(number):
-            function = self._late if number else self._first
+        if self._training.is_delayed(number):
+            function = self._pipelined if number else self._first
         self._losses = self._run(function, *self._replica.next_batch())
 
     def synchronize(self) -> None:
         """Return when no exchange is under way."""
-        self._late_exchange.synchronize()
+        self._pipelined_exchange.synchronize()
 
     def settings(self) -> dict[str, Setting]:
-        """What the exchange decided by itself, and which steps are late."""
+        """The exchange's own decisions, and which steps are delayed."""
         return {**super().settings(), **self._training.settings()}
 
     def _first_step(self, *batch: Any) -> list[Any]:
         losses, gradients, updates = self._differentiate(*batch)
-        self._late_exchange.send([gradient for group in gradients for gradient in group])
+        self._pipelined_exchange.send([gradient for group in gradients for gradient in group])
         assign(updates)
         return list(losses)
 
-    def _late_step(self, *batch: Any) -> list[Any]:
+    def _pipelined_step(self, *batch: Any) -> list[Any]:
         losses, groups, updates = self._differentiate(*batch)
         gradients = [gradient for group in groups for gradient in group]
         with tf.control_dependencies(gradients):  # waiting earlier would leave the exchange no time
-            means = self._late_exchange.collect(gradients)
+            means = self._pipelined_exchange.collect(gradients)
         with tf.control_dependencies(means):
-            self._late_exchange.send(gradients)
+            self._pipelined_exchange.send(gradients)
         self._update(means)
         assign(updates)
         return list(losses)
 
     def _apply_what_is_left(self) -> None:
         variables = [variable for objective in self._replica.objectives for variable in objective.parameters]
-        self._update(self._late_exchange.collect(variables))
+        self._update(self._pipelined_exchange.collect(variables))

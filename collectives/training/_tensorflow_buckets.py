@@ -20,7 +20,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare on every rank, threads exchange buckets while backpropagation goes on; without, all gradients
-    travel in line, after the last of them.
+    travel not overlapped, after the last of them.
     """
     if not is_built():
         if training.pipelined or training.teams > 0:

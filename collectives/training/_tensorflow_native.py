@@ -88,17 +88,17 @@ def is_built() -> bool:
 
 
 class Library:
-    """The operations as TensorFlow's Python functions, and exchanges by number; see src/tensorflow_ops.cpp."""
+    """The operations as TensorFlow's Python functions, and exchanges by number; see tensorflow_ops.cpp."""
 
     def __init__(self) -> None:
-        found = importlib.util.find_spec(_LIBRARY_MODULE)
-        if found is None or found.origin is None:
+        spec = importlib.util.find_spec(_LIBRARY_MODULE)
+        if spec is None or spec.origin is None:
             raise UsageError(
                 "TensorFlow's exchange of gradients was not built: the installation found no C++ compiler; "
                 "reinstall dlscale where there is one: pip install --no-deps --force-reinstall ."
             )
-        self.operations: Any = tf.load_op_library(found.origin)
-        self._functions = ctypes.CDLL(found.origin)
+        self.operations: Any = tf.load_op_library(spec.origin)
+        self._functions = ctypes.CDLL(spec.origin)
         self._functions.dlscale_load_error.restype = ctypes.c_char_p
         if error := self._functions.dlscale_load_error().decode():
             raise UsageError(f"TensorFlow {tf.__version__} cannot load dlscale's operations: {error}")
@@ -128,7 +128,7 @@ class Library:
         self._functions.dlscale_synchronize(handle)
 
     def error(self, handle: int) -> str:
-        """What went wrong in a collective; empty if nothing did."""
+        """The error of a collective; empty if there was none."""
         text: bytes = self._functions.dlscale_error(handle)
         return text.decode()
 
@@ -155,7 +155,7 @@ BUCKET_BYTES = 25 << 20
 
 
 class NativeExchange:
-    """Averages gradients over `collectives`, one per team, by threads or in line (`Exchange`).
+    """Averages gradients over `collectives`, one per team, by threads or not overlapped (`Exchange`).
 
     Collective: all ranks make it, and build graphs with it, alike. An error of a collective raises
     tf.errors.InternalError, whose text holds its own; what is in `failure` says no more than that.
@@ -186,7 +186,7 @@ class NativeExchange:
 
     @property
     def failure(self) -> BaseException | None:
-        """What went wrong in a collective, as it was raised there, or as a RuntimeError with its text."""
+        """The error of a collective, as it was raised there, or as a RuntimeError with its text."""
         raised = next((table.failure for table in self._tables if table and table.failure), None)
         text = self._library.error(self._handle)
         return raised or (RuntimeError(text) if text else None)
@@ -213,13 +213,13 @@ class NativeExchange:
         """The means of what was sent; `like` has its order, shapes and dtypes."""
         order = [index for bucket in self._buckets(like) for index in bucket]
         kinds = [like[index].dtype for index in order]
-        found = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
-        for mean, tensor in zip(found, like, strict=True):
+        means = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
+        for mean, tensor in zip(means, like, strict=True):
             mean.set_shape(tensor.shape)
-        return found
+        return means
 
     def synchronize(self) -> None:
-        """Return when nothing is under way; what went wrong is raised by the step that waits for it."""
+        """Return when nothing is under way; errors are raised by the step that waits."""
         self._library.synchronize(self._handle)
 
     def settings(self) -> dict[str, Setting]:
@@ -276,9 +276,9 @@ class NativeExchange:
         return buckets
 
     def _in_order(self, tensors: Sequence[Any], by_bucket: Sequence[Any]) -> list[Any]:
-        """What came back bucket by bucket, in the order of `tensors`."""
+        """The tensors of the buckets, in the order of `tensors`."""
         order = [index for bucket in self._buckets(tensors) for index in bucket]
-        return [found for _, found in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
+        return [tensor for _, tensor in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
 
 
 def _staging_bytes(collective: Collective) -> int:
@@ -289,7 +289,7 @@ def _staging_bytes(collective: Collective) -> int:
 
 
 def _num_bytes(tensor: Any) -> int:
-    """Of a tensor or variable; 0 where TensorFlow does not know its shape yet."""
+    """Size of a tensor or variable; 0 where TensorFlow does not know its shape yet."""
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
 
 
@@ -302,7 +302,7 @@ def _close_in(process: int, library: Library, handle: int) -> None:
 def with_threads(collective: Collective, teams: int) -> bool:
     """Whether threads communicate, for `Training.teams`; collective.
 
-    One rank without a core to spare is enough to exchange in line on all: buckets would be others than without
+    One rank without a core to spare is enough to exchange without overlap on all: buckets would be others than without
     threads. Raises UsageError if there must be threads and MPI does not allow any.
     """
     if teams == AUTOMATIC:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES
-from dlscale.models.workload import State, Weights
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 
 
 class Update:
@@ -107,7 +107,7 @@ class Exchange(Protocol):
         ...
 
     def settings(self) -> Mapping[str, Setting]:
-        """What it decided by itself, for the record."""
+        """Its own decisions, for the record."""
         ...
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Exchange(Protocol):
 
 
 class NoExchange:
-    """Every rank keeps its own gradients."""
+    """Every rank keeps its own gradients; also the base of exchanges that are done when backward() returns."""
 
     def __init__(self, objective: Any) -> None:
         self.loss: nn.Module = objective.loss
@@ -140,7 +140,7 @@ class NoExchange:
     def synchronize(self) -> None:
         """Nothing is under way."""
 
-    def settings(self) -> dict[str, Setting]:
+    def settings(self) -> Mapping[str, Setting]:
         """Nothing to decide."""
         return {}
 
@@ -154,7 +154,7 @@ def clear_gradients(parameters: Sequence[nn.Parameter]) -> None:
         parameter.grad = None
 
 
-class TorchTrainer:
+class TorchTrainer(ReplicaTrainer):
     """A replica's objectives, each differentiated and exchanged, and only then all updated (`Trainer`).
 
     `exchanges` are those of the objectives, in order; `close` is called when they are closed.
@@ -163,12 +163,11 @@ class TorchTrainer:
     def __init__(
         self, replica: Any, exchanges: Sequence[Exchange], *, close: Callable[[], None] = lambda: None
     ) -> None:
-        self._replica = replica
+        super().__init__(replica)
         self.exchanges = tuple(exchanges)
         self._close = close
         self._updates = [Update(objective) for objective in replica.objectives]
         self._on_gpu = any(p.is_cuda for objective in replica.objectives for p in objective.parameters)
-        self._losses: Sequence[torch.Tensor] = ()
 
     def step(self) -> None:
         """Train on one local batch."""
@@ -194,37 +193,15 @@ class TorchTrainer:
         if self._on_gpu:
             torch.cuda.synchronize()
 
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, one per objective; none before the first."""
-        return [float(loss) for loss in self._losses]
-
-    def loss(self) -> float:
-        """This rank's loss of the last step, summed over objectives."""
-        return sum(self.losses()) if self._losses else float("nan")
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        weights: Weights = self._replica.weights()
-        return weights
-
-    def state(self) -> State:
-        """The replica's, which is all where gradients are applied in their own step."""
-        state: State = self._replica.state()
-        return state
-
-    def restore(self, state: State) -> None:
-        """Go on from that state."""
-        self._replica.restore(state)
-
     def settings(self) -> dict[str, Setting]:
-        """What the exchanges decided by themselves, of the last one where they differ; the buckets of all."""
-        found: dict[str, Setting] = {}
+        """The exchanges' own decisions, the last one's where they differ; the buckets of all."""
+        decided: dict[str, Setting] = {}
         sizes: list[Setting] = []
         for exchange in self.exchanges:
             settings = exchange.settings()
-            found.update(settings)
+            decided.update(settings)
             sizes += [settings[BUCKET_SIZES]] if BUCKET_SIZES in settings else []
-        return found | ({BUCKET_SIZES: ",".join(map(str, sizes))} if sizes else {})
+        return decided | ({BUCKET_SIZES: ",".join(map(str, sizes))} if sizes else {})
 
     def close(self) -> None:
         """Undo the exchanges' hooks."""

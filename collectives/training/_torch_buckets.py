@@ -31,7 +31,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
-    only take time from the computation, and buckets are exchanged in line.
+    only take time from the computation, and buckets are exchanged without overlap.
     """
     asked = None if training.teams == AUTOMATIC else training.teams > 0
     threads = want_threads(collectives[0], asked, num_threads=torch.get_num_threads())
@@ -140,10 +140,10 @@ class BucketExchange:
 
     def finish(self) -> bool:
         """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
-        late = self._training.is_late(self._step)
-        if late and self._step == 0:
+        delayed = self._training.is_delayed(self._step)
+        if delayed and self._step == 0:
             return False
-        self._give(self._other() if late else self._filling())
+        self._give(self._other() if delayed else self._filling())
         return True
 
     def synchronize(self) -> None:
@@ -153,7 +153,7 @@ class BucketExchange:
                 bucket.wait()
 
     def settings(self) -> dict[str, Setting]:
-        """Bucket sizes, who exchanges them when, and what the collective decided by itself."""
+        """Bucket sizes, how they are exchanged, and the collective's own decisions."""
         sizes = ",".join(str(bucket.array.nbytes) for bucket in self._sets[0])
         return {
             BUCKET_SIZES: sizes,

@@ -25,7 +25,7 @@ class CollectiveBackend(InStep):
         self._name = name
         self._make_collective = make_collective
         self._training = training or Training()
-        # One per team; a single one also where a rank finds no core for its thread and exchanges in line.
+        # One per team; a single one also where a rank finds no core for its thread and does not overlap.
         self._gradients = [make_collective() for _ in range(max(self._training.teams, 1))]
 
     @property
@@ -35,12 +35,12 @@ class CollectiveBackend(InStep):
 
     @property
     def delay(self) -> int:
-        """Steps by which gradients are applied late."""
+        """Steps by which the use of gradients is delayed."""
         return self._training.delay
 
     @property
     def wire(self) -> str:
-        """What float32 gradients travel as, which the collective says in its settings where it rounds them."""
+        """The type in which float32 gradients travel; collectives that round them name it in their settings."""
         return str(self._gradients[0].settings().get("wire", "float32"))
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -56,8 +56,8 @@ class CollectiveBackend(InStep):
         replica.load(weights)
         check_buffers_match(first, replica.weights(), names=replica.names())
         training = replace(self._training, pipelined_until_step=0) if gate else self._training
-        front = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
-        trainer: Trainer = front.over(replica, self._gradients, training)
+        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
+        trainer: Trainer = integration.over(replica, self._gradients, training)
         if training.check_every:
             trainer = CheckedTrainer(trainer, first, every=training.check_every, names=replica.names())
         return trainer
@@ -105,15 +105,15 @@ class CheckedTrainer:
         return self._trainer.weights()
 
     def state(self) -> State:
-        """The other trainer's."""
+        """The other trainer's state."""
         return self._trainer.state()
 
     def restore(self, state: State) -> None:
-        """Go on from that state."""
+        """Resume from `state`."""
         self._trainer.restore(state)
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """What the other trainer's exchange decided, and how often weights are compared."""
+        """The decisions of the other trainer's exchange, and how often weights are compared."""
         return {**self._trainer.settings(), "check_every": self._every}
 
     def close(self) -> None:

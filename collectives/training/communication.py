@@ -26,10 +26,10 @@ AUTOMATIC = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What a user may set about the exchange of gradients.
+    """The user's options of the exchange of gradients.
 
     `teams`: communication threads, each with a communicator of its own, among which the buckets go round; 0
-    exchanges in line with backpropagation, -1 takes one thread where a core is to spare and none elsewhere.
+    exchanges them without overlap, -1 takes one thread where a core is to spare and none elsewhere.
     `pipelined`: each step applies the gradients of the step before, whose exchange has the whole step's time.
     `pipelined_until_step`: the cool-down begins, so that this step (the first is 0) and those after it are
     synchronous again; 0 means never. `check_every`: compare the weights of all ranks after every so many
@@ -56,13 +56,13 @@ class Training:
         """Steps from a gradient's own step to the one that applies it, while pipelined."""
         return 1 if self.pipelined else 0
 
-    def is_late(self, step: int) -> bool:
+    def is_delayed(self, step: int) -> bool:
         """Whether `step` (the first is 0) applies the gradients of the step before; the first has none to apply."""
         return self.pipelined and (self.pipelined_until_step == 0 or step < self.pipelined_until_step)
 
     def drains(self, step: int) -> bool:
         """Whether the cool-down begins: what the step before left over is to be applied before `step` computes."""
-        return step > 0 and self.is_late(step - 1) and not self.is_late(step)
+        return step > 0 and self.is_delayed(step - 1) and not self.is_delayed(step)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """For the record, what decides which gradients are applied when."""
@@ -75,7 +75,7 @@ _NUM_WORDS = 67  # CPUs 0 .. 4153; more than Linux's default limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one rank wants: `num_threads` that compute, on `cpus` of `host`."""
+    """One rank's demand: `num_threads` that compute, on `cpus` of `host`."""
 
     host: int
     num_threads: int
@@ -131,7 +131,7 @@ C = TypeVar("C", bound=Collective)
 
 
 class Teams(Generic[C]):
-    """Does collective operations, by threads if `threads`, else in line.
+    """Does collective operations, by threads if `threads`, else not overlapped.
 
     What is under way when the interpreter ends is finished first: Python joins the threads of an executor before
     MPI is finalised.
@@ -151,7 +151,7 @@ class Teams(Generic[C]):
 
     @property
     def num_threads(self) -> int:
-        """Communication threads; 0 where operations are done in line."""
+        """Communication threads; 0 where operations are not overlapped."""
         return len(self._executors)
 
     def collective(self, index: int) -> C:

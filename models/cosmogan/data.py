@@ -44,7 +44,7 @@ class MapFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a sample is: the map, and the row and column of it at which the tile begins."""
+    """A sample's place: the map, and the row and column at which the tile begins."""
 
     file: MapFile
     number: int
@@ -134,10 +134,10 @@ def find_files(path: Path) -> list[Path]:
         raise UsageError(
             f"{path}: need a .npy file of maps, or a folder of them, and found none of that name; check --data"
         )
-    found = sorted(file for file in path.glob("*.npy") if not file.name.startswith("."))
-    if not found:
+    files = sorted(file for file in path.glob("*.npy") if not file.name.startswith("."))
+    if not files:
         raise UsageError(f"{path}: need .npy files of maps and found none in this folder; check --data")
-    return found
+    return files
 
 
 def open_map_file(path: Path, *, cut_off: bool = False) -> MapFile:
@@ -194,9 +194,9 @@ def _check_type(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Non
     if dtype.newbyteorder("=") not in _DTYPES:
         raise UsageError(f"{path}: maps must be float32 or float16, found {dtype}; convert them")
     if len(shape) not in (3, 4) or shape[3:] not in ((), (1,)) or min(shape) < 1:
-        found = ", ".join(map(str, shape))
+        sizes = ", ".join(map(str, shape))
         raise UsageError(
-            f"{path}: maps must be (N, H, W) or (N, H, W, 1) with N of 1 or more, found ({found}); reshape them"
+            f"{path}: maps must be (N, H, W) or (N, H, W, 1) with N of 1 or more, found ({sizes}); reshape them"
         )
 
 
@@ -262,11 +262,11 @@ def _open(path: Path, preset: Preset, *, cut_off: bool) -> MapFiles:
     files = [open_map_file(file, cut_off=cut_off) for file in find_files(path)]
     _, height, width = preset.input_shape
     for file in files:
-        found = file.maps.shape[1:]
-        if found[0] % height or found[1] % width:
+        size = file.maps.shape[1:]
+        if size[0] % height or size[1] % width:
             raise UsageError(
                 f"{file.path}: preset {preset.name} needs maps of {height}x{width} pixels or multiples of that, "
-                f"found {found[0]}x{found[1]}; choose another --preset, or {_remedy(preset)}"
+                f"found {size[0]}x{size[1]}; choose another --preset, or {_remedy(preset)}"
             )
     return MapFiles(files, (height, width))
 

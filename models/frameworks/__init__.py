@@ -49,10 +49,10 @@ GPU_HELP = "see docs/gpu.md"
 
 
 class GpuModule(Protocol):
-    """What `_torch_gpu` and `_tensorflow_gpu` offer."""
+    """The interface of `_torch_gpu` and `_tensorflow_gpu`."""
 
     def names(self) -> list[str]:
-        """Of the GPUs that this process may use, in CUDA's order."""
+        """Names of the GPUs that this process may use, in CUDA's order."""
         ...
 
     def version(self) -> str:

@@ -89,7 +89,7 @@ def replica_factory(
     source: Input,
     execution: Execution,
 ) -> ReplicaFactory:
-    """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
+    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TensorFlowReplica:
         batches = LocalBatches(
@@ -185,17 +185,17 @@ class TensorFlowReplica:
         return [name for objective in self.objectives for name in objective.names]
 
     def outputs(self) -> Weights:
-        """What the networks make of the next local batch."""
+        """The networks' outputs for the next local batch."""
         outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
     def state(self) -> State:
         """Copies of all that the next steps depend on."""
-        found = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
-        return {NUM_DRAWN: counted(self._batches.num_drawn)} | found
+        copies = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+        return {NUM_DRAWN: counted(self._batches.num_drawn)} | copies
 
     def restore(self, state: State) -> None:
-        """Go on from that state; before the first step, and after `make_slots`."""
+        """Resume from `state`; before the first step, and after `make_slots`."""
         rest = dict(state)
         num_drawn = int(rest.pop(NUM_DRAWN)[0])
         kept = self._kept()
@@ -223,8 +223,8 @@ class TensorFlowReplica:
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
-        found = self._predict(*_tensors(samples))
-        result: NDArray[np.float32] = tf.cast(found, tf.float32).numpy()
+        outputs = self._predict(*_tensors(samples))
+        result: NDArray[np.float32] = tf.cast(outputs, tf.float32).numpy()
         return result
 
     def forward_flops(self) -> int:
@@ -357,7 +357,7 @@ class GraphReplica(TensorFlowReplica):
     def differentiate(
         self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
     ) -> tuple[list[Any], list[list[Any]], list[Update]]:
-        """As a `TensorFlowReplica`, by the graph itself: a tape does not see that a variable was read before it."""
+        """Like a `TensorFlowReplica`, by the graph itself: a tape does not see that a variable was read before it."""
         del wrapped
         forward = self.forward(*batch)
         gradients = [

@@ -8,9 +8,9 @@ from dlscale.models.frameworks import check_local_rank
 
 
 def names() -> list[str]:
-    """Of the GPUs that this process may use, in CUDA's order."""
+    """Names of the GPUs that this process may use, in CUDA's order."""
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-    return [str(found.get("device_name", "unknown")) for found in details]
+    return [str(detail.get("device_name", "unknown")) for detail in details]
 
 
 def version() -> str:

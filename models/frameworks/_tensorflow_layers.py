@@ -70,8 +70,8 @@ class Convolution(tf.Module):  # type: ignore[misc]
         padding = "SAME" if self._keeps_size else "VALID"
         if padding == "VALID" and self._pad != ((0, 0), (0, 0)):
             values = tf.pad(values, ((0, 0), *self._pad, (0, 0)))
-        found = tf.nn.conv2d(values, tf.cast(self.weight, values.dtype), self._stride, padding)
-        return found if self.bias is None else tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+        outputs = tf.nn.conv2d(values, tf.cast(self.weight, values.dtype), self._stride, padding)
+        return outputs if self.bias is None else tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
 
 class TransposedConvolution(tf.Module):  # type: ignore[misc]
@@ -90,15 +90,15 @@ class TransposedConvolution(tf.Module):  # type: ignore[misc]
         num, height, width, _ = values.shape
         before, after = self._pad
         whole_height, whole_width = (2 * (pixels - 1) + self._size for pixels in (height, width))
-        found = tf.nn.conv2d_transpose(
+        outputs = tf.nn.conv2d_transpose(
             values,
             tf.cast(self.weight, values.dtype),
             (tf.shape(values)[0] if num is None else num, whole_height, whole_width, self._outputs),
             strides=2,
             padding="VALID",
         )
-        found = found[:, before : whole_height - after, before : whole_width - after]
-        return tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+        outputs = outputs[:, before : whole_height - after, before : whole_width - after]
+        return tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
 
 class Dense(tf.Module):  # type: ignore[misc]
@@ -111,8 +111,8 @@ class Dense(tf.Module):  # type: ignore[misc]
 
     def __call__(self, values: Any) -> Any:
         """(N, outputs) of (N, inputs)."""
-        found = tf.matmul(values, tf.cast(self.weight, values.dtype))
-        return tf.nn.bias_add(found, tf.cast(self.bias, values.dtype))
+        outputs = tf.matmul(values, tf.cast(self.weight, values.dtype))
+        return tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
 
 class BatchNorm(tf.Module):  # type: ignore[misc]
@@ -135,7 +135,7 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
     def __call__(self, values: Any, updates: Updates) -> Any:
         """Normalised values; while training by the batch's own statistics, and updates are left."""
         if updates is None:
-            found, _, _ = tf.compat.v1.nn.fused_batch_norm(
+            normalised, _, _ = tf.compat.v1.nn.fused_batch_norm(
                 values,
                 self.weight,
                 self.bias,
@@ -144,13 +144,13 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
                 epsilon=self._epsilon,
                 is_training=False,
             )
-            return found
-        found, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+            return normalised
+        normalised, mean, variance = tf.compat.v1.nn.fused_batch_norm(
             values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
         )
         for variable, seen in ((self.mean, mean), (self.variance, variance)):
             updates.append((variable, variable + self._momentum * (tf.stop_gradient(seen) - variable)))
-        return found
+        return normalised
 
 
 def dropped(values: Any, mask: Any, *, keep_probability: float) -> Any:
@@ -220,8 +220,8 @@ class ConvolutionNorm(tf.Module):  # type: ignore[misc]
 
     def __call__(self, values: Any, updates: Updates) -> Any:
         """(N, H', W', outputs) of (N, H, W, inputs)."""
-        found = self.norm(self.convolution(values), updates)
-        return tf.nn.relu(found) if self._relu else found
+        normalised = self.norm(self.convolution(values), updates)
+        return tf.nn.relu(normalised) if self._relu else normalised
 
 
 class MomentumSgd(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]

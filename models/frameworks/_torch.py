@@ -26,14 +26,14 @@ from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Sh
 
 def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
     """Copies, on the host."""
-    found = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
+    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
     for name, values in _kept_by_optimizers(optimizers):
-        found |= {
+        state |= {
             f"{name}.{key}": value.detach().cpu().numpy().copy()
             for key, value in values.items()
             if isinstance(value, torch.Tensor)
         }
-    return found
+    return state
 
 
 def write_state(
@@ -140,7 +140,7 @@ def replica_factory(
     source: Input,
     execution: Execution,
 ) -> ReplicaFactory:
-    """What builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
+    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
@@ -214,7 +214,7 @@ class TorchReplica:
         return [name for objective in self.objectives for name in objective.names]
 
     def outputs(self) -> Weights:
-        """What the networks make of the next local batch; images come as (N, H, W, C)."""
+        """The networks' outputs for the next local batch; images come as (N, H, W, C)."""
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
             return [_channels_to_the_end(output) for output in self._program.outputs(*batch)]
@@ -225,7 +225,7 @@ class TorchReplica:
         return {NUM_DRAWN: counted(self._batches.num_drawn)} | read_state(networks, optimizers)
 
     def restore(self, state: State) -> None:
-        """Go on from that state; before the first step."""
+        """Resume from `state`; before the first step."""
         rest = dict(state)
         num_drawn = int(rest.pop(NUM_DRAWN)[0])
         write_state(self._program.networks, [o.optimizer for o in self.objectives], rest)
@@ -237,10 +237,10 @@ class TorchReplica:
         for network in self._program.networks:
             network.eval()
         with torch.no_grad(), autocast(self._execution):
-            found = _channels_to_the_end(self._program.predict(*tensors))
+            outputs = _channels_to_the_end(self._program.predict(*tensors))
         for network in self._program.networks:
             network.train()
-        return found
+        return outputs
 
     def forward_flops(self) -> int:
         """Floating-point operations of `outputs` per sample, as torch counts them."""
@@ -328,14 +328,14 @@ def _tensors(arrays: Sequence[NDArray[Any]], execution: Execution) -> Batch:
 
     A GPU gets copies of them, in the order of its work: the host does not wait.
     """
-    found = []
+    tensors = []
     for array in arrays:
         tensor = torch.from_numpy(array)
         if tensor.dim() == 4:
             tensor = tensor.permute(0, 3, 1, 2)
             tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[execution.memory_format])
-        found.append(_on_gpu(tensor) if execution.device == "gpu" else tensor)
-    return tuple(found)
+        tensors.append(_on_gpu(tensor) if execution.device == "gpu" else tensor)
+    return tuple(tensors)
 
 
 def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from dlscale.models.frameworks import check_local_rank
 
 
 def names() -> list[str]:
-    """Of the GPUs that this process may use, in CUDA's order."""
+    """Names of the GPUs that this process may use, in CUDA's order."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
@@ -22,10 +22,10 @@ def version() -> str:
 
 def libraries() -> dict[str, str]:
     """Versions of what torch brings along for GPUs; empty for a build without them."""
-    found = {"torch_cuda": str(torch.version.cuda)} if torch.version.cuda else {}
+    versions = {"torch_cuda": str(torch.version.cuda)} if torch.version.cuda else {}
     if has_nccl():
-        found["torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    return found
+        versions["torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return versions
 
 
 def has_nccl() -> bool:

@@ -30,9 +30,9 @@ class ConvolutionNorm(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """(N, outputs, H', W') of (N, inputs, H, W)."""
-        found: torch.Tensor = self.norm(self.convolution(values))
+        normalised: torch.Tensor = self.norm(self.convolution(values))
         # In place: batch norm is differentiated by its input, so nobody needs what ReLU overwrites.
-        return F.relu_(found) if self.relu else found
+        return F.relu_(normalised) if self.relu else normalised
 
 
 def momentum_sgd(

@@ -105,8 +105,8 @@ class EventFile:
             return image[:, :, None], int(self.labels[index])
         return image.transpose(1, 2, 0), int(self.labels[index])
 
-    def _bad(self, index: int, found: str) -> BadSample:
-        return BadSample(f"{self.path}: event {index} {found}", index=index)
+    def _bad(self, index: int, problem: str) -> BadSample:
+        return BadSample(f"{self.path}: event {index} {problem}", index=index)
 
 
 class EventFiles:
@@ -149,7 +149,7 @@ class EventFiles:
             file.close()
 
     def event(self, index: int) -> tuple[Images, int]:
-        """As `EventFile.event`, with the number over all files; so is that of a BadSample."""
+        """Like `EventFile.event`, numbered over all files; so is a BadSample."""
         if not 0 <= index < len(self):
             raise IndexError(f"event {index} of {len(self)}")
         number = int(np.searchsorted(self._ends, index, side="right"))
@@ -181,21 +181,21 @@ def find_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = [file for file in sorted(path.iterdir()) if file.suffix in (".h5", ".hdf5") and file.is_file()]
-    found = [file for file in files if "train" in file.name]
-    if not found:
+    training_files = [file for file in files if "train" in file.name]
+    if not training_files:
         others = ", ".join(file.name for file in files[:3]) or "no HDF5 file"
         raise UsageError(
             f"{path}: a folder of events needs files with 'train' in their names that end in .h5 or .hdf5, "
             f"found {others}; rename them, or name one file as --data"
         )
-    return found
+    return training_files
 
 
 def _open_event_file(path: Path) -> h5py.File:
     """`path`, open for reading. Raises UsageError if there is no such file or it is not HDF5."""
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "no file of that name"
-        raise UsageError(f"{path}: need a file of HEP-CNN events and found {found}; check --data")
+        kind = "a folder" if path.is_dir() else "no file of that name"
+        raise UsageError(f"{path}: need a file of HEP-CNN events and found {kind}; check --data")
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -208,12 +208,12 @@ def _find_layout(file: h5py.File, path: Path) -> Layout:
     for layout in LAYOUTS:
         if all(isinstance(file.get(name), h5py.Dataset) for name in (layout.images, layout.labels)):
             return layout
-    found: list[str] = []
-    file.visit(found.append)
+    names: list[str] = []
+    file.visit(names.append)
     raise UsageError(
         f"{path}: needs datasets "
         + " or ".join(f"'{layout.images}' and '{layout.labels}'" for layout in LAYOUTS)
-        + f", and holds: {', '.join(found[:8]) or 'nothing'}; make a file with `dlscale data hep-cnn`"
+        + f", and holds: {', '.join(names[:8]) or 'nothing'}; make a file with `dlscale data hep-cnn`"
     )
 
 
@@ -315,9 +315,9 @@ def _check_layout(file: EventFile, preset: Preset) -> None:
 def _check_labels(file: EventFile, preset: Preset) -> None:
     others = np.setdiff1d(file.labels, (0, 1))
     if len(others):
-        found = ", ".join(map(str, others[:3].tolist()))
+        labels = ", ".join(map(str, others[:3].tolist()))
         raise UsageError(
-            f"{file.path}: {file.layout.labels!r} must be 1 (signal) or 0 (background), found {found}; mend it, "
+            f"{file.path}: {file.layout.labels!r} must be 1 (signal) or 0 (background), found {labels}; mend it, "
             f"or {_remedy(preset)}"
         )
 

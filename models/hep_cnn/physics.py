@@ -120,13 +120,13 @@ def load_events(path: Path, *, max_events: int | None = None) -> PreselectedEven
         num_generated=generated.astype(np.int64),
         cross_sections_mb=sigma.astype(np.float64),
     )
-    found = whole if max_events is None else whole.subset(np.arange(min(max_events, len(whole.rows))))
+    selected = whole if max_events is None else whole.subset(np.arange(min(max_events, len(whole.rows))))
     for label, kind in ((1, "signal"), (0, "background")):
-        if np.count_nonzero(found.labels == label) < 4:
+        if np.count_nonzero(selected.labels == label) < 4:
             raise UsageError(
-                f"{path}: fewer than 4 of {len(found.rows)} preselected events are {kind}; take more events"
+                f"{path}: fewer than 4 of {len(selected.rows)} preselected events are {kind}; take more events"
             )
-    return found
+    return selected
 
 
 def split(
@@ -204,26 +204,26 @@ class PhysicsResult:
 
     def sentences(self) -> list[str]:
         """The result in plain words: the verdict with its interval, what it rests on, and what it cannot show."""
-        found = self.comparison
-        low, high = found.difference_interval
-        said = [
+        result = self.comparison
+        low, high = result.difference_interval
+        sentences = [
             f"At a background rejection of {self.rejection:.4%} the network finds "
-            f"{found.network_signal_efficiency:.2%} of the signal and the selection "
-            f"{found.selection_signal_efficiency:.2%}: difference {100 * found.difference:+.2f} points, 95 % interval "
-            f"[{100 * low:+.2f}, {100 * high:+.2f}]. Verdict: {found.verdict}.",
-            f"It rests on {found.num_passing} background events in the signal region, worth "
-            f"{found.effective_passing:.1f} of equal weight, and {found.num_background} preselected ones, worth "
-            f"{found.effective_background:.1f}; with 95 % confidence the selection's background efficiency is below "
-            f"{self.background(found.selection_background_limit):.3g}.",
+            f"{result.network_signal_efficiency:.2%} of the signal and the selection "
+            f"{result.selection_signal_efficiency:.2%}: difference {100 * result.difference:+.2f} points, "
+            f"95 % interval [{100 * low:+.2f}, {100 * high:+.2f}]. Verdict: {result.verdict}.",
+            f"It rests on {result.num_passing} background events in the signal region, worth "
+            f"{result.effective_passing:.1f} of equal weight, and {result.num_background} preselected ones, worth "
+            f"{result.effective_background:.1f}; with 95 % confidence the selection's background efficiency is "
+            f"below {self.background(result.selection_background_limit):.3g}.",
         ]
-        if found.num_passing == 0:
-            said.append(
+        if result.num_passing == 0:
+            sentences.append(
                 "No background event passes the selection: these events do not carry its working point."
             )
-        elif not found.same_background:
-            said.append(
+        elif not result.same_background:
+            sentences.append(
                 "On events that did not choose the threshold, the network's background efficiency is "
-                f"{self.background(found.network_background_unseen):.3g}, above the interval of the selection's: "
+                f"{self.background(result.network_background_unseen):.3g}, above the interval of the selection's: "
                 "its signal efficiency is flattered by these events; take more."
             )
         background = [each for each in self.slices if each.label == 0]
@@ -231,24 +231,24 @@ class PhysicsResult:
         for each in empty:
             # Of n generated events none is seen: 95 % upper limit of its share, -ln 0.05 / n.
             limit = each.cross_section_mb * -np.log(0.05) / each.num_generated
-            said.append(
+            sentences.append(
                 f"None of {each.num_generated} events of {each.name} passes the preselection: it is left out, and "
                 f"with 95 % confidence it would add at most {self._of_preselected(limit):.2%} to the preselected "
                 "background."
             )
-        blind = [background[number].name for number in found.blind_slices if background[number] not in empty]
-        if blind and found.num_passing:
-            said.append(
+        blind = [background[number].name for number in result.blind_slices if background[number] not in empty]
+        if blind and result.num_passing:
+            sentences.append(
                 f"Of {', '.join(blind)} no event passes the selection, and one that did would outweigh all that do: "
                 "the background efficiencies hold for the other slices only."
             )
         allowed = 1 - PUBLISHED_BACKGROUND_REJECTION
         verb = "is finer than" if self.coarsest_event > allowed else "can be resolved by"
-        said.append(
+        sentences.append(
             f"The published working point, a rejection of {PUBLISHED_BACKGROUND_REJECTION:.4%}, {verb} these events, "
             f"of which the heaviest alone stands for {self.coarsest_event:.2g} of the preselected background."
         )
-        return said
+        return sentences
 
     def _of_preselected(self, cross_section_mb: float) -> float:
         total = sum(each.cross_section_mb for each in self.slices if each.label == 0)

@@ -271,7 +271,7 @@ _MAX_CLASSES = 1 << 31  # labels have 4 bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What a conversion wrote, and what it left out."""
+    """The samples that a conversion wrote, and those that it left out."""
 
     num_samples: int
     num_bytes: int  # of encoded images
@@ -335,10 +335,8 @@ def _check_target(source: Path, target: Path, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if target.is_dir() == _is_list(target):
-        found = "a folder" if target.is_dir() else "a file"
-        raise UsageError(
-            f"{target}: found {found}, which is not what would replace it; choose another TARGET"
-        )
+        kind = "a folder" if target.is_dir() else "a file"
+        raise UsageError(f"{target}: found {kind}, which is not what would replace it; choose another TARGET")
     try:
         # Any text would be a list, of bad lines.
         open_store(target, skip_bad=not _is_list(target)).close()

@@ -94,7 +94,7 @@ def _opened(encoded: Encoded) -> Iterator[Image]:
 
 
 def _damages() -> tuple[type[Exception], ...]:
-    """What Pillow raises for damaged files, besides its own subclasses of OSError."""
+    """Errors that Pillow raises for damaged files, besides its own subclasses of OSError."""
     from PIL.Image import DecompressionBombError
 
     return (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, DecompressionBombError)

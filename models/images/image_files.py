@@ -129,8 +129,8 @@ def _no_images(folder: Path, inside: list[str]) -> str:
     if nested:
         return f"{folder}: class folder without images; if it holds the class folders ({nested[0]}), name it itself"
     suffixes = ", ".join(f"*{suffix}" for suffix in IMAGE_SUFFIXES)
-    found = f"{len(inside)} other entries" if inside else "nothing"
-    return f"{folder}: class folder without images ({suffixes}), holds {found}; fill or remove it"
+    contents = f"{len(inside)} other entries" if inside else "nothing"
+    return f"{folder}: class folder without images ({suffixes}), holds {contents}; fill or remove it"
 
 
 def open_list(path: Path, *, skip_bad: bool = False) -> ImageFiles:

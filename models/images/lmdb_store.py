@@ -77,8 +77,8 @@ class LmdbStore:
         except lmdb.Error as error:
             raise bad_sample(where, reason(error), index=index) from None
         if value is None or len(value) < LABEL.size:
-            found = "missing" if value is None else f"{len(value)} bytes, too few for a label and an image"
-            raise bad_sample(where, found, index=index)
+            problem = "missing" if value is None else f"{len(value)} bytes, too few for a label and an image"
+            raise bad_sample(where, problem, index=index)
         return Encoded(index=index, data=value[LABEL.size :], label=LABEL.unpack_from(value)[0], where=where)
 
     def close(self) -> None:

@@ -72,9 +72,9 @@ def _open(path: Path, *, skip_bad: bool, first_label: int | None) -> ImageStore:
     inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     if any(entry.is_dir() for entry in inside):
         return open_class_folders(path, skip_bad=skip_bad)
-    found = ", ".join(entry.name for entry in islice(inside, 3)) or "nothing"
+    entries = ", ".join(entry.name for entry in islice(inside, 3)) or "nothing"
     raise UsageError(
-        f"{path}: need {FORMATS}, found {found}{' ...' if len(inside) > 3 else ''}; check the path"
+        f"{path}: need {FORMATS}, found {entries}{' ...' if len(inside) > 3 else ''}; check the path"
     )
 
 

@@ -120,7 +120,7 @@ def pixel_counts(maps: NDArray[Any]) -> NDArray[np.int64]:
     Raises ValueError if `maps` is not (N, H, W) and finite.
     """
     check_maps(maps)
-    return np.stack([np.histogram(one, bins=NUM_BINS, range=PIXEL_RANGE)[0] for one in maps])
+    return np.stack([np.histogram(image, bins=NUM_BINS, range=PIXEL_RANGE)[0] for image in maps])
 
 
 def count_vector_p_value(reference: NDArray[np.int64], candidate: NDArray[np.int64]) -> float:
@@ -191,10 +191,10 @@ def minkowski_functionals(maps: NDArray[Any], thresholds: NDArray[np.float64]) -
     check_maps(maps)
     if min(maps.shape[1:]) < 2:
         raise ValueError(f"need maps of 2 x 2 pixels or more, got {maps.shape[1]} x {maps.shape[2]}")
-    return np.stack([_functionals(one, thresholds) for one in maps])
+    return np.stack([_functionals(image, thresholds) for image in maps])
 
 
-def _functionals(one: NDArray[Any], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+def _functionals(image: NDArray[Any], thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
     """V0, V1 and V2 of one map (H, W), shape (3, T).
 
     Below, pixels are points, neighbours span an edge, and four around a corner a face. An edge or a face belongs
@@ -202,10 +202,10 @@ def _functionals(one: NDArray[Any], thresholds: NDArray[np.float64]) -> NDArray[
     they are joined). Both have an Euler characteristic, points - edges + faces; their mean treats the region and
     its complement alike: V2 changes sign with the map.
     """
-    beside, below = (one[:, :-1], one[:, 1:]), (one[:-1], one[1:])
+    beside, below = (image[:, :-1], image[:, 1:]), (image[:-1], image[1:])
     beside_min, beside_max = np.minimum(*beside), np.maximum(*beside)
     below_min, below_max = np.minimum(*below), np.maximum(*below)
-    points = _share_above(one, thresholds)
+    points = _share_above(image, thresholds)
     beside_all, beside_any = _share_above(beside_min, thresholds), _share_above(beside_max, thresholds)
     below_all, below_any = _share_above(below_min, thresholds), _share_above(below_max, thresholds)
     faces_all = _share_above(np.minimum(below_min[:, :-1], below_min[:, 1:]), thresholds)

@@ -79,7 +79,7 @@ class StratifiedEvents:
         return background, _draw(rng, len(self.signal_passes), len(self.signal_passes))
 
     def num_per_slice(self, chosen: NDArray[np.bool_]) -> Counts:
-        """Of the background events `chosen` (B,), how many lie in each slice (K,)."""
+        """Number of the background events `chosen` (B,) in each slice (K,)."""
         return np.bincount(self.slices[chosen], minlength=len(self.members))
 
 

@@ -54,7 +54,7 @@ class Network:
     @property
     def stages(self) -> tuple[tuple[Bottleneck, ...], ...]:
         """The blocks of every stage, in order."""
-        found = []
+        stages = []
         inputs = self.num_filters
         for stage, num_blocks in enumerate(self.num_blocks):
             blocks = []
@@ -62,8 +62,8 @@ class Network:
                 stride = 2 if stage > 0 and block == 0 else 1
                 blocks.append(Bottleneck(inputs=inputs, width=self.num_filters << stage, stride=stride))
                 inputs = blocks[-1].outputs
-            found.append(tuple(blocks))
-        return tuple(found)
+            stages.append(tuple(blocks))
+        return tuple(stages)
 
     @property
     def num_features(self) -> int:

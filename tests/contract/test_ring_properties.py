@@ -1,4 +1,4 @@
-"""What holds for every buffer: bits against a fold in NumPy, and laws that tie the operations to each other.
+"""What holds for every buffer: bits against a reduction in NumPy, and laws that tie the operations to each other.
 
 All ranks draw the same examples, and all learn whether any of them found a mistake: so all shrink it alike.
 """
@@ -60,7 +60,7 @@ def narrowed(values, dtype):
     return np.where(np.isnan(values), (bits >> 16).astype(np.uint16) | np.uint16(0x40), rounded)
 
 
-def folded(inputs, dtype, op):
+def reduced(inputs, dtype, op):
     """One after the other in this order, halves in float32 and rounded once, an average scaled at the end."""
     with np.errstate(all="ignore"):
         result = widened(inputs[0], dtype)
@@ -182,7 +182,7 @@ LARGE = {"dtype": "float32", "count": 3_000_001, "offset": 3, "seed": 1, "wild":
 @example(shape=LARGE, op="sum", shared=False)
 @example(shape=LARGE | {"dtype": "bfloat16"}, op="average", shared=True)
 @examples(150)
-def test_allreduce_is_the_fold_in_order_of_rank(world, rings, arrays, shape, op, shared):
+def test_allreduce_is_the_reduction_in_order_of_rank(world, rings, arrays, shape, op, shared):
     dtype = shape["dtype"]
     if op == "average" and storage(dtype).kind == "i":
         op = "sum"
@@ -193,8 +193,8 @@ def test_allreduce_is_the_fold_in_order_of_rank(world, rings, arrays, shape, op,
 
     def checks():
         ring.allreduce(buffer, op, bfloat16=bfloat16)
-        same = same_bits(buffer, folded(inputs, dtype, op), dtype)
-        return [] if same else ["other bits than the fold"]
+        same = same_bits(buffer, reduced(inputs, dtype, op), dtype)
+        return [] if same else ["other bits than the reduction"]
 
     agree(world, checks)
     assert len(set(world.allgather(digest(buffer)))) == 1
@@ -202,7 +202,7 @@ def test_allreduce_is_the_fold_in_order_of_rank(world, rings, arrays, shape, op,
 
 @given(shape=shapes, op=st.sampled_from(OPS), in_place=st.booleans())
 @examples(60)
-def test_reduce_scatter_is_a_part_of_the_fold_and_allgather_puts_parts_together(
+def test_reduce_scatter_is_a_part_of_the_reduction_and_allgather_puts_parts_together(
     world, rings, shape, op, in_place
 ):
     dtype = shape["dtype"]
@@ -216,7 +216,7 @@ def test_reduce_scatter_is_a_part_of_the_fold_and_allgather_puts_parts_together(
     buffer = inputs[ring.rank].copy()
     output = buffer[own] if in_place else np.zeros(part, buffer.dtype)
     whole = np.zeros_like(buffer)
-    expected = folded(inputs, dtype, op)
+    expected = reduced(inputs, dtype, op)
 
     def checks():
         bfloat16 = dtype == "bfloat16"
@@ -224,9 +224,9 @@ def test_reduce_scatter_is_a_part_of_the_fold_and_allgather_puts_parts_together(
         ring.allgather(output, whole, bfloat16=bfloat16)
         complaints = []
         if not same_bits(output, expected[own], dtype):
-            complaints.append("part differs from the fold")
+            complaints.append("part differs from the reduction")
         if not same_bits(whole, expected, dtype):
-            complaints.append("parts do not make the fold")
+            complaints.append("parts do not make the reduction")
         if not in_place and not same_bits(buffer, inputs[ring.rank], dtype):
             complaints.append("the input was changed")
         return complaints
@@ -266,8 +266,8 @@ def test_the_order_is_that_of_the_communicator(world, rings, reversed_world, sha
 
     def checks():
         ring.allreduce(buffer, op, bfloat16=dtype == "bfloat16")
-        same = same_bits(buffer, folded(inputs[::-1], dtype, op), dtype)
-        return [] if same else ["other bits than the fold in reverse"]
+        same = same_bits(buffer, reduced(inputs[::-1], dtype, op), dtype)
+        return [] if same else ["other bits than the reduction in reverse"]
 
     agree(world, checks)
 
@@ -303,7 +303,7 @@ def test_all_ranks_get_the_same_bits_and_they_are_near(
     def checks():
         ring.allreduce(buffer, op, bfloat16=dtype == "bfloat16")
         if storage(dtype).kind == "i" or op in ("min", "max"):
-            near = same_bits(buffer, folded(inputs, dtype, op), dtype, or_equal=True)
+            near = same_bits(buffer, reduced(inputs, dtype, op), dtype, or_equal=True)
         else:
             near = shape["wild"] or is_near(buffer, inputs, dtype, op)
         return [] if near else ["far from the exact result"]
@@ -392,7 +392,7 @@ def test_reduce_scatter_over_nodes_is_near_its_part(world, rings, shape, ranks_p
         ring.reduce_scatter(inputs[ring.rank], output, op, bfloat16=dtype == "bfloat16")
         mine = [values[own] for values in inputs]
         if op == "max" or storage(dtype).kind == "i":
-            near = same_bits(output, folded(mine, dtype, op), dtype, or_equal=True)
+            near = same_bits(output, reduced(mine, dtype, op), dtype, or_equal=True)
         else:
             near = is_near(output, mine, dtype, op)
         return [] if near else ["far from its part"]

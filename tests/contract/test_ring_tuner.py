@@ -28,17 +28,17 @@ def tuned(world, folder):
     def plan(ranks_per_node):
         if ranks_per_node not in made:
             path = folder / f"plan-{ranks_per_node}.json"
-            told = []
-            found = tune(
+            reports = []
+            written = tune(
                 world,
                 path,
                 max_bytes=512 * KIB,
                 seconds=0.5,
                 ranks_per_node=ranks_per_node,
-                progress=lambda *heard: told.append(heard),
+                progress=lambda *report: reports.append(report),
             )
             world.Barrier()
-            made[ranks_per_node] = path, found, told
+            made[ranks_per_node] = path, written, reports
         return made[ranks_per_node]
 
     return plan
@@ -54,32 +54,32 @@ def join(world, **settings):
 def test_the_file_holds_what_was_found_for_these_ranks(tuned, world, ranks_per_node):
     from dlscale.collectives.ring.plan import key_here, read_plan
 
-    path, found, told = tuned(ranks_per_node)
+    path, written, reports = tuned(ranks_per_node)
     key = key_here(world, ranks_per_node=ranks_per_node)
     loaded = read_plan(path, key)
-    everyone = world.allgather(found.model_dump_json())
-    assert loaded.plan == found
+    everyone = world.allgather(written.model_dump_json())
+    assert loaded.plan == written
     assert len(set(everyone)) == 1, "ranks decided differently"
     size = world.Get_size()
     per_node = min(ranks_per_node or size, size)
     assert (key.num_ranks, key.node_size) == (size, per_node)
     assert key.num_nodes == -(-size // per_node)
     assert key.num_lanes == (size % per_node or per_node)
-    assert told[-1][2] == "done"
-    assert told[-1][0] == told[-1][1] >= len(told) - 1
-    questions = {timing.question for timing in found.timings}
-    assert ("large messages inside a node" in questions) == (per_node > 1)
+    assert reports[-1][2] == "done"
+    assert reports[-1][0] == reports[-1][1] >= len(reports) - 1
+    questions = {timing.question for timing in written.timings}
+    assert ("small messages inside a node" in questions) == (per_node > 1)
     assert ("schedules between nodes" in questions) == (key.num_nodes > 1)
     assert all(
         seconds > 0 and np.isfinite(seconds)
-        for timing in found.timings
+        for timing in written.timings
         for seconds in timing.seconds.values()
     )
 
 
 @pytest.mark.parametrize("ranks_per_node", [0, 1, 2])
 def test_with_a_plan_the_ring_computes_the_same(tuned, world, ranks_per_node):
-    path, found, _ = tuned(ranks_per_node)
+    path, written, _ = tuned(ranks_per_node)
     rings = [join(world, ranks_per_node=ranks_per_node, plan=plan) for plan in ("", str(path))]
     buffers = []
     for count in (1, 1000, 10_000, 40_000, 300_000):
@@ -98,9 +98,9 @@ def test_with_a_plan_the_ring_computes_the_same(tuned, world, ranks_per_node):
     ]
     for (whole, parts), (planned_whole, planned_parts) in buffers:
         np.testing.assert_array_equal(whole, planned_whole)
-        if found.key.num_nodes == 1:  # inside a node elements are added in order of rank, whatever the plan
+        if written.key.num_nodes == 1:  # inside a node elements are added in order of rank, whatever the plan
             np.testing.assert_array_equal(parts, planned_parts)
-    assert all(len(set(one)) == 1 for one in digests)
+    assert all(len(set(of_ranks)) == 1 for of_ranks in digests)
     assert "plan" not in settings[0]
     assert settings[1]["plan"] == path.name
     assert settings[1]["plan_digest"] == hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -141,13 +141,12 @@ def test_messages_of_no_length_are_refused(world, folder):
 
 def test_numbers_of_a_plan_reach_the_engine(world, folder):
     """A plan with odd numbers: sums stay right, and one-shot really ends where it says."""
-    from dlscale.collectives.ring.engine_tuning import default_network
-    from dlscale.collectives.ring.plan import Manner, NodePlan, key_here, write_plan
+    from dlscale.collectives.ring.plan import CopyVariant, NodePlan, default_network, key_here, write_plan
     from dlscale.collectives.ring.plan import TuningPlan as Plan
 
     node = NodePlan(
         one_shot_bytes=192,
-        manners=[Manner(chunk_bytes=4096, ahead=True, streaming=True)],
+        variants=[CopyVariant(chunk_bytes=4096, prefetch=True, streaming=True)],
         block_bytes=65536,
     )
     paths = []
@@ -185,5 +184,5 @@ def test_the_command_prints_the_plan_in_plain_words(world, folder):
         assert outcome.output == ""
         return
     assert f"written: {path}" in outcome.output
-    words = "one rank talks to nobody" if world.Get_size() == 1 else "between nodes: "
+    words = "one rank exchanges nothing" if world.Get_size() == 1 else "between nodes: "
     assert words in outcome.output

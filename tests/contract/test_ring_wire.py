@@ -59,14 +59,14 @@ class Model:
             return everyone[0]
         parts = everyone
         if len(self.nodes) > 1:
-            parts = [fold([everyone[rank] for rank in node]) for node in self.nodes]
-        total = fold([self.round(values, place) for place, values in enumerate(parts)])
+            parts = [reduce([everyone[rank] for rank in node]) for node in self.nodes]
+        total = reduce([self.round(values, place) for place, values in enumerate(parts)])
         if op == "average":
             total = total * np.float32(1 / self.num_ranks)
         return self.round(total, "result")
 
 
-def fold(parts):
+def reduce(parts):
     total = parts[0]
     with np.errstate(invalid="ignore", over="ignore"):
         for values in parts[1:]:
@@ -299,8 +299,8 @@ def test_a_restored_state_goes_on_as_if_nothing_had_been(join, world, ranks_per_
         ({"0.offers": np.zeros(3)}, "no float32 residual"),
         ({"zero.offers": np.zeros(3, dtype=np.float32)}, "no float32 residual"),
         ({"0.elsewhere": np.zeros(3, dtype=np.float32)}, "no float32 residual"),
-        ({"0.offers": np.zeros(3, dtype=np.float32)}, "not whole"),
-        ({"0.offers": np.zeros(3, np.float32), "0.results": np.zeros(4, np.float32)}, "not whole"),
+        ({"0.offers": np.zeros(3, dtype=np.float32)}, "is incomplete"),
+        ({"0.offers": np.zeros(3, np.float32), "0.results": np.zeros(4, np.float32)}, "is incomplete"),
     ],
 )
 def test_a_state_of_another_kind_is_refused(join, state, text):

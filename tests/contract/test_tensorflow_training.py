@@ -58,7 +58,7 @@ def expected_weights(training, size):
         if training.drains(step):
             weights, late = weights - 0.5 * late, None
         gradient = weights * np.mean([factor(step, rank) for rank in range(size)])
-        if training.is_late(step):
+        if training.is_delayed(step):
             gradient, late = late, gradient
         if gradient is not None:
             weights -= 0.5 * gradient

@@ -17,9 +17,9 @@ def registered(world):
         ring.register_torch_backend(world)
 
 
-@pytest.fixture(params=[False, True], ids=["in line", "thread"])
+@pytest.fixture(params=[False, True], ids=["not overlapped", "thread"])
 def group(request, world, registered):
-    """The group of all, exchanging in line or by a thread."""
+    """The group of all, exchanging without overlap or by a thread."""
     from dlscale.collectives.ring import _torch_process_group
 
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +48,7 @@ def test_ranks_and_sizes_are_those_of_mpi(group, world):
 
 
 def test_a_rank_that_mpi_does_not_know_is_refused(world, registered):
-    with pytest.raises(UsageError, match="told rank 0 of 77, but MPI says"):
+    with pytest.raises(UsageError, match="got rank 0 of 77, but MPI says"):
         dist.init_process_group("dlscale", store=dist.HashStore(), rank=0, world_size=77)
 
 
@@ -83,8 +83,8 @@ def test_all_reduce_of_half_precision(group, world, dtype, op):
     tensor = (torch.arange(100) % 7 + rank).to(dtype)
     dist.all_reduce(tensor, op)
     everyone = torch.stack([(torch.arange(100) % 7 + r).float() for r in range(p)])
-    fold = {dist.ReduceOp.SUM: everyone.sum(0), dist.ReduceOp.AVG: everyone.mean(0)}
-    expected = fold.get(op, everyone.amax(0)).to(dtype)
+    reduce = {dist.ReduceOp.SUM: everyone.sum(0), dist.ReduceOp.AVG: everyone.mean(0)}
+    expected = reduce.get(op, everyone.amax(0)).to(dtype)
     torch.testing.assert_close(tensor, expected, rtol=0, atol=0)
 
 

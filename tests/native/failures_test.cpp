@@ -20,7 +20,7 @@ NodeOptions small_areas(double timeout_seconds) {
   NodeOptions options;
   options.timeout_seconds = timeout_seconds;
   options.one_shot_bytes = 512;
-  options.manners = {{1024, false, false}};
+  options.variants = {{1024, false, false}};
   return options;
 }
 
@@ -28,10 +28,10 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 // `call(node, rank)` on every rank; what each rank's exception said, empty where there was none.
 template <typename Call>
-std::vector<std::string> said(int size, double timeout_seconds, bool crowded, Call call) {
+std::vector<std::string> said(int size, double timeout_seconds, bool oversubscribed, Call call) {
   std::vector<std::string> texts(static_cast<std::size_t>(size));
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
-    Node node(bootstrap, names_of_ranks(size), crowded, small_areas(timeout_seconds), kernels());
+    Node node(bootstrap, names_of_ranks(size), oversubscribed, small_areas(timeout_seconds), kernels());
     node.barrier();
     try {
       call(node, bootstrap.rank());
@@ -47,10 +47,10 @@ std::vector<std::string> said(int size, double timeout_seconds, bool crowded, Ca
 std::byte* bytes(std::vector<float>& values) { return reinterpret_cast<std::byte*>(values.data()); }
 
 // Rank 1 does not come: the others name it, and wait neither shorter nor much longer than they were told.
-void somebody_is_late(int size, std::size_t count, bool crowded) {
+void somebody_is_late(int size, std::size_t count, bool oversubscribed) {
   const double timeout = 0.3;
   const double start = monotonic_seconds();
-  const std::vector<std::string> texts = said(size, timeout, crowded, [&](Node& node, int rank) {
+  const std::vector<std::string> texts = said(size, timeout, oversubscribed, [&](Node& node, int rank) {
     std::vector<float> values(count);
     if (rank != 1) node.allreduce(bytes(values), count, Type::float32, Op::sum, 1.0);
   });

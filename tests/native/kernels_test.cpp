@@ -1,5 +1,5 @@
-// The kernels of every instruction set against the plain fold, and against each other bit for bit; which of
-// several NaNs an element ends with is left open.
+// The kernels of every instruction set against the plain reduction, and against each other bit for bit; which
+// of several NaNs an element ends with is left open.
 //
 //   kernels_test            those that this CPU runs
 #include "reduction/kernels.hpp"
@@ -89,9 +89,9 @@ std::vector<std::byte> run(const Kernels& k, const Case& c,
   Area out(num_bytes, c.shift * element), second(num_bytes, 0);
   std::byte* target = c.in_place ? areas.back().data() : out.data();
   const double scale = c.op == Op::average ? 1.0 / static_cast<double>(c.num_sources) : 1.0;
-  fold(k, c.type, c.op,
-       {target, c.second ? second.data() : nullptr, sources.data(), sources.size(), c.count, scale,
-        c.streaming});
+  reduce(k, c.type, c.op,
+         {target, c.second ? second.data() : nullptr, sources.data(), sources.size(), c.count, scale,
+          c.streaming});
   const std::string where = std::string(k.instruction_set) + ": " + text_of(c);
   if (num_bytes && c.second && std::memcmp(second.data(), target, num_bytes) != 0) {
     g_complaints.add("second result differs: " + where);
@@ -111,7 +111,7 @@ void check(const std::vector<const Kernels*>& all, const Case& c, std::uint64_t 
   }
   std::vector<std::byte> expected(c.count * width(c.type));
   const double scale = c.op == Op::average ? 1.0 / static_cast<double>(c.num_sources) : 1.0;
-  fold_plainly(expected.data(), sources, c.count, c.type, c.op, scale);
+  reduce_plainly(expected.data(), sources, c.count, c.type, c.op, scale);
   std::vector<std::byte> first;
   for (const Kernels* k : all) {
     const std::vector<std::byte> found = run(*k, c, inputs);
@@ -153,7 +153,7 @@ void check_copies(const Kernels& k) {
       fill(input.data(), 0, input.size() / 2, Type::float16, Values::wild, num_bytes, 0);
       Area from(num_bytes, shift);
       if (num_bytes) std::memcpy(from.data(), input.data(), num_bytes);
-      const Ahead ahead{input.data(), input.size()};
+      const Prefetch ahead{input.data(), input.size()};
       Area cached(num_bytes, (shift * 7) % 64), streamed(num_bytes, 0);
       k.copy(cached.data(), from.data(), num_bytes, ahead);
       k.copy_streaming(streamed.data(), from.data(), num_bytes, ahead);
@@ -191,7 +191,7 @@ void check_conversions(const std::vector<const Kernels*>& all) {
         break;
       }
     }
-    // A fold of one source only rounds: the plain one must agree with the conversion.
+    // A reduction of one source only rounds: the plain one must agree with the conversion.
     const auto* numbers = reinterpret_cast<const std::byte*>(wide.data());
     std::vector<std::byte> expected(narrowed.size() * 2);
     round_plainly(expected.data(), numbers, narrowed.size(), Type::bfloat16);
@@ -232,6 +232,6 @@ int main() {
   }
   for (const Kernels* k : all) check_copies(*k);
   check_conversions(all);
-  return g_complaints.verdict(std::to_string(seed) + " folds by " + std::to_string(all.size()) +
+  return g_complaints.verdict(std::to_string(seed) + " reductions by " + std::to_string(all.size()) +
                               " instruction sets");
 }

@@ -27,12 +27,12 @@ struct Shape {
 
 class NodeRank {
  public:
-  NodeRank(ThreadBootstrap& bootstrap, bool crowded, const NodeOptions& options, const Kernels& kernels,
-           Complaints& complaints)
+  NodeRank(ThreadBootstrap& bootstrap, bool oversubscribed, const NodeOptions& options,
+           const Kernels& kernels, Complaints& complaints)
       : bootstrap_(bootstrap),
         complaints_(complaints),
-        node_(
-            std::make_unique<Node>(bootstrap, names_of_ranks(bootstrap.size()), crowded, options, kernels)) {}
+        node_(std::make_unique<Node>(bootstrap, names_of_ranks(bootstrap.size()), oversubscribed, options,
+                                     kernels)) {}
 
   // When it returns nobody works with this rank's memory any more. After an exception the program is about to
   // end, and others may never come here.
@@ -51,7 +51,7 @@ class NodeRank {
   void allreduce(const Shape& shape, std::uint64_t seed) {
     std::byte* data = own_memory(shape, seed);
     node_->allreduce(data, shape.count, shape.type, shape.op, scale(shape.op));
-    expect(data, folded(shape, seed, {0, shape.count}), shape, "allreduce", seed);
+    expect(data, reduced(shape, seed, {0, shape.count}), shape, "allreduce", seed);
     expect_untouched(data, shape, "allreduce");
   }
 
@@ -60,7 +60,7 @@ class NodeRank {
     std::byte* data = array.own() + shape.offset * width(shape.type);
     fill(data, 0, shape.count, shape.type, shape.values, seed, rank());
     node_->allreduce(array, data, shape.count, shape.type, shape.op, scale(shape.op));
-    expect(data, folded(shape, seed, {0, shape.count}), shape, "push", seed);
+    expect(data, reduced(shape, seed, {0, shape.count}), shape, "push", seed);
   }
 
   // `blocks` cover 0 .. count. In place, or into memory for the own block alone.
@@ -73,7 +73,7 @@ class NodeRank {
     std::byte* output = in_place ? data : elsewhere.data();
     const std::size_t begin = in_place ? 0 : own.begin;
     node_->reduce_scatter(data, output, begin, shape.type, shape.op, scale(shape.op), blocks);
-    expect(output + (own.begin - begin) * element, folded(shape, seed, own), shape, "reduce_scatter", seed);
+    expect(output + (own.begin - begin) * element, reduced(shape, seed, own), shape, "reduce_scatter", seed);
     if (!in_place) expect(data, brought(shape, seed, rank()), shape, "input of reduce_scatter", seed);
     expect_untouched(data, shape, "reduce_scatter");
   }
@@ -137,7 +137,7 @@ class NodeRank {
     return values;
   }
 
-  std::vector<std::byte> folded(const Shape& shape, std::uint64_t seed, Range range) const {
+  std::vector<std::byte> reduced(const Shape& shape, std::uint64_t seed, Range range) const {
     const std::size_t element = width(shape.type);
     std::vector<std::vector<std::byte>> inputs;
     std::vector<const std::byte*> sources;
@@ -147,7 +147,7 @@ class NodeRank {
     }
     for (const auto& input : inputs) sources.push_back(input.data());
     std::vector<std::byte> result(range.size() * element);
-    fold_plainly(result.data(), sources, range.size(), shape.type, shape.op, scale(shape.op));
+    reduce_plainly(result.data(), sources, range.size(), shape.type, shape.op, scale(shape.op));
     return result;
   }
 

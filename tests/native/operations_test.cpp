@@ -15,11 +15,11 @@ namespace {
 Complaints g_complaints;
 
 // Small areas, so that few elements are many chunks.
-NodeOptions small_areas(std::vector<Manner> manners) {
+NodeOptions small_areas(std::vector<CopyVariant> variants) {
   NodeOptions options;
   options.timeout_seconds = 60;
   options.one_shot_bytes = 512;
-  options.manners = std::move(manners);
+  options.variants = std::move(variants);
   return options;
 }
 
@@ -28,7 +28,7 @@ std::set<std::size_t> counts(Type type, int size, const NodeOptions& options) {
   const std::size_t p = static_cast<std::size_t>(size), element = width(type);
   const std::size_t is_inline = InlineLine::kPayloadBytes / element;
   const std::size_t one_shot = options.one_shot_bytes / element;
-  const std::size_t chunk = options.manners.front().chunk_bytes / element;
+  const std::size_t chunk = options.variants.front().chunk_bytes / element;
   return {0,         1,         p - 1,         p,         p + 1,         12,
           13,        is_inline, is_inline + 1, one_shot,  one_shot + 1,  one_shot + p,
           chunk - 1, chunk,     chunk + 1,     3 * chunk, 3 * chunk + 5, 6 * chunk + chunk / 2 + 3};
@@ -79,10 +79,10 @@ void odd_broadcasts(NodeRank& me) {
   }
 }
 
-void on_a_node(int size, bool crowded, const NodeOptions& options, const Kernels& kernels) {
+void on_a_node(int size, bool oversubscribed, const NodeOptions& options, const Kernels& kernels) {
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     const SharedArray array(bootstrap, 64 * 1024, Sharing::automatic, 1);
-    NodeRank me(bootstrap, crowded, options, kernels, g_complaints);
+    NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
     every_allreduce(me, array, options);
     every_other_operation(me, options);
     odd_broadcasts(me);
@@ -115,17 +115,17 @@ void usual_options(int size, const Kernels& kernels) {
 int main(int argc, char** argv) {
   const int most_ranks = argc > 1 ? std::stoi(argv[1]) : 8;
   const Kernels& chosen = argc > 2 ? kernels(argv[2]) : kernels();
-  const std::vector<std::vector<Manner>> ways = {
+  const std::vector<std::vector<CopyVariant>> ways = {
       {{1024, false, false}},
       {{1024, true, false}},
       {{1024, false, true}},
-      {{2048, true, true}, {1024, false, false}, {64, false, true}},  // tried in turn: see Pace
+      {{2048, true, true}, {1024, false, false}, {64, false, true}},  // tried in turn: see OnlineTuner
   };
   for (const int size : {1, 2, 3, 4, 5, 8}) {
     if (size > most_ranks) break;
     for (std::size_t way = 0; way < ways.size(); ++way) {
-      const bool crowded = (way + static_cast<std::size_t>(size)) % 2 != 0 || size > 4;
-      on_a_node(size, crowded, small_areas(ways[way]), chosen);
+      const bool oversubscribed = (way + static_cast<std::size_t>(size)) % 2 != 0 || size > 4;
+      on_a_node(size, oversubscribed, small_areas(ways[way]), chosen);
     }
   }
   for (const int size : {1, 2, 3}) usual_options(size, chosen);

@@ -83,15 +83,15 @@ T reduced_integer(T a, T b, Op op) {
 }
 
 template <typename T>
-void fold_floats(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op,
-                 double scale) {
+void reduce_floats(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op,
+                   double scale) {
   T result = read<T>(sources[0], i);
   for (std::size_t s = 1; s < sources.size(); ++s) result = reduced(result, read<T>(sources[s], i), op);
   write(out, i, scale == 1.0 ? result : static_cast<T>(result * static_cast<T>(scale)));
 }
 
-void fold_halves(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op,
-                 double scale, Format f) {
+void reduce_halves(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op,
+                   double scale, Format f) {
   float result = widened(read<std::uint16_t>(sources[0], i), f);
   for (std::size_t s = 1; s < sources.size(); ++s) {
     result = reduced(result, widened(read<std::uint16_t>(sources[s], i), f), op);
@@ -101,7 +101,7 @@ void fold_halves(std::byte* out, const std::vector<const std::byte*>& sources, s
 }
 
 template <typename T, typename Unsigned>
-void fold_integers(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op) {
+void reduce_integers(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t i, Op op) {
   T result = read<T>(sources[0], i);
   for (std::size_t s = 1; s < sources.size(); ++s) {
     result = reduced_integer<T, Unsigned>(result, read<T>(sources[s], i), op);
@@ -166,27 +166,27 @@ void fill(std::byte* out, std::size_t begin, std::size_t count, Type type, Value
   }
 }
 
-void fold_plainly(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t count, Type type,
-                  Op op, double scale) {
+void reduce_plainly(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t count,
+                    Type type, Op op, double scale) {
   for (std::size_t i = 0; i < count; ++i) {
     switch (type) {
       case Type::float32:
-        fold_floats<float>(out, sources, i, op, scale);
+        reduce_floats<float>(out, sources, i, op, scale);
         break;
       case Type::float64:
-        fold_floats<double>(out, sources, i, op, scale);
+        reduce_floats<double>(out, sources, i, op, scale);
         break;
       case Type::bfloat16:
-        fold_halves(out, sources, i, op, scale, kBfloat16);
+        reduce_halves(out, sources, i, op, scale, kBfloat16);
         break;
       case Type::float16:
-        fold_halves(out, sources, i, op, scale, kFloat16);
+        reduce_halves(out, sources, i, op, scale, kFloat16);
         break;
       case Type::int32:
-        fold_integers<std::int32_t, std::uint32_t>(out, sources, i, op);
+        reduce_integers<std::int32_t, std::uint32_t>(out, sources, i, op);
         break;
       case Type::int64:
-        fold_integers<std::int64_t, std::uint64_t>(out, sources, i, op);
+        reduce_integers<std::int64_t, std::uint64_t>(out, sources, i, op);
         break;
     }
   }

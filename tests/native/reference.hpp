@@ -1,4 +1,4 @@
-// What the fold over ranks must be: written plainly, one element at a time, and sharing nothing with the
+// What the reduction over ranks must be: written plainly, one element at a time, and sharing nothing with the
 // engine's kernels but the names of types and operations.
 #pragma once
 
@@ -22,8 +22,8 @@ void fill(std::byte* out, std::size_t begin, std::size_t count, Type type, Value
 
 // out[i] becomes (source 0 op source 1 op ...) times `scale`, in this order; bfloat16 and float16 in float32,
 // rounded once.
-void fold_plainly(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t count, Type type,
-                  Op op, double scale);
+void reduce_plainly(std::byte* out, const std::vector<const std::byte*>& sources, std::size_t count,
+                    Type type, Op op, double scale);
 
 // Float32 values as bfloat16 or float16.
 void round_plainly(std::byte* out, const std::byte* floats, std::size_t count, Type type);

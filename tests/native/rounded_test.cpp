@@ -97,9 +97,9 @@ void check_kernels(const Kernels& k, std::size_t count, Values values, bool keep
       Floats out(everyone[static_cast<std::size_t>(own)]), widened(count);
       sources[static_cast<std::size_t>(own)] = out.data();  // in place
       std::vector<std::uint16_t> rounded(count);
-      k.fold_rounded({out.data(), rounded.data(), sources.data(), static_cast<std::size_t>(own),
-                      keeps ? kept[static_cast<std::size_t>(own)].data() : nullptr,
-                      keeps ? kept_result.data() : nullptr, kNumRanks, count, 1.0 / 3});
+      k.reduce_rounded({out.data(), rounded.data(), sources.data(), static_cast<std::size_t>(own),
+                        keeps ? kept[static_cast<std::size_t>(own)].data() : nullptr,
+                        keeps ? kept_result.data() : nullptr, kNumRanks, count, 1.0 / 3});
       k.from_bfloat16(widened.data(), rounded.data(), count);
       const Floats expected = model.step(everyone, static_cast<float>(1.0 / 3));
       std::string wrong = difference(out.data(), expected);
@@ -136,13 +136,13 @@ class Hesitation {
 
 // Two buckets by turns, a plain operation now and then, and other ways of moving from time to time.
 void on_a_node(int size, bool keeps, std::uint64_t seed) {
-  const std::vector<std::vector<Manner>> ways = {
+  const std::vector<std::vector<CopyVariant>> ways = {
       {{1024, false, false}}, {{2048, true, false}, {1024, false, true}, {64, false, false}}};
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     NodeOptions options;
     options.timeout_seconds = 60;
     options.one_shot_bytes = 512;
-    options.manners = ways[1];
+    options.variants = ways[1];
     NodeRank me(bootstrap, seed % 2, options, kernels(), g_complaints);
     std::mt19937_64 chance(seed);  // the same on all ranks
     Hesitation hesitate(seed * 31 + static_cast<std::uint64_t>(me.rank()));

@@ -80,12 +80,12 @@ void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Ker
     options.timeout_seconds = 60;
     options.one_shot_bytes = chance() % 2 ? 512 : 0;  // 0: nothing goes that way
     for (std::uint64_t i = 0; i <= chance() % 3; ++i) {
-      options.manners.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});
+      options.variants.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});
     }
-    const bool crowded = chance() % 2, moves_messages = chance() % 4 == 0;
+    const bool oversubscribed = chance() % 2, moves_messages = chance() % 4 == 0;
     const SharedArray first(bootstrap, 16 * 1024, Sharing::automatic, 1);
     const SharedArray second(bootstrap, 16 * 1024, Sharing::automatic, 2);
-    NodeRank me(bootstrap, crowded, options, kernels, g_complaints);
+    NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
     if (moves_messages) me.node().waiting().set_progress(elsewhere);
     for (std::uint64_t i = 0; i < num_operations; ++i) {
       hesitate();
@@ -101,7 +101,7 @@ void two_groups(int size, const Kernels& kernels) {
     ThreadBootstrap other(reversed, size - 1 - bootstrap.rank());
     NodeOptions options;
     options.one_shot_bytes = 256;
-    options.manners = {{512, false, false}};
+    options.variants = {{512, false, false}};
     NodeRank me(bootstrap, true, options, kernels, g_complaints);
     NodeRank mirrored(other, true, options, kernels, g_complaints);
     for (std::uint64_t i = 0; i < 60; ++i) {

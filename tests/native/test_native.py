@@ -22,7 +22,7 @@ def plain(variant):
     return variant("plain")
 
 
-def test_all_instruction_sets_agree_with_the_plain_fold(plain):
+def test_all_instruction_sets_agree_with_the_plain_reduction(plain):
     plain.check("kernels_test")
 
 

@@ -44,19 +44,19 @@ MUTANTS = {
         "waiting_.until(line.number, &line.num_sleepers, num_lines_ + 1, q);",
         "waiting_.until(line.number, &line.num_sleepers, num_lines_, q);",
     ),
-    "slots are offered again before they are folded": (
+    "slots are published again before they are reduced": (
         "node/staged.cpp",
-        "wait_until_folded(number - NodeMemory::kNumSlots + 1);",
+        "wait_until_reduced(number - NodeMemory::kNumSlots + 1);",
         "{}",
     ),
-    "results are overwritten before they are fetched": (
+    "results are overwritten before they are collected": (
         "node/staged.cpp",
-        "std::min(n, num_fetched + NodeMemory::kNumSlots)",
+        "std::min(n, num_collected + NodeMemory::kNumSlots)",
         "n",
     ),
     "pushing ranks leave too early": (
         "node/push.cpp",
-        "waiting_.until(&memory_.board(q).pushed, num_pushes_, q);",
+        "waiting_.until(&memory_.control_block(q).pushed, num_pushes_, q);",
         "",
     ),
 }

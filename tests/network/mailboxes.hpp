@@ -110,11 +110,11 @@ class MailboxTransport : public Transport {
     return seen.num_bytes;
   }
 
-  void warn(int peer) noexcept override {
+  void notify(int peer) noexcept override {
     boxes_.send(rank(), peer, std::make_shared<Mailboxes::Request>(Mailboxes::Request{nullptr, 0}));
   }
 
-  void give_up() noexcept override {
+  void abort() noexcept override {
     boxes_.forget(rank());
     for (auto& request : requests_) request.reset();
   }

@@ -76,7 +76,7 @@ void unequal_lengths(MPI_Comm comm) {
   }
   // A message too short is found by the exchange, one too long by MPI, and the others are told.
   bool known = false;
-  for (const char* words : {"were expected", "MPI_Test", "gave this operation up"}) {
+  for (const char* words : {"were expected", "MPI_Test", "aborted this operation"}) {
     known |= said.find(words) != std::string::npos;
   }
   require(known, ("unequal lengths gave: " + said).c_str());

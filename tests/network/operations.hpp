@@ -140,7 +140,7 @@ class Checks {
     expect(values == expected, "average");
   }
 
-  // One fold in order of rank, whatever the segments.
+  // One reduction in order of rank, whatever the segments.
   void low_precision(std::size_t count) {
     std::vector<std::vector<std::uint16_t>> all(group_.size, std::vector<std::uint16_t>(count));
     for (std::size_t r = 0; r < group_.size; ++r) {
@@ -155,7 +155,7 @@ class Checks {
     for (const auto& values : all) sources.push_back(values.data());
     std::vector<std::uint16_t> mine = all[group_.rank], expected(count);
     const Arithmetic sum = arithmetic(Type::bfloat16, Op::sum);
-    if (count > 0) sum.fold(expected.data(), sources.data(), sources.size(), count, true);
+    if (count > 0) sum.reduce(expected.data(), sources.data(), sources.size(), count, true);
     allreduce(bytes(mine), count, sum);
     expect(mine == expected, "bfloat16 in order of rank");
   }

@@ -58,7 +58,7 @@ void everything(std::size_t size) {
   });
 }
 
-// Rank 1 brings fewer elements: rank 0 must notice, and neither may hang or touch what is not its own.
+// Rank 1 brings fewer elements: rank 0 must report, and neither may hang or touch what is not its own.
 void unequal_lengths() {
   on_ranks(2, [](Transport& transport, Group group) {
     std::vector<float> values(group.rank == 0 ? 100 : 90, 1.0F);
@@ -92,14 +92,14 @@ void one_gives_up(std::size_t size, std::size_t quitter) {
     try {
       if (group.rank == quitter) {
         for (int i = 0; i < 200; ++i) exchange.progress();
-        exchange.give_up();
+        exchange.abort();
       } else {
         finish(exchange, [] { sched_yield(); });
       }
     } catch (const std::runtime_error& error) {
       said = error.what();
     }
-    const bool told = said.find("gave this operation up") != std::string::npos;
+    const bool told = said.find("aborted this operation") != std::string::npos;
     if (told == (group.rank == quitter)) complain("after a rank gave up: " + said);
   });
 }
@@ -119,7 +119,7 @@ void nobody_comes() {
     complain("two operations at once");
   } catch (const std::logic_error&) {
   }
-  exchange.give_up();
+  exchange.abort();
   if (!exchange.done() || exchange.waiting_for() != -1) complain("what was given up is not done");
 }
 

@@ -63,7 +63,7 @@ void Engine::operate(Operation operation) {
     throw;  // refused before anything was sent, by all ranks
   } catch (const std::exception& error) {
     failed_ = true;
-    hierarchy_->tell_others(error);
+    hierarchy_->propagate(error);
     throw;
   }
 }
@@ -210,8 +210,8 @@ void Engine::tune(const network::Tuning& tuning) {
   operate([&] { hierarchy_->tune(tuning); });
 }
 
-void Engine::tune_node(std::size_t one_shot_bytes, const std::vector<Manner>& manners) {
-  operate([&] { hierarchy_->node().tune(one_shot_bytes, manners); });
+void Engine::tune_node(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants) {
+  operate([&] { hierarchy_->node().tune(one_shot_bytes, variants); });
 }
 
 void Engine::set_block_bytes(std::size_t block_bytes) {

@@ -47,13 +47,13 @@ class Engine {
   const char* memory_kind();
   const char* instruction_set() const { return kernels_.instruction_set; }
 
-  // data[0, count) becomes the fold over all ranks; all ranks get the same bits. Inside a node elements are
-  // folded in order of rank.
+  // data[0, count) becomes the reduction over all ranks; all ranks get the same bits. Inside a node elements
+  // are reduced in order of rank.
   void allreduce(std::byte* data, std::size_t count, Type type, Op op);
   // The same for a sum or average of float32 that travels as bfloat16 (hierarchy_rounded.cpp): data become
   // the rounded values. `residual`, of `count`, keeps what roundings take away; null: it is lost.
   void allreduce_rounded(float* data, std::size_t count, Op op, Residual* residual);
-  // `input`: one block of `count` elements per rank; `output`: this rank's block of the fold.
+  // `input`: one block of `count` elements per rank; `output`: this rank's block of the reduction.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
   // `output`: one block of `count` elements per rank, each that rank's `input`.
   void allgather(const std::byte* input, std::byte* output, std::size_t count, Type type);
@@ -73,7 +73,7 @@ class Engine {
   // Other switch points between nodes, or inside them, from the next operation on; the same on all ranks.
   // Throws std::invalid_argument, on all, for what cannot be; see Node::tune.
   void tune(const network::Tuning& tuning);
-  void tune_node(std::size_t one_shot_bytes, const std::vector<Manner>& manners);
+  void tune_node(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants);
   void set_block_bytes(std::size_t block_bytes);
 
   // For measurements only: see Node::set_free_running.

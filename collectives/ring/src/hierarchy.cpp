@@ -10,7 +10,7 @@ namespace dlscale {
 namespace {
 
 constexpr std::size_t kSmallBytes = 64 * 1024;  // one lane carries it all
-constexpr int kNoticeTag = 2;
+constexpr int kErrorTag = 2;
 
 }  // namespace
 
@@ -18,9 +18,9 @@ Hierarchy::Hierarchy(const Topology& topology, const NodeOptions& options, const
                      std::size_t block_bytes, const Kernels& kernels)
     : topology_(topology),
       bootstrap_(topology.node),
-      node_(bootstrap_, topology.ranks_here(), topology.crowded, options, kernels),
+      node_(bootstrap_, topology.ranks_here(), topology.oversubscribed, options, kernels),
       block_bytes_(block_bytes),
-      notices_(topology.all, kNoticeTag) {
+      errors_(topology.all, kErrorTag) {
   if (topology.lane == MPI_COMM_NULL) return;
   transport_ = std::make_unique<network::MpiTransport>(topology.lane);
   exchange_ = std::make_unique<network::Exchange>(*transport_, tuning);

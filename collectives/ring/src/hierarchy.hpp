@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "error_propagation.hpp"
 #include "mpi_bootstrap.hpp"
 #include "network/exchange.hpp"
 #include "network/mpi_transport.hpp"
 #include "node/node.hpp"
-#include "notices.hpp"
 #include "residual.hpp"
 #include "topology.hpp"
 
@@ -34,7 +34,7 @@ class Hierarchy {
   // A sum or average of float32 that travels as bfloat16. `array`, which holds data, and `residual` may be
   // null.
   void allreduce_rounded(const SharedArray* array, float* data, std::size_t count, Op op, Residual* residual);
-  // input: `size` blocks of `count`; output: this rank's block of the fold over ranks.
+  // input: `size` blocks of `count`; output: this rank's block of the reduction over ranks.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t count, Type type, Op op);
   // output: `size` blocks of `count`, rank r's input at block r.
   void allgather(const std::byte* input, std::byte* output, std::size_t count, Type type);
@@ -46,7 +46,7 @@ class Hierarchy {
   void set_block_bytes(std::size_t block_bytes) { block_bytes_ = block_bytes; }
 
   // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
-  void tell_others(const std::exception& error);
+  void propagate(const std::exception& error);
 
  private:
   double scale_of(Op op) const { return op == Op::average ? 1.0 / topology_.size : 1.0; }
@@ -57,7 +57,7 @@ class Hierarchy {
   bool progress_network();
   [[noreturn]] void raise_cause_of(const network::PartnerFailure& failure);
   int rank_on_lane(int node) const;
-  int missed_rank() const;
+  int awaited_rank() const;
   [[noreturn]] void raise_silent(double seconds) const;
   void in_blocks(std::size_t count, Type type, const std::function<void(const std::vector<Range>&)>& reduce,
                  const std::function<void(Range)>& start,
@@ -70,7 +70,7 @@ class Hierarchy {
   std::size_t block_bytes_;
   std::unique_ptr<network::MpiTransport> transport_;  // none: one node alone, or a rank on no lane
   std::unique_ptr<network::Exchange> exchange_;
-  Notices notices_;
+  ErrorPropagation errors_;
   std::uint64_t num_exchanges_ = 0;
   network::Arithmetic arithmetic_{};
   std::vector<std::byte> scratch_;

@@ -20,7 +20,7 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
   if (topology_.size == 1) return;
   if (topology_.num_nodes == 1) {
     Rounding rounding;
-    if (residual) rounding = {residual->offers(), residual->results()};
+    if (residual) rounding = {residual->contributions(), residual->results()};
     return node_.allreduce_rounded(data, count, scale_of(op), rounding);
   }
   auto* bytes = reinterpret_cast<std::byte*>(data);
@@ -45,7 +45,7 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
         } else if (topology_.node_size > 1) {
           node_.reduce_scatter(bytes, bytes, 0, Type::float32, Op::sum, 1.0, lanes);
         }
-        float* kept = residual ? residual->offers() + own.begin : nullptr;
+        float* kept = residual ? residual->contributions() + own.begin : nullptr;
         if (own.size()) {
           node_.kernels().round_keeping(half(num_rounded), data + own.begin, kept, own.size(), false);
         }
@@ -54,14 +54,14 @@ void Hierarchy::allreduce_rounded(const SharedArray* array, float* data, std::si
       [&](Range own) {
         std::byte* values = half(num_rounded - 1);
         float* kept = residual ? residual->results() + own.begin : nullptr;
-        const auto fold = [this, values, kept, scale](void* into, const void* const* sources,
-                                                      std::size_t num_sources, std::size_t num_elements,
-                                                      bool) {
+        const auto reduce = [this, values, kept, scale](void* into, const void* const* sources,
+                                                        std::size_t num_sources, std::size_t num_elements,
+                                                        bool) {
           const auto offset = static_cast<std::uint16_t*>(into) - reinterpret_cast<std::uint16_t*>(values);
-          node_.kernels().fold_rounded({nullptr, into, sources, num_sources, nullptr,
-                                        kept ? kept + offset : nullptr, num_sources, num_elements, scale});
+          node_.kernels().reduce_rounded({nullptr, into, sources, num_sources, nullptr,
+                                          kept ? kept + offset : nullptr, num_sources, num_elements, scale});
         };
-        exchange_->start_allreduce(values, own.size(), {width(Type::bfloat16), fold, true, true});
+        exchange_->start_allreduce(values, own.size(), {width(Type::bfloat16), reduce, true, true});
       },
       [&](const std::vector<Range>& lanes) {
         const Range own = lanes[local];

@@ -35,7 +35,7 @@ class Residual {
 
   std::size_t count() const { return count_; }
   float* place(std::size_t i) const { return data_ + i * count_; }
-  float* offers() const { return place(0); }
+  float* contributions() const { return place(0); }
   float* results() const { return place(1); }
 
  private:

@@ -49,7 +49,7 @@ Topology::Topology(MPI_Comm comm, int ranks_per_node) {
   size = size_of(all);
 
   check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  crowded = ranks_outnumber_cpus(node);
+  oversubscribed = ranks_outnumber_cpus(node);
   if (ranks_per_node > 0) {
     MPI_Comm machine = node;
     check(MPI_Comm_split(machine, rank_in(machine) / ranks_per_node, rank, &node), "MPI_Comm_split");

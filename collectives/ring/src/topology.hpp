@@ -35,7 +35,7 @@ class Topology {
   int num_nodes = 1;
   int num_lanes = 1;
   bool equal_nodes = true;
-  bool crowded = false;  // the machine's ranks outnumber the CPUs that they may run on
+  bool oversubscribed = false;  // the machine's ranks outnumber the CPUs that they may run on
 
   std::vector<std::vector<int>> ranks_of_node;
   const std::vector<int>& ranks_here() const { return ranks_of_node[static_cast<std::size_t>(node_index)]; }

@@ -149,7 +149,7 @@ def _write(
 
 
 def _provenance(settings: Settings, size: int, *, command: str) -> dict[str, object]:
-    """What a reader needs to make the file again, and to turn its pixels back into convergence."""
+    """All that is needed to make the file again, and to turn its pixels back into convergence."""
     shift, middle = settings.lensing.lognormal_shift, settings.pixels.middle
     return {
         "command": command,

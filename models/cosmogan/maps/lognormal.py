@@ -116,8 +116,8 @@ def interpolated(nodes: Floats, power: Floats) -> Spectrum:
                 f"the spectrum is known for l from {nodes[0]:g} to {nodes[-1]:g}, asked for "
                 f"{np.min(multipoles):g} to {np.max(multipoles):g}"
             )
-        found: Floats = np.exp(np.interp(np.log(multipoles), log_nodes, log_power))
-        return found
+        power: Floats = np.exp(np.interp(np.log(multipoles), log_nodes, log_power))
+        return power
 
     return spectrum
 
@@ -176,8 +176,8 @@ def prepare_field(
     # At frequency 0 less than nothing may be wanted; elsewhere hardly, which is what the check is for.
     power = np.maximum(fft.rfft2(np.log1p(ratio)).real, 0)
     correlation = fft.irfft2(power, s=(side, side))
-    found = shift**2 * fft.rfft2(np.expm1(correlation)).real
-    deviation = np.abs(found - wanted)[multipoles > 0] / wanted[multipoles > 0]
+    reached = shift**2 * fft.rfft2(np.expm1(correlation)).real
+    deviation = np.abs(reached - wanted)[multipoles > 0] / wanted[multipoles > 0]
     if deviation.max() > _MAX_DEVIATION:
         raise ValueError(
             f"lognormal fields with shift {shift} miss this spectrum by {100 * deviation.max():.2g} %, "

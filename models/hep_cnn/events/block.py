@@ -25,7 +25,7 @@ from dlscale.models.hep_cnn.events.pythia import in_signal_region, passes_presel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What to make."""
+    """The events to generate."""
 
     component: Component
     seed: int  # of the file

@@ -147,7 +147,7 @@ def _normalised(weight: NDArray[np.float64], label: NDArray[np.int64]) -> NDArra
 def _provenance(
     blocks: Sequence[block.BlockDone], *, max_counts: NDArray[np.int64], command: str
 ) -> dict[str, object]:
-    """What a reader needs to make the file again, and to turn its images back into GeV."""
+    """All that is needed to make the file again, and to turn its images back into GeV."""
     components = _components(blocks)
     slha = [
         component.slha_path.read_text(encoding="utf-8") for component in components if component.slha_path

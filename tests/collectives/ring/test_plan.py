@@ -9,7 +9,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.ring.plan import (
     ENGINE_VERSION,
     NO_LIMIT,
-    Manner,
+    CopyVariant,
     NetworkPlan,
     NodePlan,
     PlanKey,
@@ -19,7 +19,7 @@ from dlscale.collectives.ring.plan import (
     read_plan,
     write_plan,
 )
-from dlscale.collectives.ring.trials import best_overall, clearly_fastest, few_manners, switch_points
+from dlscale.collectives.ring.trials import best_overall, clearly_fastest, switch_points
 
 KEY = PlanKey(num_ranks=4, num_nodes=2, node_size=2, num_lanes=2, mpi="MPICH Version: 5.0.2", cpu="a CPU")
 
@@ -29,7 +29,7 @@ def a_plan(key=KEY):
         key=key,
         node=NodePlan(
             one_shot_bytes=32768,
-            manners=[Manner(chunk_bytes=2**19, ahead=False, streaming=True)],
+            variants=[CopyVariant(chunk_bytes=2**19, prefetch=False, streaming=True)],
             block_bytes=2**23,
         ),
         network=NetworkPlan(
@@ -56,6 +56,13 @@ def test_what_is_written_is_read_again(tmp_path):
     assert loaded.plan == a_plan()
     assert loaded.name == "plan.json"
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]  # nothing temporary is left
+
+
+def test_the_names_in_the_file_stay(tmp_path):
+    """Plans written by earlier versions are read, and name the variants by a key of their own."""
+    write_plan(a_plan(), tmp_path / "plan.json")
+    node = json.loads((tmp_path / "plan.json").read_text())["node"]
+    assert node["manners"] == [{"chunk_bytes": 2**19, "ahead": False, "streaming": True}]
 
 
 def test_the_digest_is_that_of_the_file(tmp_path):
@@ -197,16 +204,3 @@ def test_each_way_serves_a_stretch_of_sizes(rows, limits):
 
 def test_without_times_the_defaults_hold_by_themselves():
     assert switch_points(table((1, 2, 3)), "abc", [4096, 8192]) == [4096, 8192]
-
-
-def test_a_few_manners_stand_for_all():
-    families = {"a": False, "b": False, "c": True, "d": True}
-    times = {
-        1: {"a": 1.0, "b": 1.1, "c": 2.0, "d": 3.0},
-        2: {"a": 1.0, "b": 0.7, "c": 2.0, "d": 3.0},
-        3: {"a": 1.0, "b": 1.1, "c": 2.0, "d": 3.0},
-    }
-    assert few_manners(times, families, 4) == ["b", "c", "a"]
-    assert few_manners(times, families, 2) == ["b", "c"]
-    # Nothing is clearly faster than the best overall: one of the other family still stands by.
-    assert few_manners({1: times[1]}, families, 4) == ["a", "c"]

@@ -1,7 +1,7 @@
 """The schedules between nodes, proved on P = 1 .. 64 ranks by a simulator without MPI.
 
 The simulator does what `Exchange` does, over a network that delivers as late as it is allowed to. An element's value
-is an expression: a rank's own value, or a fold of expressions in order of rank.
+is an expression: a rank's own value, or a reduction of expressions in order of rank.
 """
 
 import math
@@ -53,7 +53,7 @@ class Schedule(NamedTuple):
     sends: list[Send]
     receives: list[Receive]
     longest_in_scratch: int
-    largest_fold: int
+    largest_reduction: int
 
 
 def schedules(plan, size, count, max_segment, root=0):
@@ -70,7 +70,7 @@ def chunk(rank, size, count):
 
 
 class Algebra:
-    """Expressions by number: rank r's own value is r, a fold is numbered when it first occurs."""
+    """Expressions by number: rank r's own value is r, a reduction is numbered when it first occurs."""
 
     def __init__(self, size):
         self.size = size
@@ -78,7 +78,7 @@ class Algebra:
         self.ranks = {r: (r,) for r in range(size)}  # whose values are in it, with repetitions
         self.all = tuple(range(size))
 
-    def fold(self, terms):
+    def reduce(self, terms):
         number = self.numbers.setdefault(terms, self.size + len(self.numbers))
         if number not in self.ranks:
             self.ranks[number] = tuple(sorted(rank for term in terms for rank in self.ranks[term]))
@@ -106,12 +106,12 @@ class Rank:
             window,
             network,
         )
-        self.num_slots = max(window, 2 * schedule.largest_fold)
+        self.num_slots = max(window, 2 * schedule.largest_reduction)
         self.posted = self.received = self.started = self.sent = 0
-        self.slots_posted = self.slots_folded = self.peak_slots = 0
+        self.slots_posted = self.slots_reduced = self.peak_slots = 0
         self.arrived = {}  # number of a posted receive -> its values
         self.completed = set()  # numbers of sends
-        self.kept = []
+        self.held = []
 
     def done(self):
         return self.sent == len(self.schedule.sends) and self.received == len(self.schedule.receives)
@@ -137,10 +137,10 @@ class Rank:
                 for k in range(*receive.bounds):
                     self.values[k] = None
             else:
-                if self.slots_posted == self.slots_folded + self.num_slots:
+                if self.slots_posted == self.slots_reduced + self.num_slots:
                     return
                 self.slots_posted += 1
-                self.peak_slots = max(self.peak_slots, self.slots_posted - self.slots_folded)
+                self.peak_slots = max(self.peak_slots, self.slots_posted - self.slots_reduced)
             self.network.post(self, receive.peer, self.posted)
             self.posted += 1
 
@@ -160,7 +160,7 @@ class Rank:
             return False
         receive = self.schedule.receives[self.received]
         place = slice(*receive.bounds)
-        if receive.arrival == "folded" and self.sent < receive.sent_before:
+        if receive.arrival == "reduced" and self.sent < receive.sent_before:
             return False
         came = self.arrived.pop(self.received)
         if receive.arrival == "stored":
@@ -169,25 +169,25 @@ class Rank:
             )
             self.values[place] = came
         else:
-            self.kept.append((receive.peer, receive.bounds, came))
-            if receive.arrival == "folded":
-                self.values[place] = self.fold(receive)
+            self.held.append((receive.peer, receive.bounds, came))
+            if receive.arrival == "reduced":
+                self.values[place] = self.reduce(receive)
         self.received += 1
         return True
 
-    def fold(self, receive):
-        assert all(bounds == receive.bounds for _, bounds, _ in self.kept)
+    def reduce(self, receive):
+        assert all(bounds == receive.bounds for _, bounds, _ in self.held)
         mine = (self.rank, receive.bounds, self.values[slice(*receive.bounds)])
-        ordered = sorted([mine, *self.kept], key=lambda term: term[0])
-        self.slots_folded += len(self.kept)
-        self.kept = []
-        folded = [
-            self.network.algebra.fold(terms)
+        ordered = sorted([mine, *self.held], key=lambda term: term[0])
+        self.slots_reduced += len(self.held)
+        self.held = []
+        reduced = [
+            self.network.algebra.reduce(terms)
             for terms in zip(*(values for _, _, values in ordered), strict=True)
         ]
         if not self.network.duplicates:
-            assert all(self.network.algebra.is_complete(value) == receive.completes for value in folded)
-        return folded
+            assert all(self.network.algebra.is_complete(value) == receive.completes for value in reduced)
+        return reduced
 
 
 class Network:
@@ -255,7 +255,9 @@ def check(plan, size, count, **how):
         assert all(values[0] == each for each in values), "ranks computed different expressions"
         assert all(algebra.is_complete(value) for value in values[0])
         if algorithm in ("one_shot", "direct") and size > 1:
-            assert set(values[0]) <= {algebra.fold(tuple(range(size)))}, "not one fold in order of rank"
+            assert set(values[0]) <= {algebra.reduce(tuple(range(size)))}, (
+                "not one reduction in order of rank"
+            )
     elif operation == "reduce_scatter":
         for rank, each in enumerate(values):
             assert all(algebra.is_complete(each[k]) for k in chunk(rank, size, count))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.registry import read_two
+from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.training.communication import Training
 
 
@@ -16,7 +16,7 @@ def applied(training, num_steps):
         now = []
         if training.drains(step):
             now.append(left_over)
-        if training.is_late(step):
+        if training.is_delayed(step):
             now += [left_over] if step > 0 else []
             left_over = step
         else:
@@ -63,9 +63,9 @@ class Engine:
 
 def test_options_of_two_kinds_are_told_apart():
     options = {"segment_bytes": 7, "teams": 2}
-    assert read_two(Engine, Training, options, backend="ring") == (Engine(7), Training(teams=2))
-    assert read_two(Engine, Training, {}, backend="ring") == (Engine(), Training())
+    assert read_kinds((Engine, Training), options, backend="ring") == (Engine(7), Training(teams=2))
+    assert read_kinds((Engine, Training), {}, backend="ring") == (Engine(), Training())
     with pytest.raises(UsageError, match="no option 'team'; choose from: segment_bytes, teams, pipelined"):
-        read_two(Engine, Training, {"team": 2}, backend="ring")
+        read_kinds((Engine, Training), {"team": 2}, backend="ring")
     with pytest.raises(UsageError, match="option pipelined of backend ring is 1; give a bool"):
-        read_two(Engine, Training, {"pipelined": 1}, backend="ring")
+        read_kinds((Engine, Training), {"pipelined": 1}, backend="ring")

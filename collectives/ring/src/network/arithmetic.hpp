@@ -11,15 +11,16 @@ namespace dlscale::network {
 struct Arithmetic {
   // into[i] = sources[0][i] op sources[1][i] op ..., in this order. `into` may be one of the sources.
   // `complete`: nothing is missing any more, so an average is scaled here, and nowhere else.
-  using Fold = std::function<void(void* into, const void* const* sources, std::size_t num_sources,
-                                  std::size_t count, bool complete)>;
+  using Reduce = std::function<void(void* into, const void* const* sources, std::size_t num_sources,
+                                    std::size_t count, bool complete)>;
 
   std::size_t width = 1;  // bytes of an element
-  Fold fold;              // empty where nothing is folded
-  // Every element is folded once, from the values of all ranks in order of rank: for types in which every sum
-  // is rounded, or for results that depend on nothing but the ranks' values.
+  Reduce reduce;          // empty where nothing is reduced
+  // Every element is reduced once, from the values of all ranks in order of rank: for types in which every
+  // sum is rounded, or for results that depend on nothing but the ranks' values.
   bool in_rank_order = false;
-  // Moreover by one rank, always the same for equal counts: for folds that remember something per element.
+  // Moreover by one rank, always the same for equal counts: for reductions that remember something per
+  // element.
   bool by_one_rank = false;
 };
 

@@ -36,7 +36,7 @@ Schedule dissemination(Group group) {
   const Range flag = {0, 1};
   for (std::size_t distance = 1; distance < group.size; distance *= 2) {
     writer.send((group.rank + distance) % group.size, flag);
-    writer.receive((group.rank + group.size - distance) % group.size, flag, Arrival::folded,
+    writer.receive((group.rank + group.size - distance) % group.size, flag, Arrival::reduced,
                    2 * distance >= group.size);
   }
   return writer.finish();

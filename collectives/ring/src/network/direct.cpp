@@ -1,4 +1,4 @@
-// Everybody talks to everybody: for element types whose every addition rounds (the owner folds all ranks'
+// Everybody talks to everybody: for element types whose every addition rounds (the owner reduces all ranks'
 // values of an element at once, in order of rank), and for small messages.
 //
 // At step t = 1 .. P - 1 a rank sends to the one t places ahead and receives from the one t places behind: no
@@ -25,7 +25,7 @@ struct Star {
     for (std::size_t segment = 0; segment < num_segments(); ++segment) {
       auto piece = [&](std::size_t rank) { return part(chunk(rank), segment, num_segments()); };
       for (std::size_t t = 1; t < group.size; ++t) writer.send(ahead(t), piece(ahead(t)));
-      fold_from_all(writer, piece(group.rank));
+      reduce_from_all(writer, piece(group.rank));
     }
   }
 
@@ -39,10 +39,10 @@ struct Star {
     }
   }
 
-  void fold_from_all(Writer& writer, Range range) const {
+  void reduce_from_all(Writer& writer, Range range) const {
     for (std::size_t t = 1; t < group.size; ++t) {
       const bool last = t + 1 == group.size;
-      writer.receive(behind(t), range, last ? Arrival::folded : Arrival::kept, last);
+      writer.receive(behind(t), range, last ? Arrival::reduced : Arrival::held, last);
     }
   }
 };
@@ -76,7 +76,7 @@ Schedule one_shot(Group group, std::size_t count, std::size_t max_segment) {
   for (std::size_t segment = 0; segment < num_segments; ++segment) {
     const Range range = part({0, count}, segment, num_segments);
     for (std::size_t t = 1; t < group.size; ++t) writer.send(star.ahead(t), range);
-    star.fold_from_all(writer, range);
+    star.reduce_from_all(writer, range);
   }
   return writer.finish();
 }

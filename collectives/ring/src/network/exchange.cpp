@@ -7,10 +7,10 @@
 namespace dlscale::network {
 namespace {
 
-constexpr std::size_t kMostMessagesKept = 1 << 16;  // of schedules, about 50 bytes each
+constexpr std::size_t kMaxCachedMessages = 1 << 16;  // of schedules, about 50 bytes each
 const Schedule kNothing;
 
-// Folds the flag of a barrier: all that counts is that it came.
+// Reduces the flag of a barrier: only its arrival counts.
 void arrive(void*, const void* const*, std::size_t, std::size_t, bool) {}
 
 }  // namespace
@@ -21,7 +21,7 @@ Exchange::Exchange(Transport& transport, Tuning tuning)
 }
 
 Exchange::~Exchange() {
-  if (!done()) give_up();
+  if (!done()) abort();
 }
 
 void Exchange::tune(Tuning tuning) {
@@ -57,12 +57,12 @@ void Exchange::start(Operation operation, std::byte* data, std::size_t count, Ar
   if (!done()) throw std::logic_error("the operation before this one is not done yet");
   schedule_ = &kNothing;
   num_received_ = num_posted_ = num_sent_ = num_started_ = 0;
-  num_slots_folded_ = num_slots_filled_ = num_slots_posted_ = 0;
+  num_slots_reduced_ = num_slots_filled_ = num_slots_posted_ = 0;
   data_ = data;
   arithmetic_ = std::move(arithmetic);
-  if (group_.size == 1 && arithmetic_.fold && count > 0) {
+  if (group_.size == 1 && arithmetic_.reduce && count > 0) {
     const void* mine = data;
-    arithmetic_.fold(data, &mine, 1, count, true);
+    arithmetic_.reduce(data, &mine, 1, count, true);
   }
   Plan plan = tuning_.plan(operation, count, arithmetic_.width, arithmetic_.in_rank_order, root);
   if (arithmetic_.by_one_rank && plan.algorithm == Algorithm::one_shot) plan.algorithm = Algorithm::direct;
@@ -73,7 +73,7 @@ void Exchange::start(Operation operation, std::byte* data, std::size_t count, Ar
     post_receives();
     start_sends();
   } catch (...) {
-    give_up();
+    abort();
     throw;
   }
 }
@@ -83,18 +83,18 @@ const Schedule& Exchange::schedule_of(const Plan& plan) {
   if (known != schedules_.end()) return known->second;
   Schedule written = schedule(plan, group_);
   const std::size_t num_messages = written.sends.size() + written.receives.size();
-  if (num_messages_kept_ + num_messages > kMostMessagesKept) {
+  if (num_messages_cached_ + num_messages > kMaxCachedMessages) {
     schedules_.clear();
-    num_messages_kept_ = 0;
+    num_messages_cached_ = 0;
   }
-  num_messages_kept_ += num_messages;
+  num_messages_cached_ += num_messages;
   return schedules_.emplace(plan, std::move(written)).first->second;
 }
 
-// Memory and requests for this operation; what earlier ones needed is kept.
+// Memory and requests for this operation; those of earlier ones are kept.
 void Exchange::reserve(const Schedule& schedule) {
   window_ = tuning_.window;
-  num_slots_ = std::max(window_, 2 * schedule.largest_fold);
+  num_slots_ = std::max(window_, 2 * schedule.largest_reduction);
   const std::size_t slot_bytes = schedule.longest_in_scratch * arithmetic_.width;
   slot_lines_ = (slot_bytes + sizeof(Line) - 1) / sizeof(Line);
   if (scratch_.size() < num_slots_ * slot_lines_) scratch_.resize(num_slots_ * slot_lines_);
@@ -114,7 +114,7 @@ bool Exchange::progress() {
   try {
     return advance();
   } catch (...) {
-    give_up();
+    abort();
     throw;
   }
 }
@@ -137,7 +137,7 @@ bool Exchange::post_receives() {
     if (receive.arrival == Arrival::stored) {
       if (num_sent_ < receive.num_sent_before || num_received_ < receive.num_received_before) break;
     } else {
-      if (num_slots_posted_ == num_slots_folded_ + num_slots_) break;
+      if (num_slots_posted_ == num_slots_reduced_ + num_slots_) break;
       target = slot(num_slots_posted_++);
     }
     transport_.receive(receive_request(num_posted_), receive.peer, target, bytes(receive.range));
@@ -165,13 +165,13 @@ bool Exchange::complete_sends() {
 bool Exchange::work_off_receive() {
   if (num_received_ == num_posted_) return false;
   const Receive& receive = schedule_->receives[num_received_];
-  if (receive.arrival == Arrival::folded && num_sent_ < receive.num_sent_before) return false;
+  if (receive.arrival == Arrival::reduced && num_sent_ < receive.num_sent_before) return false;
   const std::optional<std::size_t> num_bytes = transport_.test(receive_request(num_received_));
   if (!num_bytes) return false;
   // A shorter message than expected is no error to MPI, but its sum would be wrong.
   if (*num_bytes == 0) {
-    throw PartnerFailure(receive.peer, PartnerFailure::Cause::gave_up,
-                         " gave this operation up; its own error says why");
+    throw PartnerFailure(receive.peer, PartnerFailure::Cause::aborted,
+                         " aborted this operation; its own error says why");
   }
   if (*num_bytes != bytes(receive.range)) {
     throw PartnerFailure(receive.peer, PartnerFailure::Cause::differing,
@@ -180,22 +180,22 @@ bool Exchange::work_off_receive() {
                              " were expected; give buffers equal in dtype and length on all ranks");
   }
   if (receive.arrival != Arrival::stored) {
-    kept_.emplace_back(receive.peer, slot(num_slots_filled_++));
-    if (receive.arrival == Arrival::folded) fold(receive);
+    held_.emplace_back(receive.peer, slot(num_slots_filled_++));
+    if (receive.arrival == Arrival::reduced) reduce(receive);
   }
   ++num_received_;
   return true;
 }
 
-void Exchange::fold(const Receive& receive) {
-  kept_.emplace_back(static_cast<int>(group_.rank), place(receive.range));
-  std::sort(kept_.begin(), kept_.end());
+void Exchange::reduce(const Receive& receive) {
+  held_.emplace_back(static_cast<int>(group_.rank), place(receive.range));
+  std::sort(held_.begin(), held_.end());
   sources_.clear();
-  for (const auto& [rank, values] : kept_) sources_.push_back(values);
-  kept_.clear();
-  arithmetic_.fold(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
-                   receive.completes);
-  num_slots_folded_ = num_slots_filled_;
+  for (const auto& [rank, values] : held_) sources_.push_back(values);
+  held_.clear();
+  arithmetic_.reduce(place(receive.range), sources_.data(), sources_.size(), receive.range.size(),
+                     receive.completes);
+  num_slots_reduced_ = num_slots_filled_;
 }
 
 int Exchange::waiting_for() const {
@@ -204,15 +204,15 @@ int Exchange::waiting_for() const {
   return -1;
 }
 
-// No message of a schedule is empty, so an empty one says that the rest will not come. Whoever gets it gives
-// up too, and so on, until all know.
-void Exchange::give_up() noexcept {
-  transport_.give_up();
+// No message of a schedule is empty, so an empty one says that the rest will not come. A rank that receives
+// it aborts too, and so on, until all know.
+void Exchange::abort() noexcept {
+  transport_.abort();
   for (std::size_t i = num_started_; i < schedule_->sends.size(); ++i) {
     const int peer = schedule_->sends[i].peer;
-    bool warned = false;
-    for (std::size_t j = num_started_; j < i && !warned; ++j) warned = schedule_->sends[j].peer == peer;
-    if (!warned) transport_.warn(peer);
+    bool notified = false;
+    for (std::size_t j = num_started_; j < i && !notified; ++j) notified = schedule_->sends[j].peer == peer;
+    if (!notified) transport_.notify(peer);
   }
   failed_ = true;
   schedule_ = &kNothing;

@@ -33,9 +33,9 @@ class Exchange {
   // Another tuning from the next operation on; the same on all ranks.
   void tune(Tuning tuning);
 
-  // data[0, count) becomes the fold over all ranks, with the same bits on all.
+  // data[0, count) becomes the reduction over all ranks, with the same bits on all.
   void start_allreduce(std::byte* data, std::size_t count, Arithmetic arithmetic);
-  // Chunk r of P, part({0, count}, r, P), becomes the fold over all ranks on rank r; the rest of data is
+  // Chunk r of P, part({0, count}, r, P), becomes the reduction over all ranks on rank r; the rest of data is
   // scratch.
   void start_reduce_scatter(std::byte* data, std::size_t count, Arithmetic arithmetic);
   // Chunk r of P becomes that of rank r on all ranks. `width`: bytes of an element.
@@ -45,15 +45,15 @@ class Exchange {
   // Done when all ranks have started it.
   void start_barrier();
 
-  // Does what can be done now, at most one fold. True if anything moved.
+  // Does what can be done now, at most one reduction. True if anything moved.
   bool progress();
   bool done() const;
 
   // The rank whose message is missed most; of use when nothing has moved for long. -1 when done.
   int waiting_for() const;
 
-  // Gives the operation up, for instance because a rank is dead, as after an exception.
-  void give_up() noexcept;
+  // Aborts the operation, for instance because a rank is dead, as after an exception.
+  void abort() noexcept;
 
  private:
   // A cache line: scratch made of them is aligned for every instruction set.
@@ -70,7 +70,7 @@ class Exchange {
   bool start_sends();
   bool complete_sends();
   bool work_off_receive();
-  void fold(const Receive& receive);
+  void reduce(const Receive& receive);
 
   std::size_t bytes(Range range) const { return range.size() * arithmetic_.width; }
   std::byte* place(Range range) const { return data_ + range.begin * arithmetic_.width; }
@@ -85,7 +85,7 @@ class Exchange {
 
   // The schedules of earlier operations: training repeats the same few.
   std::map<Plan, Schedule> schedules_;
-  std::size_t num_messages_kept_ = 0;
+  std::size_t num_messages_cached_ = 0;
 
   // The operation under way.
   const Schedule* schedule_;
@@ -96,11 +96,11 @@ class Exchange {
   // Each stream has worked off a first part, and has a second part under way.
   std::size_t num_received_ = 0, num_posted_ = 0;
   std::size_t num_sent_ = 0, num_started_ = 0;
-  // Receives into scratch are numbered on their own; a slot is free again when what it held was folded.
-  std::size_t num_slots_folded_ = 0, num_slots_filled_ = 0, num_slots_posted_ = 0;
+  // Receives into scratch are numbered on their own; a slot is free again when what it held was reduced.
+  std::size_t num_slots_reduced_ = 0, num_slots_filled_ = 0, num_slots_posted_ = 0;
   std::size_t num_slots_ = 0, slot_lines_ = 0, window_ = 0, num_requests_ = 0;
   std::vector<Line> scratch_;
-  std::vector<std::pair<int, const void*>> kept_;  // rank and its values, waiting to be folded
+  std::vector<std::pair<int, const void*>> held_;  // rank and its values, waiting to be reduced
   std::vector<const void*> sources_;
 };
 

@@ -22,7 +22,7 @@ bool finalized() {
 
 MpiTransport::MpiTransport(MPI_Comm comm, int tag) : comm_(comm), tag_(tag), group_(group_of(comm)) {}
 
-MpiTransport::~MpiTransport() { give_up(); }
+MpiTransport::~MpiTransport() { abort(); }
 
 void MpiTransport::reserve(std::size_t num_requests) {
   requests_.resize(num_requests, MPI_REQUEST_NULL);
@@ -59,7 +59,7 @@ std::optional<std::size_t> MpiTransport::test(std::size_t request) {
   return static_cast<std::size_t>(num_bytes);
 }
 
-void MpiTransport::warn(int peer) noexcept {
+void MpiTransport::notify(int peer) noexcept {
   if (finalized()) return;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag_, comm_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
@@ -67,7 +67,7 @@ void MpiTransport::warn(int peer) noexcept {
 
 // Receives that were never matched are cancelled; the rest is left to MPI. Sends are never cancelled: MPI
 // advises against it, and MPICH over UCX crashes if the message goes through shared memory.
-void MpiTransport::give_up() noexcept {
+void MpiTransport::abort() noexcept {
   if (finalized()) return;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;

@@ -21,8 +21,8 @@ class MpiTransport : public Transport {
   void send(std::size_t request, int peer, const std::byte* data, std::size_t num_bytes) override;
   void receive(std::size_t request, int peer, std::byte* data, std::size_t num_bytes) override;
   std::optional<std::size_t> test(std::size_t request) override;
-  void warn(int peer) noexcept override;
-  void give_up() noexcept override;
+  void notify(int peer) noexcept override;
+  void abort() noexcept override;
 
  private:
   void check_with(int peer, int code, const char* call) const;

@@ -1,9 +1,9 @@
 // Ranks 0 .. P - 1 sit on a clock face, and every message goes from a rank to the next one, clockwise.
 //
-// First lap (reduce-scatter), P - 1 steps: every chunk walks once around, and each rank folds its own values
-// in as it passes. Chunk c starts at rank c + 1, so that it ends, complete, at rank c. Second lap
+// First lap (reduce-scatter), P - 1 steps: every chunk walks once around, and each rank reduces its own
+// values in as it passes. Chunk c starts at rank c + 1, so that it ends, complete, at rank c. Second lap
 // (allgather): the complete chunks walk on and are stored. What a rank receives at one step is what it sends
-// at the next, segment by segment, so that while one is folded others travel.
+// at the next, segment by segment, so that while one is reduced others travel.
 #include "algorithms.hpp"
 
 namespace dlscale::network {
@@ -23,7 +23,7 @@ struct Clock {
   void reduce_scatter(Writer& writer) const {
     for (std::size_t step = 0; step + 1 < group.size; ++step) {
       writer.send(next(), chunk_back(step + 1));
-      writer.receive(previous(), chunk_back(step + 2), Arrival::folded, step + 2 == group.size);
+      writer.receive(previous(), chunk_back(step + 2), Arrival::reduced, step + 2 == group.size);
     }
   }
 

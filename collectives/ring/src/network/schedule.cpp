@@ -41,18 +41,18 @@ void Writer::send(std::size_t peer, Range range) {
 }
 
 void Writer::receive(std::size_t peer, Range range, Arrival arrival, bool completes) {
-  if ((arrival == Arrival::kept || num_kept_ > 0) && range.size() > max_segment_) {
-    throw std::logic_error("what is folded together with others must fit into one segment");
+  if ((arrival == Arrival::held || num_held_ > 0) && range.size() > max_segment_) {
+    throw std::logic_error("what is reduced together with others must fit into one segment");
   }
   cut(range, max_segment_, [&](Range piece) {
     schedule_.receives.push_back(
         {static_cast<int>(peer), piece, arrival, completes, sent_.latest(piece), received_.latest(piece)});
-    if (arrival != Arrival::kept) received_.set(piece, schedule_.receives.size());
+    if (arrival != Arrival::held) received_.set(piece, schedule_.receives.size());
     if (arrival == Arrival::stored) return;
     schedule_.longest_in_scratch = std::max(schedule_.longest_in_scratch, piece.size());
-    ++num_kept_;
-    schedule_.largest_fold = std::max(schedule_.largest_fold, num_kept_);
-    if (arrival == Arrival::folded) num_kept_ = 0;
+    ++num_held_;
+    schedule_.largest_reduction = std::max(schedule_.largest_reduction, num_held_);
+    if (arrival == Arrival::reduced) num_held_ = 0;
   });
 }
 

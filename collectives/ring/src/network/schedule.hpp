@@ -18,7 +18,7 @@
 
 namespace dlscale::network {
 
-// Where this rank stands among those that exchange.
+// This rank's place among those that exchange.
 struct Group {
   std::size_t rank;
   std::size_t size;
@@ -31,19 +31,19 @@ struct Send {
 };
 
 enum class Arrival : std::uint8_t {
-  stored,  // lands in the buffer
-  kept,    // lands in scratch and waits there for the next that is folded
-  folded,  // lands in scratch; then what was kept, this and the rank's own values become one, in order of
-           // rank
+  stored,   // lands in the buffer
+  held,     // lands in scratch and waits there for the next that is reduced
+  reduced,  // lands in scratch; then the held messages, this one and the rank's own values become one, in
+            // order of rank
 };
 
 struct Receive {
   int peer;
   Range range;
   Arrival arrival;
-  bool completes;  // folded for the last time: nothing is missing from these elements any more
+  bool completes;  // reduced for the last time: nothing is missing from these elements any more
   // May touch the buffer once that many sends were completed, and that many receives worked off: before it is
-  // posted if it is stored, before it is folded otherwise.
+  // posted if it is stored, before it is reduced otherwise.
   std::size_t num_sent_before;
   std::size_t num_received_before;
 };
@@ -51,8 +51,9 @@ struct Receive {
 struct Schedule {
   std::vector<Send> sends;
   std::vector<Receive> receives;
-  std::size_t longest_in_scratch = 0;  // elements of the longest message that is kept or folded
-  std::size_t largest_fold = 0;        // most messages that one fold takes, hence must be in scratch at once
+  std::size_t longest_in_scratch = 0;  // elements of the longest message that is held or reduced
+  // Most messages that one reduction takes, hence must be in scratch at once.
+  std::size_t largest_reduction = 0;
 };
 
 // Writes a schedule down in program order, as if every message were instantaneous, and finds out what must
@@ -80,7 +81,7 @@ class Writer {
   };
 
   std::size_t max_segment_;
-  std::size_t num_kept_ = 0;
+  std::size_t num_held_ = 0;
   LastTouch sent_;
   LastTouch received_;
   Schedule schedule_;

@@ -1,4 +1,4 @@
-// Messages between ranks, without a word of how they get there: MPI in a program, a mailbox in the tests that
+// Messages between ranks, whatever carries them: MPI in a program, a mailbox in the tests that
 // run ranks as threads of one process.
 #pragma once
 
@@ -16,19 +16,19 @@ struct PartnerFailure : std::runtime_error {
   enum class Cause {
     differing,  // it called something else: that is the cause
     broken,     // a message to or from it failed: it may be dead, and others may know
-    gave_up     // it gave up because of yet another failure
+    aborted     // it aborted because of yet another failure
   };
 
-  // `peer`: its rank in the transport's group. `said`: what comes after the rank's name in a sentence.
-  PartnerFailure(int peer_, Cause cause_, const std::string& said_)
-      : std::runtime_error("rank " + std::to_string(peer_) + said_),
+  // `peer`: its rank in the transport's group. `reason`: what follows the rank's name in a sentence.
+  PartnerFailure(int peer_, Cause cause_, const std::string& reason_)
+      : std::runtime_error("rank " + std::to_string(peer_) + reason_),
         peer(peer_),
         cause(cause_),
-        said(said_) {}
+        reason(reason_) {}
 
   int peer;
   Cause cause;
-  std::string said;
+  std::string reason;
 };
 
 // Nothing here blocks, and one thread at a time calls it. Requests are numbered by the caller, 0 .. the
@@ -55,11 +55,11 @@ class Transport {
   // all messages of the rank on, not only this one. Throws PartnerFailure if the message failed.
   virtual std::optional<std::size_t> test(std::size_t request) = 0;
 
-  // Sends an empty message that nobody waits for: a word to the other side that nothing else will come.
-  virtual void warn(int peer) noexcept = 0;
+  // Sends an empty message, without waiting for it: nothing else will follow.
+  virtual void notify(int peer) noexcept = 0;
 
   // Cancels what is under way. Nobody can send to this rank through this transport any more.
-  virtual void give_up() noexcept = 0;
+  virtual void abort() noexcept = 0;
 };
 
 }  // namespace dlscale::network

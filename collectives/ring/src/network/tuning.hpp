@@ -13,7 +13,7 @@ struct Tuning {
   std::size_t one_shot_bytes;
   std::size_t recursive_doubling_bytes;
   std::size_t halving_doubling_bytes;
-  // Elements that are folded in order of rank go one-shot or direct; reduce-scatter and allgather go direct
+  // Elements that are reduced in order of rank go one-shot or direct; reduce-scatter and allgather go direct
   // up to this many bytes and round the ring above; a broadcast goes down a tree, and above along a chain.
   std::size_t direct_bytes;
   std::size_t tree_bytes;
@@ -25,7 +25,7 @@ struct Tuning {
     std::size_t segment_bytes;
   };
   std::vector<Segment> segments;
-  // Likewise where a fold waits for a message from every rank.
+  // Likewise where a reduction waits for a message from every rank.
   std::size_t direct_segment_bytes;
 
   std::size_t window;  // messages under way in each direction, at least 1

@@ -9,7 +9,7 @@ namespace dlscale {
 namespace {
 
 // Measured on two cores with a common last-level cache and on two without (docs/ring.md).
-std::vector<Manner> usual_manners() {
+std::vector<CopyVariant> default_variants() {
   return {
       {512 * 1024, false, false},  // near, in the cache
       {256 * 1024, true, false},   // near, out of it
@@ -17,8 +17,8 @@ std::vector<Manner> usual_manners() {
   };
 }
 
-std::vector<Manner> manners_of(const NodeOptions& options) {
-  return options.manners.empty() ? usual_manners() : options.manners;
+std::vector<CopyVariant> variants_of(const NodeOptions& options) {
+  return options.variants.empty() ? default_variants() : options.variants;
 }
 
 // One-shot reads all ranks' elements on every rank, so it pays less the more ranks there are.
@@ -31,41 +31,41 @@ std::size_t one_shot_bytes_of(const NodeOptions& options, int size) {
 
 std::size_t largest_chunk(const NodeOptions& options) {
   std::size_t largest = 0;
-  for (const Manner& manner : manners_of(options)) largest = std::max(largest, manner.chunk_bytes);
+  for (const CopyVariant& variant : variants_of(options)) largest = std::max(largest, variant.chunk_bytes);
   return (largest + kLine - 1) / kLine * kLine;
 }
 
 }  // namespace
 
-Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, const NodeOptions& options,
-           const Kernels& kernels)
+Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscribed,
+           const NodeOptions& options, const Kernels& kernels)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
       kernels_(kernels),
       memory_(bootstrap, one_shot_bytes_of(options, bootstrap.size()),
               std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
       watch_(bootstrap),
-      waiting_(watch_, &memory_.board(0).failure, memory_.waits_for(size_), rank_, std::move(global_ranks),
-               crowded, options.timeout_seconds),
+      waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(size_), rank_,
+               std::move(global_ranks), oversubscribed, options.timeout_seconds),
       small_(memory_, waiting_, kernels_, rank_, size_),
       push_(memory_, waiting_, kernels_, rank_, size_),
       staged_(memory_, waiting_, kernels_, rank_, size_),
       one_shot_bytes_(memory_.one_shot_bytes()),
-      pace_(std::make_unique<Pace>(memory_, rank_, size_, manners_of(options))),
-      steady_manner_(manners_of(options).front()) {}
+      tuner_(std::make_unique<OnlineTuner>(memory_, rank_, size_, variants_of(options))),
+      untimed_variant_(variants_of(options).front()) {}
 
-void Node::tune(std::size_t one_shot_bytes, const std::vector<Manner>& manners) {
+void Node::tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants) {
   if (one_shot_bytes > memory_.one_shot_bytes()) {
     throw std::invalid_argument("one_shot_bytes is " + std::to_string(one_shot_bytes) +
                                 "; there is room for " + std::to_string(memory_.one_shot_bytes()));
   }
-  for (const Manner& manner : manners) {
-    if (manner.chunk_bytes <= memory_.chunk_bytes()) continue;
-    throw std::invalid_argument("chunk_bytes is " + std::to_string(manner.chunk_bytes) +
+  for (const CopyVariant& variant : variants) {
+    if (variant.chunk_bytes <= memory_.chunk_bytes()) continue;
+    throw std::invalid_argument("chunk_bytes is " + std::to_string(variant.chunk_bytes) +
                                 "; there is room for " + std::to_string(memory_.chunk_bytes()));
   }
-  pace_ = std::make_unique<Pace>(memory_, rank_, size_, manners);
-  steady_manner_ = manners.front();
+  tuner_ = std::make_unique<OnlineTuner>(memory_, rank_, size_, variants);
+  untimed_variant_ = variants.front();
   one_shot_bytes_ = one_shot_bytes;
 }
 
@@ -80,8 +80,8 @@ Staged::Job Node::job(const std::byte* input, std::byte* output, Type type, Op o
 }
 
 // Elements of one owner in one chunk: whole lines, at least one.
-std::size_t Node::slice_of(const Manner& manner, Type type, std::size_t num_owners) const {
-  const std::size_t lines = std::max<std::size_t>(manner.chunk_bytes / num_owners / kLine, 1);
+std::size_t Node::slice_of(const CopyVariant& variant, Type type, std::size_t num_owners) const {
+  const std::size_t lines = std::max<std::size_t>(variant.chunk_bytes / num_owners / kLine, 1);
   return lines * kLine / width(type);
 }
 
@@ -90,12 +90,12 @@ void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, doubl
   if (num_bytes <= InlineLine::kPayloadBytes) return small_.allreduce_inline(data, count, type, op, scale);
   if (num_bytes <= one_shot_bytes_) return small_.allreduce_one_shot(data, count, type, op, scale);
   Staged::Job work = job(data, data, type, op, scale);
-  work.manner = pace_->next(num_bytes);
+  work.variant = tuner_->next(num_bytes);
   const double start = monotonic_seconds();
   const std::size_t owners = static_cast<std::size_t>(size_);
   staged_.allreduce(
-      work, Slices::interleaved(count, owners, slice_of(work.manner, type, owners), kLine / width(type)));
-  pace_->done(monotonic_seconds() - start);
+      work, Slices::interleaved(count, owners, slice_of(work.variant, type, owners), kLine / width(type)));
+  tuner_->done(monotonic_seconds() - start);
 }
 
 void Node::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
@@ -123,16 +123,16 @@ void Node::reduce_scatter(const std::byte* input, std::byte* output, std::size_t
                           Op op, double scale, const std::vector<Range>& blocks) {
   Staged::Job work = job(input, output, type, op, scale);
   work.output_begin = output_begin;
-  work.manner = steady_manner_;
-  staged_.reduce_scatter(work, Slices::blocks(blocks, slice_of(work.manner, type, blocks.size())));
+  work.variant = untimed_variant_;
+  staged_.reduce_scatter(work, Slices::blocks(blocks, slice_of(work.variant, type, blocks.size())));
 }
 
 void Node::allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
                      const std::vector<Range>& blocks) {
   Staged::Job work = job(input, output, type, Op::sum, 1.0);
   work.input_begin = input_begin;
-  work.manner = steady_manner_;
-  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.manner, type, blocks.size())));
+  work.variant = untimed_variant_;
+  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.variant, type, blocks.size())));
 }
 
 void Node::allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding) {
@@ -140,7 +140,7 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
   auto* bytes = reinterpret_cast<std::byte*>(data);
   Staged::Job work = job(bytes, bytes, Type::float32, Op::sum, scale);
   work.rounding = &rounding;
-  work.manner = pace_->next(count * sizeof(float), true);
+  work.variant = tuner_->next(count * sizeof(float), true);
   const double start = monotonic_seconds();
   const std::size_t line = kLine / width(Type::bfloat16);
   const std::size_t num_lines = (count + line - 1) / line;
@@ -149,18 +149,18 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
     const Range lines = part({0, num_lines}, q, static_cast<std::size_t>(size_));
     blocks.push_back({std::min(count, lines.begin * line), std::min(count, lines.end * line)});
   }
-  const std::size_t slice = slice_of(work.manner, Type::bfloat16, blocks.size());
+  const std::size_t slice = slice_of(work.variant, Type::bfloat16, blocks.size());
   staged_.allreduce(work, Slices::blocks(std::move(blocks), slice));
-  pace_->done(monotonic_seconds() - start);
+  tuner_->done(monotonic_seconds() - start);
 }
 
 // Bytes travel as the narrowest type there is; an odd one at the end goes by itself.
 void Node::broadcast(std::byte* data, std::size_t num_bytes, int root) {
   Staged::Job work = job(data, data, Type::float16, Op::sum, 1.0);
-  work.manner = steady_manner_;
+  work.variant = untimed_variant_;
   std::vector<Range> blocks(static_cast<std::size_t>(size_));
   blocks[static_cast<std::size_t>(root)] = {0, num_bytes / 2};
-  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.manner, Type::float16, 1)));
+  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.variant, Type::float16, 1)));
   if (num_bytes % 2) {
     std::vector<std::byte> all(static_cast<std::size_t>(size_));
     small_.allgather_inline(data + num_bytes - 1, all.data(), 1);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "../reduction/kernels.hpp"
-#include "board.hpp"
-#include "pace.hpp"
+#include "control_block.hpp"
+#include "online_tuner.hpp"
 #include "push.hpp"
 #include "small.hpp"
 #include "staged.hpp"
@@ -19,9 +19,10 @@ namespace dlscale {
 struct NodeOptions {
   double timeout_seconds = 300;
   Sharing sharing = Sharing::automatic;
-  // Below: one-shot, folded by every rank; above: slices, folded by their owners. 0: by the number of ranks.
+  // Below: one-shot, reduced by every rank; above: slices, reduced by their owners. 0: by the number of
+  // ranks.
   std::size_t one_shot_bytes = 0;
-  std::vector<Manner> manners;  // empty: the usual ones, of which the fastest is found while running
+  std::vector<CopyVariant> variants;  // empty: the defaults, of which the fastest is found while running
 };
 
 // Every rank's buffer of one size, mapped by all ranks of the node.
@@ -54,7 +55,7 @@ class SharedArray {
 class Node {
  public:
   // Collective. `global_ranks[q]` names local rank q in messages.
-  Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool crowded, const NodeOptions& options,
+  Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscribed, const NodeOptions& options,
        const Kernels& kernels);
 
   int rank() const { return rank_; }
@@ -63,13 +64,13 @@ class Node {
   Waiting& waiting() { return waiting_; }
   const Kernels& kernels() const { return kernels_; }
 
-  // data[0, count) becomes the fold over ranks in rank order, times `scale`; the same bits on all ranks.
+  // data[0, count) becomes the reduction over ranks in rank order, times `scale`; the same bits on all ranks.
   void allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale);
   void allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
                  double scale);
 
-  // Local rank o ends with blocks[o] of the fold over ranks, at output + (begin - output_begin) elements;
-  // input and output may be the same.
+  // Local rank o ends with blocks[o] of the reduction over ranks, at output + (begin - output_begin)
+  // elements; input and output may be the same.
   void reduce_scatter(const std::byte* input, std::byte* output, std::size_t output_begin, Type type, Op op,
                       double scale, const std::vector<Range>& blocks);
   // Every rank's output gets blocks[o] of local rank o's input, each at its own place. The input begins with
@@ -79,7 +80,7 @@ class Node {
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
 
   // A sum of float32 that ranks hand each other as bfloat16: each rank's values are rounded before they are
-  // added, and the sum once more. Rank q of P owns the q-th of P parts, in whole lines, whatever the manner,
+  // added, and the sum once more. Rank q of P owns the q-th of P parts, in whole lines, whatever the variant,
   // so that residuals stay where they belong. One rank alone rounds nothing.
   void allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding);
   void barrier() { small_.barrier(); }
@@ -92,16 +93,16 @@ class Node {
   Push& push() { return push_; }
   std::vector<std::byte*> buffers(const SharedArray& array, const std::byte* data) const;
 
-  // Other ways from the next operation on, the same on all ranks. Throws std::invalid_argument, on all, if
-  // they need more memory than those that the node was made with.
-  void tune(std::size_t one_shot_bytes, const std::vector<Manner>& manners);
+  // Other variants from the next operation on, the same on all ranks. Throws std::invalid_argument, on all,
+  // if they need more memory than those that the node was made with.
+  void tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants);
 
   // For measurements: what the same loads and stores cost if nobody waited. Results are wrong.
   void set_free_running(bool free_running) { waiting_.set_free_running(free_running); }
 
  private:
   Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
-  std::size_t slice_of(const Manner& manner, Type type, std::size_t num_owners) const;
+  std::size_t slice_of(const CopyVariant& variant, Type type, std::size_t num_owners) const;
 
   int rank_;
   int size_;
@@ -113,8 +114,8 @@ class Node {
   Push push_;
   Staged staged_;
   std::size_t one_shot_bytes_;
-  std::unique_ptr<Pace> pace_;
-  Manner steady_manner_;  // of operations that are not timed
+  std::unique_ptr<OnlineTuner> tuner_;
+  CopyVariant untimed_variant_;  // of operations that are not timed
 };
 
 }  // namespace dlscale

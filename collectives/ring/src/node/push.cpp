@@ -22,15 +22,15 @@ Push::Push(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int ran
 
 void Push::arrive(std::size_t name, std::size_t count) {
   const std::size_t turn = num_pushes_ % 2;
-  auto& own = memory_.board(rank_).push;
+  auto& own = memory_.control_block(rank_).push;
   own.name[turn] = name;
   own.count[turn] = count;
-  waiting_.announce(&memory_.board(rank_).arrived, num_pushes_ + 1);
+  waiting_.announce(&memory_.control_block(rank_).arrived, num_pushes_ + 1);
   bool same = true;
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    waiting_.until(&memory_.board(q).arrived, num_pushes_ + 1, q);
-    const auto& other = memory_.board(q).push;
+    waiting_.until(&memory_.control_block(q).arrived, num_pushes_ + 1, q);
+    const auto& other = memory_.control_block(q).push;
     same = same && other.name[turn] == name && other.count[turn] == count;
   }
   if (!same) {
@@ -42,10 +42,10 @@ void Push::arrive(std::size_t name, std::size_t count) {
 
 void Push::leave() {
   ++num_pushes_;
-  waiting_.announce(&memory_.board(rank_).pushed, num_pushes_);
+  waiting_.announce(&memory_.control_block(rank_).pushed, num_pushes_);
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    waiting_.until(&memory_.board(q).pushed, num_pushes_, q);
+    waiting_.until(&memory_.control_block(q).pushed, num_pushes_, q);
   }
 }
 
@@ -59,7 +59,7 @@ void Push::allreduce_slice(const std::vector<std::byte*>& buffers, Range own, Ty
     for (std::size_t q = 0; q < buffers.size(); ++q) sources_[q] = buffers[q] + begin * element;
     std::byte* out = buffers[static_cast<std::size_t>(rank_)] + begin * element;
     std::byte* second = size_ > 1 ? buffers[next] + begin * element : nullptr;
-    fold(kernels_, type, op, {out, second, sources_.data(), sources_.size(), count, scale, false});
+    reduce(kernels_, type, op, {out, second, sources_.data(), sources_.size(), count, scale, false});
     for (int i = 2; i < size_; ++i) {
       const std::size_t q = static_cast<std::size_t>((rank_ + i) % size_);
       kernels_.copy(buffers[q] + begin * element, out, count * element, {});
@@ -71,9 +71,9 @@ void Push::reduce_slice(const std::vector<std::byte*>& buffers, Range own, Type 
   const std::size_t element = width(type);
   for (std::size_t q = 0; q < buffers.size(); ++q) sources_[q] = buffers[q] + own.begin * element;
   if (own.size() == 0) return;
-  fold(kernels_, type, op,
-       {buffers[static_cast<std::size_t>(rank_)] + own.begin * element, nullptr, sources_.data(),
-        sources_.size(), own.size(), scale, false});
+  reduce(kernels_, type, op,
+         {buffers[static_cast<std::size_t>(rank_)] + own.begin * element, nullptr, sources_.data(),
+          sources_.size(), own.size(), scale, false});
 }
 
 void Push::push_slice(const std::vector<std::byte*>& buffers, Range own, Type type) {

@@ -7,7 +7,7 @@
 
 #include "../geometry.hpp"
 #include "../reduction/kernels.hpp"
-#include "board.hpp"
+#include "control_block.hpp"
 #include "slices.hpp"
 
 namespace dlscale {

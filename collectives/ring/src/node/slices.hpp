@@ -2,7 +2,7 @@
 //
 //   owner  who finishes an element: ranks 0 .. num_owners - 1, or a single one for a broadcast;
 //   slice  the elements of one owner in one chunk;
-//   chunk  a slice of each owner; while one is folded, the next is offered and the last one fetched.
+//   chunk  a slice of each owner; while one is reduced, the next is published and the last collected.
 #pragma once
 
 #include <algorithm>

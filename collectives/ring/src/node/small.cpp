@@ -19,14 +19,14 @@ Small::Small(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int r
       sources_(static_cast<std::size_t>(size)) {}
 
 void Small::write_line(const std::byte* data, std::size_t num_bytes, std::uint32_t tag) {
-  InlineLine& line = memory_.board(rank_).lines[num_lines_ % 2];
+  InlineLine& line = memory_.control_block(rank_).lines[num_lines_ % 2];
   if (num_bytes) std::memcpy(line.payload, data, num_bytes);
   line.tag.store(tag, std::memory_order_relaxed);
   waiting_.announce(&line.number, &line.num_sleepers, num_lines_ + 1);
 }
 
 const InlineLine& Small::read_line(int q, std::uint32_t tag) {
-  InlineLine& line = memory_.board(q).lines[num_lines_ % 2];
+  InlineLine& line = memory_.control_block(q).lines[num_lines_ % 2];
   waiting_.until(line.number, &line.num_sleepers, num_lines_ + 1, q);
   waiting_.compare(tag, line.tag.load(std::memory_order_relaxed), q);
   return line;
@@ -38,7 +38,7 @@ void Small::allreduce_inline(std::byte* data, std::size_t count, Type type, Op o
   for (int q = 0; q < size_; ++q) {
     sources_[static_cast<std::size_t>(q)] = q == rank_ ? data : read_line(q, tag).payload;
   }
-  fold(kernels_, type, op, {data, nullptr, sources_.data(), sources_.size(), count, scale, false});
+  reduce(kernels_, type, op, {data, nullptr, sources_.data(), sources_.size(), count, scale, false});
   ++num_lines_;
 }
 
@@ -60,26 +60,26 @@ void Small::allreduce_one_shot(std::byte* data, std::size_t count, Type type, Op
   const std::uint64_t turn = num_one_shots_++;
   std::byte* own = memory_.one_shot(rank_, turn);
   const std::uint32_t tag = tag_of(count, type, op, 0);
-  memory_.board(rank_).one_shot.tags[turn % 4].store(tag, std::memory_order_relaxed);
+  memory_.control_block(rank_).one_shot.tags[turn % 4].store(tag, std::memory_order_relaxed);
   for (std::size_t k = 0; k < num_pieces + 1; ++k) {
     if (k < num_pieces) {
       const Range r = range(k);
       kernels_.copy(own + r.begin * element, data + r.begin * element, r.size() * element, {});
-      waiting_.announce(&memory_.board(rank_).one_shot, num_pieces_ + k + 1);
+      waiting_.announce(&memory_.control_block(rank_).one_shot, num_pieces_ + k + 1);
     }
     if (k == 0) continue;
     const Range r = range(k - 1);
     for (int q = 0; q < size_; ++q) {
       const std::byte* from = q == rank_ ? data : memory_.one_shot(q, turn);
       if (q != rank_) {
-        Counter& counter = memory_.board(q).one_shot;
+        Counter& counter = memory_.control_block(q).one_shot;
         waiting_.until(&counter, num_pieces_ + k, q);
         if (k == 1) waiting_.compare(tag, counter.tags[turn % 4].load(std::memory_order_relaxed), q);
       }
       sources_[static_cast<std::size_t>(q)] = from + r.begin * element;
     }
-    fold(kernels_, type, op,
-         {data + r.begin * element, nullptr, sources_.data(), sources_.size(), r.size(), scale, false});
+    reduce(kernels_, type, op,
+           {data + r.begin * element, nullptr, sources_.data(), sources_.size(), r.size(), scale, false});
   }
   num_pieces_ += num_pieces;
 }

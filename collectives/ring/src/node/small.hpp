@@ -1,4 +1,4 @@
-// Small messages: every rank offers all of its elements at once and folds everybody's, in rank order.
+// Small messages: every rank publishes all of its elements at once and reduces everybody's, in rank order.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 #include "../geometry.hpp"
 #include "../reduction/kernels.hpp"
-#include "board.hpp"
+#include "control_block.hpp"
 
 namespace dlscale {
 
-// Two ways, by size: up to `InlineLine::kPayloadBytes` in the cache line of the counter itself, and up to
-// `NodeMemory::one_shot_bytes` through a slot, in pieces, so that folding begins before all is offered.
+// Two algorithms, by size: up to `InlineLine::kPayloadBytes` in the cache line of the counter itself, and up
+// to `NodeMemory::one_shot_bytes` through a slot, in pieces, so that reducing begins before all is published.
 //
 // Each keeps two places by turns. Who begins operation n + 2 has seen every rank begin n + 1, and so end n:
 // the place of n is free again.
@@ -20,7 +20,7 @@ class Small {
  public:
   Small(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size);
 
-  // In place; every rank folds all elements itself, with the same bits.
+  // In place; every rank reduces all elements itself, with the same bits.
   void allreduce_inline(std::byte* data, std::size_t count, Type type, Op op, double scale);
   void allreduce_one_shot(std::byte* data, std::size_t count, Type type, Op op, double scale);
 

@@ -6,31 +6,33 @@
 #include <vector>
 
 #include "../reduction/kernels.hpp"
-#include "board.hpp"
+#include "control_block.hpp"
 #include "slices.hpp"
 
 namespace dlscale {
 
-// How the bytes move; all ways give the same bits. Which is fastest depends on how far apart the caches are.
-struct Manner {
+// How the bytes move; all variants give the same bits. Which is fastest depends on how far apart the caches
+// are.
+struct CopyVariant {
   std::size_t chunk_bytes;  // all owners' slices together
-  bool ahead;               // fetch the next lines into the cache while copying
-  bool streaming;           // offers and results bypass the caches
+  bool prefetch;            // fetch the next lines into the cache while copying
+  bool streaming;           // published slices and results bypass the caches
 };
 
-// What ranks hand each other is rounded to bfloat16 (see RoundedFold) although the buffers are float32. The
-// residuals of all elements; where they are null, nothing is kept.
+// The residuals of all elements where ranks hand each other bfloat16 (see RoundedReduction) although the
+// buffers are float32; where they are null, nothing is kept.
 struct Rounding {
-  float* offers = nullptr;   // of what this rank hands over to be added
-  float* results = nullptr;  // of the sums that it owns
+  float* contributions = nullptr;  // of what this rank hands over to be added
+  float* results = nullptr;        // of the sums that it owns
 };
 
 // Each chunk goes through three stages:
-//   offer  copy the others' slices to where their owners can read them;
-//   fold   sum the own slice over all ranks, in rank order, into the own output and a result area;
-//   fetch  copy the others' finished slices from their result areas.
-// While chunk c is offered, c - 1 is folded and c - 2 fetched, so whoever waits has usually waited already.
-// Every element is summed once, in rank order: the bits depend neither on the chunk size nor on the manner.
+//   publish  copy the others' slices to where their owners can read them;
+//   reduce   sum the own slice over all ranks, in rank order, into the own output and a result area;
+//   collect  copy the others' finished slices from their result areas.
+// While chunk c is published, c - 1 is reduced and c - 2 collected, so that a wait is usually over before it
+// begins.
+// Every element is summed once, in rank order: the bits depend neither on the chunk size nor on the variant.
 class Staged {
  public:
   struct Job {
@@ -48,7 +50,7 @@ class Staged {
     Type type;
     Op op;
     double scale = 1.0;
-    Manner manner;
+    CopyVariant variant;
   };
 
   Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
@@ -67,17 +69,17 @@ class Staged {
   void allgather(const Job& job, const Slices& slices);
 
  private:
-  void put(const Job& job, std::byte* to, Range range, Ahead ahead);
-  void take(const Job& job, Range range, const std::byte* from, Ahead ahead);
-  void fold_sources(const Job& job, Range own, std::byte* result);
-  void offer(const Job& job, const Slices& slices, std::size_t chunk);
-  void fold_own(const Job& job, const Slices& slices, std::size_t chunk, bool publish);
-  void publish_own(const Job& job, const Slices& slices, std::size_t chunk);
-  void fetch(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come);
+  void put(const Job& job, std::byte* to, Range range, Prefetch prefetch);
+  void take(const Job& job, Range range, const std::byte* from, Prefetch prefetch);
+  void reduce_sources(const Job& job, Range own, std::byte* result);
+  void publish(const Job& job, const Slices& slices, std::size_t chunk);
+  void reduce_own(const Job& job, const Slices& slices, std::size_t chunk, bool for_others);
+  void store_own(const Job& job, const Slices& slices, std::size_t chunk);
+  void collect(const Job& job, const Slices& slices, std::size_t chunk, bool more_to_come);
   void begin(const Job& job, const Slices& slices, std::size_t kind);
-  void wait_for_offer(std::size_t chunk, int q);
-  void wait_until_folded(std::uint64_t num_chunks);
-  Board& board(int q) const { return memory_.board(q); }
+  void wait_for_published(std::size_t chunk, int q);
+  void wait_until_reduced(std::uint64_t num_chunks);
+  ControlBlock& control_block(int q) const { return memory_.control_block(q); }
 
   NodeMemory& memory_;
   Waiting& waiting_;
@@ -86,9 +88,9 @@ class Staged {
   int size_;
   std::vector<const void*> sources_;
   std::uint64_t num_operations_ = 0;
-  std::uint32_t tag_ = 0;                // of the operation under way
-  std::uint64_t num_chunks_ = 0;         // of all operations so far: numbers never repeat
-  std::uint64_t num_folded_by_all_ = 0;  // known so far
+  std::uint32_t tag_ = 0;                 // of the operation under way
+  std::uint64_t num_chunks_ = 0;          // of all operations so far: numbers never repeat
+  std::uint64_t num_reduced_by_all_ = 0;  // known so far
 };
 
 }  // namespace dlscale

@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kSpinSeconds = 20e-6;
 constexpr double kYieldSeconds = 200e-6;
-constexpr int kCrowdedYields = 8;
+constexpr int kOversubscribedYields = 8;
 constexpr double kShortSleep = 1e-3;
 constexpr double kLongSleep = 20e-3;
 constexpr double kCheckSeconds = 10e-3;
 constexpr double kPatienceWithOthers = 1.2;
 
-enum Cause : std::uint32_t { kDead = 1, kStopped, kLate, kFailed, kCircle };
+enum Cause : std::uint32_t { kDead = 1, kStopped, kTimedOut, kFailed, kCircle };
 
 inline void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -60,18 +60,18 @@ double monotonic_seconds() {
 }
 
 Waiting::Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> waits_for, int rank,
-                 std::vector<int> global_ranks, bool crowded, double timeout_seconds)
+                 std::vector<int> global_ranks, bool oversubscribed, double timeout_seconds)
     : watch_(watch),
       note_(note),
       waits_for_(std::move(waits_for)),
       rank_(rank),
       global_ranks_(std::move(global_ranks)),
-      crowded_(crowded),
+      oversubscribed_(oversubscribed),
       timeout_seconds_(timeout_seconds) {}
 
 void Waiting::announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint32_t>* num_sleepers,
                        std::uint64_t number) const {
-  if (crowded_) {
+  if (oversubscribed_) {
     value->store(number, std::memory_order_seq_cst);
     if (num_sleepers->load(std::memory_order_seq_cst)) wake_all(*value);
   } else {
@@ -83,7 +83,7 @@ void Waiting::announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint3
 void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
                         std::uint64_t number, int owner) {
   const auto there = [&] { return value.load(std::memory_order_acquire) >= number; };
-  if (!crowded_) {
+  if (!oversubscribed_) {
     const double spin_until = monotonic_seconds() + kSpinSeconds;
     do {
       for (int i = 0; i < 50; ++i) {
@@ -94,7 +94,8 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     } while (monotonic_seconds() < spin_until);
   }
   const double start = monotonic_seconds();
-  for (int i = 0; crowded_ ? i < kCrowdedYields : monotonic_seconds() < start + kYieldSeconds; ++i) {
+  for (int i = 0; oversubscribed_ ? i < kOversubscribedYields : monotonic_seconds() < start + kYieldSeconds;
+       ++i) {
     if (there()) return;
     if (progress_) progress_();
     sched_yield();
@@ -120,21 +121,21 @@ void Waiting::wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std
     const Life life = watch_.life_of(owner);
     // It may have announced with its last breath.
     if (life == Life::dead && !there()) raise(owner, kDead);
-    raise_if_late(owner, patience.look(now));
+    raise_if_timed_out(owner, patience.look(now));
   }
   own_waits_for().store(0, std::memory_order_relaxed);
 }
 
 // Whoever waits himself is not to blame, but who he waits for. That other nodes are silent is found out by
 // who waits for them, a little later.
-void Waiting::raise_if_late(int owner, double seconds) const {
+void Waiting::raise_if_timed_out(int owner, double seconds) const {
   if (seconds < timeout_seconds_) return;
   int end = owner;
   for (std::size_t i = 0; i < waits_for_.size(); ++i) {
     if (watch_.life_of(end) == Life::stopped) raise(end, kStopped);
     const std::uint32_t next = waits_for_[static_cast<std::size_t>(end)]->who.load(std::memory_order_relaxed);
     if (next == WaitsFor::kOtherNodes && seconds < kPatienceWithOthers * timeout_seconds_ + 1) return;
-    if (next == 0 || next == WaitsFor::kOtherNodes) raise(end, kLate);
+    if (next == 0 || next == WaitsFor::kOtherNodes) raise(end, kTimedOut);
     end = static_cast<int>(next) - 1;
   }
   raise(end, kCircle);  // longer than there are ranks
@@ -191,7 +192,7 @@ std::string Waiting::describe(std::uint32_t code) const {
     case kStopped:
       return who + " is late: it is alive but stopped (SIGSTOP, or a debugger), and others waited " +
              seconds + "; continue it, or raise timeout_seconds";
-    case kLate:
+    case kTimedOut:
       return who + " is late: it is alive but did not join within " + seconds +
              "; does every rank call the same operations? A longer wait: timeout_seconds";
     default:

@@ -80,7 +80,7 @@ class Waiting {
  public:
   // `waits_for[q]` is kept by local rank q, this one is `rank`.
   Waiting(const Watch& watch, FailureNote* note, std::vector<WaitsFor*> waits_for, int rank,
-          std::vector<int> global_ranks, bool crowded, double timeout_seconds);
+          std::vector<int> global_ranks, bool oversubscribed, double timeout_seconds);
 
   void announce(std::atomic<std::uint64_t>* value, std::atomic<std::uint32_t>* num_sleepers,
                 std::uint64_t number) const;
@@ -118,7 +118,7 @@ class Waiting {
     own_waits_for().store(waiting ? WaitsFor::kOtherNodes : 0, std::memory_order_relaxed);
   }
 
-  bool crowded() const { return crowded_; }
+  bool oversubscribed() const { return oversubscribed_; }
   double timeout_seconds() const { return timeout_seconds_; }
 
   // For measurements of what synchronisation costs: nobody waits, results are wrong.
@@ -129,7 +129,7 @@ class Waiting {
                  std::uint64_t number, int owner);
   [[noreturn]] void raise_difference(int owner) const;
   std::atomic<std::uint32_t>& own_waits_for() { return waits_for_[static_cast<std::size_t>(rank_)]->who; }
-  void raise_if_late(int owner, double seconds) const;
+  void raise_if_timed_out(int owner, double seconds) const;
   void raise_noted() const;
   [[noreturn]] void raise(int owner, std::uint32_t cause) const;
   std::string describe(std::uint32_t code) const;
@@ -139,7 +139,7 @@ class Waiting {
   std::vector<WaitsFor*> waits_for_;
   int rank_;
   std::vector<int> global_ranks_;
-  bool crowded_;
+  bool oversubscribed_;
   bool free_running_ = false;
   double timeout_seconds_;
   double next_check_ = 0;

@@ -1,4 +1,4 @@
-// The Python face of the ring. It lets go of the interpreter lock while it communicates.
+// The Python binding of the ring. It releases the interpreter lock while it communicates.
 #include <mpi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -19,7 +19,7 @@
 #include "../bfloat16_wire.hpp"
 #include "../engine.hpp"
 #include "bind_network.hpp"
-#include "c_face.hpp"
+#include "c_abi.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,7 +47,7 @@ constexpr const char* kMpiVendor = "MPICH";
 constexpr const char* kMpiVendor = "unknown";
 #endif
 
-// `bfloat16`: the array holds bfloat16 in the guise of uint16, since NumPy has no such type.
+// `bfloat16`: the array holds bfloat16 passed as uint16, since NumPy has no such type.
 Type type_of(const nb::dlpack::dtype& dtype, bool bfloat16) {
   if (bfloat16 && dtype == nb::dtype<std::uint16_t>()) return Type::bfloat16;
   if (dtype == nb::dtype<float>()) return Type::float32;
@@ -160,11 +160,12 @@ std::string library_version() {
   return {text, static_cast<std::size_t>(length)};
 }
 
-using Manners = std::vector<std::tuple<std::size_t, bool, bool>>;
+using Variants = std::vector<std::tuple<std::size_t, bool, bool>>;
 
-std::vector<dlscale::Manner> manners_of(const Manners& manners) {
-  std::vector<dlscale::Manner> all;
-  for (const auto& [chunk_bytes, ahead, streaming] : manners) all.push_back({chunk_bytes, ahead, streaming});
+std::vector<dlscale::CopyVariant> variants_of(const Variants& variants) {
+  std::vector<dlscale::CopyVariant> all;
+  for (const auto& [chunk_bytes, prefetch, streaming] : variants)
+    all.push_back({chunk_bytes, prefetch, streaming});
   return all;
 }
 
@@ -239,7 +240,7 @@ NB_MODULE(_engine, m) {
       .def(
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
-             const std::string& shared_memory, std::size_t one_shot_bytes, const Manners& manners,
+             const std::string& shared_memory, std::size_t one_shot_bytes, const Variants& variants,
              std::size_t block_bytes, int ranks_per_node, bool debug) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
@@ -247,7 +248,7 @@ NB_MODULE(_engine, m) {
                                    : shared_memory == "shm" ? dlscale::Sharing::shm_file
                                                             : dlscale::Sharing::automatic;
             options.node.one_shot_bytes = one_shot_bytes;
-            options.node.manners = manners_of(manners);
+            options.node.variants = variants_of(variants);
             options.network = network;
             options.block_bytes = block_bytes;
             options.ranks_per_node = ranks_per_node;
@@ -255,7 +256,7 @@ NB_MODULE(_engine, m) {
             const nb::gil_scoped_release without_lock;
             new (self) Engine(MPI_Comm_f2c(comm), options);
           },
-          "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "manners"_a,
+          "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "variants"_a,
           "block_bytes"_a, "ranks_per_node"_a, "debug"_a)
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
@@ -263,7 +264,7 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("node_size", [](const Engine& e) { return e.topology().node_size; })
       .def_prop_ro("num_nodes", [](const Engine& e) { return e.topology().num_nodes; })
       .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().num_lanes; })
-      .def_prop_ro("crowded", [](const Engine& e) { return e.topology().crowded; })
+      .def_prop_ro("oversubscribed", [](const Engine& e) { return e.topology().oversubscribed; })
       .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
       .def("allreduce", &allreduce, "buffer"_a.noconvert(), "op"_a = "sum", "bfloat16"_a = false)
@@ -276,19 +277,19 @@ NB_MODULE(_engine, m) {
       .def("tune", &Engine::tune, "network"_a, WithoutLock())
       .def(
           "tune_node",
-          [](Engine& engine, std::size_t one_shot_bytes, const Manners& manners) {
-            const std::vector<dlscale::Manner> chosen = manners_of(manners);
+          [](Engine& engine, std::size_t one_shot_bytes, const Variants& variants) {
+            const std::vector<dlscale::CopyVariant> chosen = variants_of(variants);
             const nb::gil_scoped_release without_lock;
             engine.tune_node(one_shot_bytes, chosen);
           },
-          "one_shot_bytes"_a, "manners"_a)
+          "one_shot_bytes"_a, "variants"_a)
       .def("set_block_bytes", &Engine::set_block_bytes, "block_bytes"_a, WithoutLock())
       .def("set_free_running", &Engine::set_free_running, "free_running"_a)
       .def("close", &Engine::close, WithoutLock());
 
-  nb::class_<dlscale::CFace>(m, "CFace")
+  nb::class_<dlscale::CAbi>(m, "CAbi")
       .def(nb::init<Engine&>(), "engine"_a, nb::keep_alive<1, 2>())
-      .def_prop_ro("address", &dlscale::CFace::address);
+      .def_prop_ro("address", &dlscale::CAbi::address);
 
   nb::class_<Wire>(m, "Bfloat16Wire")
       .def(nb::init<Engine&, bool>(), "engine"_a, "error_feedback"_a, nb::keep_alive<1, 2>())

@@ -23,7 +23,7 @@ using ReceiveTuple = std::tuple<int, Bounds, std::string, bool, std::size_t, std
 using ScheduleTuple = std::tuple<std::vector<SendTuple>, std::vector<ReceiveTuple>, std::size_t, std::size_t>;
 
 const char* name_of(Arrival arrival) {
-  return arrival == Arrival::stored ? "stored" : arrival == Arrival::kept ? "kept" : "folded";
+  return arrival == Arrival::stored ? "stored" : arrival == Arrival::held ? "held" : "reduced";
 }
 
 ScheduleTuple network_schedule(const std::string& operation, const std::string& algorithm, std::size_t rank,
@@ -44,7 +44,7 @@ ScheduleTuple network_schedule(const std::string& operation, const std::string& 
                           name_of(receive.arrival), receive.completes, receive.num_sent_before,
                           receive.num_received_before);
   }
-  return {sends, receives, schedule.longest_in_scratch, schedule.largest_fold};
+  return {sends, receives, schedule.longest_in_scratch, schedule.largest_reduction};
 }
 
 }  // namespace

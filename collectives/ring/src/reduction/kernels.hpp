@@ -1,4 +1,4 @@
-// The inner loops: folding the same elements of several ranks, and copying.
+// The inner loops: reducing the same elements of several ranks, and copying.
 //
 // Compiled once per instruction set (kernels_*.cpp) and chosen at run time, because a library built on a
 // login node runs on other CPUs. All instruction sets give the same bits; only which one of several NaNs an
@@ -15,7 +15,7 @@ namespace dlscale {
 //
 // bfloat16 and float16 are added in float32 and rounded once, to nearest even. Integer sums wrap. A NaN among
 // the elements makes min and max NaN. `out` may be one of the sources; otherwise nothing overlaps.
-struct Fold {
+struct Reduction {
   void* out;
   void* second;  // gets the same bits as `out`; may be null
   const void* const* sources;
@@ -25,8 +25,8 @@ struct Fold {
   bool stream_second;  // `second` bypasses the caches; 64-byte aligned then
 };
 
-// What will be read soon: fetched into the cache while something else is copied.
-struct Ahead {
+// Memory that will be read soon: fetched into the cache while something else is copied.
+struct Prefetch {
   const void* data = nullptr;
   std::size_t num_bytes = 0;
 };
@@ -37,7 +37,7 @@ struct Ahead {
 //   value = wanted + residual;   rounded = bfloat16(value);   residual = value - rounded, which is exact.
 //
 // Where the difference is not finite (an infinity, a NaN, a value that rounds beyond the largest), 0 is kept.
-struct RoundedFold {
+struct RoundedReduction {
   float* out;                  // the sum as float32; may be null
   void* rounded;               // the sum as bfloat16; where it is null, `out` is not rounded
   const void* const* sources;  // bfloat16 values, added in float32 in this order, but for number
@@ -51,18 +51,18 @@ struct RoundedFold {
 
 struct Kernels {
   const char* instruction_set;
-  void (*fold[kNumTypes][3])(const Fold&);  // by type, and sum, min, max
-  void (*copy)(void* to, const void* from, std::size_t num_bytes, Ahead ahead);
+  void (*reduce[kNumTypes][3])(const Reduction&);  // by type, and sum, min, max
+  void (*copy)(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch);
   // Bypasses the caches: for what another core reads much later, or across a slow link between caches. `to`
   // is 64-byte aligned. The stores are complete, for other cores too, when this returns.
-  void (*copy_streaming)(void* to, const void* from, std::size_t num_bytes, Ahead ahead);
+  void (*copy_streaming)(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch);
   // Wire format of compressed exchanges: float32 to bfloat16 and back, `count` elements.
   void (*to_bfloat16)(void* to, const void* from, std::size_t count);
   void (*from_bfloat16)(void* to, const void* from, std::size_t count);
   // As to_bfloat16, with a residual that may be null; `stream` as in copy_streaming.
   void (*round_keeping)(void* to, const float* from, float* residual, std::size_t count, bool stream);
   // `out` and `rounded` may be among the sources; otherwise nothing overlaps.
-  void (*fold_rounded)(const RoundedFold&);
+  void (*reduce_rounded)(const RoundedReduction&);
 };
 
 // The best that this CPU runs; `name` ("avx512", "avx2", "portable") forces one and throws
@@ -71,9 +71,9 @@ const Kernels& kernels();
 const Kernels& kernels(const char* name);
 
 // Average is a sum that is scaled when it is complete.
-inline void fold(const Kernels& k, Type type, Op op, const Fold& arguments) {
+inline void reduce(const Kernels& k, Type type, Op op, const Reduction& arguments) {
   const std::size_t index = op == Op::min ? 1 : op == Op::max ? 2 : 0;
-  k.fold[static_cast<std::size_t>(type)][index](arguments);
+  k.reduce[static_cast<std::size_t>(type)][index](arguments);
 }
 
 }  // namespace dlscale

@@ -60,7 +60,7 @@ inline void finish_streaming() {
 #endif
 }
 
-// ---- how each element type is held while it is folded -----------------------------------------------
+// ---- how each element type is held while it is reduced ----------------------------------------------
 
 // Number: what is stored. Sum: what is added (unsigned where a sum may wrap).
 template <typename Number, typename Sum = Number>
@@ -226,10 +226,10 @@ struct Max {
   }
 };
 
-// ---- the fold ------------------------------------------------------------------------------------------
+// ---- the reduction -----------------------------------------------------------------------------------
 
 template <typename E, typename Combine, bool kScaled, bool kStreamed>
-void fold_loop(const Fold& f) {
+void reduce_loop(const Reduction& f) {
   using Stored = typename E::Stored;
   using Single = typename E::Single;
   using Many = typename E::Many;
@@ -276,31 +276,33 @@ void fold_loop(const Fold& f) {
 }
 
 template <typename E, typename Combine>
-void fold_with(const Fold& f) {
+void reduce_with(const Reduction& f) {
   const bool scaled = f.scale != 1.0;
   const bool streamed = f.stream_second && f.second;
   if (scaled) {
-    streamed ? fold_loop<E, Combine, true, true>(f) : fold_loop<E, Combine, true, false>(f);
+    streamed ? reduce_loop<E, Combine, true, true>(f) : reduce_loop<E, Combine, true, false>(f);
   } else {
-    streamed ? fold_loop<E, Combine, false, true>(f) : fold_loop<E, Combine, false, false>(f);
+    streamed ? reduce_loop<E, Combine, false, true>(f) : reduce_loop<E, Combine, false, false>(f);
   }
 }
 
 // ---- copies ----------------------------------------------------------------------------------------------
 
-inline void fetch(const Ahead& ahead, std::size_t offset) {
-  if (offset < ahead.num_bytes) __builtin_prefetch(static_cast<const char*>(ahead.data) + offset, 0, 3);
+inline void fetch(const Prefetch& prefetch, std::size_t offset) {
+  if (offset < prefetch.num_bytes) {
+    __builtin_prefetch(static_cast<const char*>(prefetch.data) + offset, 0, 3);
+  }
 }
 
 template <bool kStreamed>
-inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const Ahead& ahead) {
+inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const Prefetch& prefetch) {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
   constexpr std::size_t kStep = 4 * kLineBytes;
   constexpr std::size_t kNumVectors = kStep / kVectorBytes;
   std::size_t i = 0;
   for (; i + kStep <= num_bytes; i += kStep) {
-    for (std::size_t line = 0; line < kStep; line += kLineBytes) fetch(ahead, i + line);
+    for (std::size_t line = 0; line < kStep; line += kLineBytes) fetch(prefetch, i + line);
     Vector<std::uint32_t> values[kNumVectors];
     for (std::size_t j = 0; j < kNumVectors; ++j) {
       values[j] = load<Vector<std::uint32_t>>(in + i + j * kVectorBytes);
@@ -317,12 +319,12 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const A
   if constexpr (kStreamed) finish_streaming();
 }
 
-void copy_cached(void* to, const void* from, std::size_t num_bytes, Ahead ahead) {
-  copy_loop<false>(to, from, num_bytes, ahead);
+void copy_cached(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch) {
+  copy_loop<false>(to, from, num_bytes, prefetch);
 }
 
-void copy_streaming(void* to, const void* from, std::size_t num_bytes, Ahead ahead) {
-  copy_loop<true>(to, from, num_bytes, ahead);
+void copy_streaming(void* to, const void* from, std::size_t num_bytes, Prefetch prefetch) {
+  copy_loop<true>(to, from, num_bytes, prefetch);
 }
 
 void to_bfloat16(void* to, const void* from, std::size_t count) {

@@ -1,4 +1,4 @@
-// The loops of RoundedFold, in vectors of kVectorBytes; see loops.hpp for what holds of them.
+// The loops of RoundedReduction, in vectors of kVectorBytes; see loops.hpp for what holds of them.
 #pragma once
 
 #include "loops.hpp"
@@ -77,7 +77,7 @@ void round_keeping(void* to, const float* from, float* residual, std::size_t cou
 }
 
 template <bool kOwnKept, bool kKept>
-void fold_rounded_loop(const RoundedFold& f) {
+void reduce_rounded_loop(const RoundedReduction& f) {
   constexpr std::size_t kUnrolled = 4;
   constexpr std::size_t kStep = kUnrolled * kRoundedLanes;
   auto* packed = static_cast<std::uint16_t*>(f.rounded);
@@ -131,11 +131,11 @@ void fold_rounded_loop(const RoundedFold& f) {
   }
 }
 
-void fold_rounded(const RoundedFold& f) {
+void reduce_rounded(const RoundedReduction& f) {
   if (f.own_residual) {
-    f.residual ? fold_rounded_loop<true, true>(f) : fold_rounded_loop<true, false>(f);
+    f.residual ? reduce_rounded_loop<true, true>(f) : reduce_rounded_loop<true, false>(f);
   } else {
-    f.residual ? fold_rounded_loop<false, true>(f) : fold_rounded_loop<false, false>(f);
+    f.residual ? reduce_rounded_loop<false, true>(f) : reduce_rounded_loop<false, false>(f);
   }
 }
 

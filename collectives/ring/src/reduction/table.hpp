@@ -8,7 +8,8 @@ namespace dlscale {
 namespace {
 
 template <typename E>
-constexpr void (*kFolds[3])(const Fold&) = {fold_with<E, Sum>, fold_with<E, Min>, fold_with<E, Max>};
+constexpr void (*kReductions[3])(const Reduction&) = {reduce_with<E, Sum>, reduce_with<E, Min>,
+                                                      reduce_with<E, Max>};
 
 constexpr Kernels kernels_called(const char* instruction_set) {
   using F32 = Plain<float>;
@@ -19,18 +20,18 @@ constexpr Kernels kernels_called(const char* instruction_set) {
   using F16 = Half<Float16>;
   return {
       instruction_set,
-      {{kFolds<F32>[0], kFolds<F32>[1], kFolds<F32>[2]},
-       {kFolds<F64>[0], kFolds<F64>[1], kFolds<F64>[2]},
-       {kFolds<B16>[0], kFolds<B16>[1], kFolds<B16>[2]},
-       {kFolds<F16>[0], kFolds<F16>[1], kFolds<F16>[2]},
-       {kFolds<I32>[0], kFolds<I32>[1], kFolds<I32>[2]},
-       {kFolds<I64>[0], kFolds<I64>[1], kFolds<I64>[2]}},
+      {{kReductions<F32>[0], kReductions<F32>[1], kReductions<F32>[2]},
+       {kReductions<F64>[0], kReductions<F64>[1], kReductions<F64>[2]},
+       {kReductions<B16>[0], kReductions<B16>[1], kReductions<B16>[2]},
+       {kReductions<F16>[0], kReductions<F16>[1], kReductions<F16>[2]},
+       {kReductions<I32>[0], kReductions<I32>[1], kReductions<I32>[2]},
+       {kReductions<I64>[0], kReductions<I64>[1], kReductions<I64>[2]}},
       copy_cached,
       copy_streaming,
       to_bfloat16,
       from_bfloat16,
       round_keeping,
-      fold_rounded,
+      reduce_rounded,
   };
 }
 

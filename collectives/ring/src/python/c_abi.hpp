@@ -1,4 +1,4 @@
-// An engine behind the plain C interface.
+// An engine behind the C ABI of c_interface.hpp.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace dlscale {
 
-// The engine must outlive it, and it must outlive everybody who was given its address.
-class CFace {
+// The engine must outlive it, and it must outlive every user of its address.
+class CAbi {
  public:
-  explicit CFace(Engine& engine) : engine_(engine) {
+  explicit CAbi(Engine& engine) : engine_(engine) {
     table_.struct_bytes = sizeof(DlscaleCollective);
     table_.context = this;
     table_.allreduce = [](void* context, void* data, std::size_t count, int type, int op) {
-      return static_cast<CFace*>(context)->allreduce(data, count, type, op);
+      return static_cast<CAbi*>(context)->allreduce(data, count, type, op);
     };
-    table_.last_error = [](void* context) { return static_cast<CFace*>(context)->error_.c_str(); };
+    table_.last_error = [](void* context) { return static_cast<CAbi*>(context)->error_.c_str(); };
   }
-  CFace(const CFace&) = delete;
-  CFace& operator=(const CFace&) = delete;
+  CAbi(const CAbi&) = delete;
+  CAbi& operator=(const CAbi&) = delete;
 
   // Of its DlscaleCollective.
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(&table_); }

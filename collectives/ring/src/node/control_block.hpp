@@ -1,4 +1,4 @@
-// What each rank of a node keeps in its part of the shared memory, and where.
+// The layout of each rank's part of the shared memory: counters, flags and staging areas.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@ struct alignas(kLine) InlineLine {
 };
 static_assert(sizeof(InlineLine) == kLine, "payload and counter share one line");
 
-struct Board {
+struct ControlBlock {
   alignas(128) InlineLine lines[2];  // by turns: who writes one knows that all have read its last use
-  Counter one_shot;                  // pieces offered
-  Counter copied;                    // chunks offered to their owners
+  Counter one_shot;                  // pieces published
+  Counter published;                 // chunks published to their owners
   Counter reduced;                   // chunks whose own slice is finished
   Counter arrived;                   // direct pushes: ready to be read and written
   Counter pushed;                    // direct pushes: has written everybody's slice
@@ -40,7 +40,7 @@ struct Board {
   FailureNote failure;  // rank 0's counts
 };
 
-// Part layout: board, two one-shot slots, `kNumSlots` slots of slices for others, as many of results.
+// Part layout: control block, two one-shot slots, `kNumSlots` slots of slices for others, as many of results.
 class NodeMemory {
  public:
   static constexpr std::size_t kNumSlots = 3;
@@ -49,33 +49,33 @@ class NodeMemory {
   NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes, Sharing sharing)
       : one_shot_bytes_(one_shot_bytes),
         chunk_bytes_(chunk_bytes),
-        memory_(bootstrap, kBoardBytes + 2 * one_shot_bytes + 2 * kNumSlots * chunk_bytes, sharing) {}
+        memory_(bootstrap, kControlBytes + 2 * one_shot_bytes + 2 * kNumSlots * chunk_bytes, sharing) {}
 
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
   const char* kind() const { return memory_.kind(); }
 
-  Board& board(int q) const { return *reinterpret_cast<Board*>(memory_.part(q)); }
+  ControlBlock& control_block(int q) const { return *reinterpret_cast<ControlBlock*>(memory_.part(q)); }
   std::vector<WaitsFor*> waits_for(int size) const {
     std::vector<WaitsFor*> all;
-    for (int q = 0; q < size; ++q) all.push_back(&board(q).waits_for);
+    for (int q = 0; q < size; ++q) all.push_back(&control_block(q).waits_for);
     return all;
   }
   std::byte* one_shot(int q, std::uint64_t turn) const {
-    return memory_.part(q) + kBoardBytes + turn % 2 * one_shot_bytes_;
+    return memory_.part(q) + kControlBytes + turn % 2 * one_shot_bytes_;
   }
-  // What q offers to others of a chunk: their slices one after the other.
-  std::byte* offered(int q, std::uint64_t chunk) const {
-    return memory_.part(q) + kBoardBytes + 2 * one_shot_bytes_ + chunk % kNumSlots * chunk_bytes_;
+  // What q publishes of a chunk for the others: their slices one after the other.
+  std::byte* published(int q, std::uint64_t chunk) const {
+    return memory_.part(q) + kControlBytes + 2 * one_shot_bytes_ + chunk % kNumSlots * chunk_bytes_;
   }
   // q's finished slice of a chunk; as long as a chunk, for operations with one owner.
   std::byte* result(int q, std::uint64_t chunk) const {
-    return memory_.part(q) + kBoardBytes + 2 * one_shot_bytes_ +
+    return memory_.part(q) + kControlBytes + 2 * one_shot_bytes_ +
            (kNumSlots + chunk % kNumSlots) * chunk_bytes_;
   }
 
  private:
-  static constexpr std::size_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
+  static constexpr std::size_t kControlBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
 
   std::size_t one_shot_bytes_;
   std::size_t chunk_bytes_;
