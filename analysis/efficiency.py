@@ -53,8 +53,25 @@ from dlscale.analysis.records import (
     tidy,
     why_unusable,
 )
-from dlscale.analysis.render.text import backend_name, interval_columns, number, percent, rate
-from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.analysis.render.tables import (
+    Column,
+    TableOf,
+    Value,
+    cell_name,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.render.text import (
+    backend_name,
+    efficiency_text,
+    flaws_text,
+    gibibytes,
+    interval_columns,
+    percent,
+    rate,
+    with_limits,
+)
+from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.benchmarks.records.record import Case, Cell, Control, Parity, Record
 
 
@@ -87,37 +104,22 @@ def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
     if against_none is None and against_backend is None:
         return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
     if against_none is None:
-        return f"{name} keeps {_kept_text(against_backend)} at {ranks} of its own 1 rank; none on 1 rank missing."
+        return f"{name} keeps {efficiency_text(against_backend)} at {ranks} of its own 1 rank; none on 1 rank missing."
     if row.cell.backend == "none":
         return (
-            f"{name}: {ranks} that do not communicate keep {_kept_text(against_none)} of what one alone does; "
+            f"{name}: {ranks} that do not communicate keep {efficiency_text(against_none)} of what one alone does; "
             "sharing the machine costs the rest."
         )
-    own = f" ({_kept_text(against_backend)} of its own 1 rank)" if against_backend else ""
+    own = f" ({efficiency_text(against_backend)} of its own 1 rank)" if against_backend else ""
     return (
-        f"{name} keeps {_kept_text(against_none)} at {ranks} of what one rank does without a communication layer"
+        f"{name} keeps {efficiency_text(against_none)} at {ranks} of what one rank does without a communication layer"
         f"{own}."
     )
 
 
-def _kept_text(efficiency: Interval | None) -> str:
-    if efficiency is None:
-        return "-"
-    return percent(efficiency) + _flaws_text(efficiency)
-
-
 def _share_text(share: Interval) -> str:
     """`3.21 % [3.10, 3.32]`: a share near 0, which `percent` would round away."""
-    center, *ends = (
-        number(100 * value) for value in (share.center, share.low, share.high) if value is not None
-    )
-    return f"{center} %" + (f" [{', '.join(ends)}]" if ends else "") + _flaws_text(share)
-
-
-def _flaws_text(interval: Interval) -> str:
-    flaws = [] if interval.low is not None else ["no interval"]
-    flaws += ["unpaired"] if "unpaired" in interval.method else []
-    return f" ({', '.join(flaws)})" if flaws else ""
+    return with_limits(share.times(100), unit=" %") + flaws_text(share)
 
 
 def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
@@ -205,6 +207,49 @@ class ScalingRow:
     def speed_up(self) -> Interval | None:
         """T(p) / T(1) against base case (a), scaled where the work grows with the ranks: efficiency times ranks."""
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks)
+
+
+def _efficiency(interval: Interval | None) -> Value:
+    return Value(text=percent(interval, unit=""), order=None if interval is None else interval.center)
+
+
+def _cost(row: ScalingRow) -> float | None:
+    """Node-hours per million samples."""
+    return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
+
+
+SCALING = TableOf[ScalingRow](
+    name="numbers",
+    caption="All cells",
+    columns=(
+        *training_columns(lambda row: row.family),
+        Column("backend", lambda row: cell_name(row.cell, row.evidence), numeric=False),
+        Column("ranks", lambda row: row.cell.num_ranks),
+        Column("nodes", lambda row: row.cell.num_nodes, detail=True),
+        Column("throughput", lambda row: row.throughput, unit="samples/s"),
+        Column("speed-up (a)", lambda row: row.speed_up, detail=True),
+        Column("efficiency (a)", lambda row: _efficiency(row.efficiency_none), unit="%"),
+        Column("efficiency (b)", lambda row: _efficiency(row.efficiency_backend), unit="%"),
+        Column("cost", _cost, unit="node-hours per million samples", detail=True),
+        Column(
+            "memory",
+            lambda row: Value(text=gibibytes(row.peak_rss_bytes), order=row.peak_rss_bytes),
+            unit="GiB",
+        ),
+        Column("n", lambda row: Value(text=f"{row.num_launches}/{row.num_planned}", order=row.num_launches)),
+        Column("notes", lambda row: Value(text="; ".join(row.notes), notes=row.notes), numeric=False),
+    ),
+    data=lambda row: {**scaling_row(row), "node_hours_per_million_samples": _cost(row)},
+    legend=(
+        "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
+        f"median over launches and, from 6 on, its {100 * LEVEL:.1f} % order-statistic interval. Efficiency: "
+        f"(T(p)/p) / (T(1)/1) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) 1 rank of "
+        "none, no communication layer, and (b) 1 rank of the same backend; speed-up is T(p)/T(1). Memory: the most "
+        "that a rank's process held."
+    ),
+    tags=lambda row: tags_of(row.cell),
+    group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
-from dlscale.analysis.findings.waterfall import Waterfall, loss_text, waterfall_rows
+from dlscale.analysis.findings.waterfall import Waterfall, waterfall_rows
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, number
+from dlscale.analysis.render.text import backend_name, number, share_text
 from dlscale.analysis.statistics import LEVEL, Interval
 
 MAX_PANELS = 3
@@ -129,7 +129,7 @@ _HEIGHT = 0.62  # of a bar; 1 is the distance between two
 
 def draw_bars(axes: Axes, one: Waterfall, names: Sequence[str]) -> None:
     """Bars from left to right and from top to bottom, each beginning where the one above it ends."""
-    kept = loss_text(one.efficiency) if one.efficiency else "-"
+    kept = share_text(one.efficiency)
     kind = "" if one.evidence == "measured" else f", {one.evidence}"
     name = textwrap.shorten(backend_name(one.cell), _TITLE_CHARACTERS, placeholder="…")
     title = f"{name}, {one.cell.num_ranks} ranks{kind}\nkeeps {kept}"
@@ -185,7 +185,7 @@ def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, s
     milliseconds = number(round(1000 * seconds.center, 3) + 0.0)
     end = max(right, begin + (loss.center if loss.high is None else loss.high))
     axes.annotate(
-        f"{loss_text(loss)}\n{milliseconds} ms",
+        f"{share_text(loss)}\n{milliseconds} ms",
         (end, place),
         xytext=(4, 0),
         textcoords="offset points",

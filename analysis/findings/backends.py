@@ -18,7 +18,16 @@ from rich.markup import escape
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.records import CellRows, options_text, setting_columns
-from dlscale.analysis.render.text import Grid, backend_name, interval_columns, rate
+from dlscale.analysis.render.tables import (
+    Column,
+    TableOf,
+    cell_name,
+    render_table,
+    shown_interval,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.render.text import backend_name, interval_columns, points, rate
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
@@ -227,16 +236,51 @@ def _comparison_order(launches: CellRows) -> tuple[object, ...]:
     return cell.backend, options_text(cell), cell.num_servers
 
 
-BACKEND_COLUMNS = (
-    *("backend", "exchange", "step [ms]", "communication\n[%]"),
-    *("difference\n[%]", "compared with", "n"),
+Compared = tuple[BackendComparison, Contender]
+
+
+def _counted(pair: Compared) -> int:
+    """Blocks or launches behind the most telling number that there is."""
+    contender = pair[1]
+    interval = contender.difference or contender.exposed or contender.seconds_per_step
+    return interval.n if interval else 0
+
+
+BACKENDS = TableOf[Compared](
+    name="backends",
+    caption="Backend comparison",
+    columns=(
+        *training_columns(lambda pair: pair[0].family),
+        Column("backend", lambda pair: cell_name(pair[1].cell, pair[0].evidence), numeric=False),
+        Column("ranks", lambda pair: pair[1].cell.num_ranks, detail=True),
+        Column("exchange", lambda pair: pair[1].exchange or "-", numeric=False),
+        Column(
+            "step", lambda pair: pair[1].seconds_per_step and pair[1].seconds_per_step.times(1000), unit="ms"
+        ),
+        Column("communication", lambda pair: shown_interval(pair[1].exposed, points), unit="%"),
+        Column(
+            "difference",
+            lambda pair: shown_interval(pair[1].difference, lambda share: points(share, sign="+")),
+            unit="%",
+        ),
+        Column("compared with", lambda pair: _name(pair[1].peer), numeric=False),
+        Column("n", _counted),
+        Column("verdict", lambda pair: pair[1].verdict, numeric=False, detail=True),
+    ),
+    data=lambda pair: _backend_row(*pair),
+    legend=(
+        "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
+        "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
+        "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
+        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches."
+    ),
+    tags=lambda pair: tags_of(pair[1].cell),
 )
-BACKEND_LEGEND = (
-    "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
-    "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
-    "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
-    f"{100 * LEVEL:.0f} % t intervals over n blocks of launches."
-)
+
+
+def pairs(comparisons: Iterable[BackendComparison]) -> Iterator[Compared]:
+    """The rows of the table."""
+    return ((comparison, contender) for comparison in comparisons for contender in comparison.contenders)
 
 
 def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]:
@@ -251,9 +295,9 @@ def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]
         return
     yield escape(
         f"Backends on {ranks}{kind}: without communication a step takes "
-        f"{rate(_milliseconds(comparison.computation))} ms"
+        f"{rate(comparison.computation.times(1000))} ms"
     )
-    yield Grid(BACKEND_COLUMNS, [[tuple(_contender_cells(one)) for one in comparison.contenders]])
+    yield from render_table(BACKENDS.of(pairs([comparison])), caption=False, legend=False)
     for sentence in backend_sentences(comparison.contenders):
         yield escape(sentence)
 
@@ -284,14 +328,14 @@ def backend_sentence(one: Contender) -> str:
         return f"{name} and {peer}: insufficient data, {one.reason}."
     if one.verdict == "not resolvable":
         return (
-            f"{name} and {peer} are not resolvable: communication is only {_points(one.communication or 0.0)} % "
+            f"{name} and {peer} are not resolvable: communication is only {points(one.communication or 0.0)} % "
             f"of the computation ({100 * RESOLVABLE:.0f} % or more are needed)."
         )
     if one.verdict in ("faster", "slower"):
         ends = sorted((abs(low), abs(high)))
         return (
-            f"{name} is {one.verdict} than {peer} by {_points(abs(one.difference.center))} % of the computation "
-            f"[{_points(ends[0])}, {_points(ends[1])}]."
+            f"{name} is {one.verdict} than {peer} by {points(abs(one.difference.center))} % of the computation "
+            f"[{points(ends[0])}, {points(ends[1])}]."
         )
     which = f"{name} is between {_side(low)} and {_side(high)}"
     if one.verdict == "alike":
@@ -301,41 +345,12 @@ def backend_sentence(one: Contender) -> str:
     return f"{name} and {peer} are not told apart by so few launches: {which}."
 
 
-def _contender_cells(one: Contender) -> Iterator[str]:
-    yield backend_name(one.cell)
-    yield one.exchange or "-"
-    yield rate(one.seconds_per_step and _milliseconds(one.seconds_per_step))
-    yield _share_cell(one.exposed)
-    yield _share_cell(one.difference, sign="+")
-    yield _name(one.peer)
-    counted = one.difference or one.exposed or one.seconds_per_step
-    yield f"{counted.n}" if counted else "0"
-
-
 def _name(cell: Cell | None) -> str:
     return "-" if cell is None else backend_name(cell)
 
 
-def _milliseconds(seconds: Interval) -> Interval:
-    return seconds.times(1000)
-
-
-def _share_cell(share: Interval | None, *, sign: str = "") -> str:
-    if share is None:
-        return "-"
-    center = _points(share.center, sign=sign)
-    if share.low is None or share.high is None:
-        return center
-    return f"{center} [{_points(share.low, sign=sign)}, {_points(share.high, sign=sign)}]"
-
-
-def _points(share: float, *, sign: str = "") -> str:
-    """In percent with one decimal, and never -0.0."""
-    return f"{round(100 * share, 1) + 0.0:{sign}.1f}"
-
-
 def _side(share: float) -> str:
-    size = _points(abs(share))
+    size = points(abs(share))
     if size == "0.0":
         return "equally fast"
     return f"{size} % {'slower' if share > 0 else 'faster'}"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.markup import escape
 
-from dlscale.analysis.render.text import Grid, interval_columns
+from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number, workload_title
+from dlscale.analysis.render.text import interval_columns
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Record
 
@@ -32,18 +31,6 @@ def to_saving_row(one: Saving) -> dict[str, Any]:
         "read_seconds": one.read_seconds,
         "num_lost_steps": one.num_lost_steps,
     }
-
-
-CHECKPOINT_COLUMNS = (
-    *("workload", "backend", "ranks", "saved", "size\n[MB]", "time each\n[s]", "rate\n[MB/s]", "share\n[%]"),
-    *("restarts", "read\n[s]", "lost\nsteps", "n"),
-)
-CHECKPOINT_LEGEND = (
-    "Saved: states, over n launches. Time each: while all ranks stand still, copied, written, on the disk; the median "
-    "over launches of each one's median, and its interval from 6 launches on. Share: of the time in steps and in "
-    "saving. Read: of the state, median over restarts; what a restart costs before it is in the table of starts. Lost "
-    "steps were taken after the last saved state of a launch that was ended, and taken again."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,34 +106,41 @@ def _begin(record: Record) -> int:
     return record.resumed.step if record.resumed else 0
 
 
-def render_checkpoints(found: Iterable[Saving]) -> Iterator[RenderableType]:
-    """A table; nothing where nothing was saved."""
-    rows = [tuple(_cells(one)) for one in found]
-    if not rows:
-        return
-    yield "[bold]What saving the trainings cost[/bold]"
-    yield Grid(CHECKPOINT_COLUMNS, [rows])
-    yield f"[dim]{escape(CHECKPOINT_LEGEND)}[/dim]"
-    yield ""
+def _rate(saving: Saving) -> float | None:
+    if saving.seconds is None or not saving.num_bytes:
+        return None
+    return saving.num_bytes / 1e6 / saving.seconds.center
 
 
-def _cells(one: Saving) -> Iterator[str]:
-    yield f"{one.workload} {one.framework}"
-    yield one.backend
-    yield str(one.num_ranks)
-    yield str(one.num_checkpoints)
-    yield "-" if one.num_bytes is None else f"{one.num_bytes / 1e6:.3g}"
-    yield "-" if one.seconds is None else _seconds(one.seconds)
-    yield (
-        "-" if one.seconds is None or not one.num_bytes else f"{one.num_bytes / 1e6 / one.seconds.center:.3g}"
-    )
-    yield "-" if one.share is None else f"{100 * one.share:.2f}"
-    yield str(one.num_restarts)
-    yield "-" if one.read_seconds is None else f"{one.read_seconds:.3g}"
-    yield str(one.num_lost_steps)
-    yield str(one.num_launches)
-
-
-def _seconds(interval: Interval) -> str:
-    bounds = "" if interval.low is None else f" [{interval.low:.3g}, {interval.high:.3g}]"
-    return f"{interval.center:.3g}{bounds}"
+LEGEND = (
+    "Saved: states, over all launches. Time each: while all ranks stand still, from copying to the disk; the median "
+    "over launches of each one's median, and its interval from 6 launches on. Share: of the time in steps and in "
+    "saving. Read: of the state, median over restarts; what a restart costs before it is in the table of starts. Lost "
+    "steps were taken after the last saved state of a launch that was ended, and taken again."
+)
+CHECKPOINTS = TableOf[Saving](
+    name="checkpoints",
+    caption="What saving the trainings cost",
+    columns=(
+        Column("workload", lambda saving: workload_title(saving.workload), numeric=False),
+        Column("framework", lambda saving: saving.framework, numeric=False),
+        Column("backend", lambda saving: saving.backend, numeric=False),
+        Column("ranks", lambda saving: saving.num_ranks),
+        Column("saved", lambda saving: saving.num_checkpoints),
+        Column("size", lambda saving: saving.num_bytes and saving.num_bytes / 1e6, unit="MB"),
+        Column("time each", lambda saving: saving.seconds, unit="s"),
+        Column("rate", _rate, unit="MB/s"),
+        Column(
+            "share",
+            lambda saving: shown_number(saving.share and 100 * saving.share, "{:.2f}".format),
+            unit="%",
+        ),
+        Column("restarts", lambda saving: saving.num_restarts),
+        Column("read", lambda saving: saving.read_seconds, unit="s"),
+        Column("lost steps", lambda saving: saving.num_lost_steps),
+        Column("launches", lambda saving: saving.num_launches),
+    ),
+    data=to_saving_row,
+    legend=LEGEND,
+    tags=lambda saving: Tags(workload=saving.workload, framework=saving.framework, backend=saving.backend),
+)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from rich.console import RenderableType
@@ -24,16 +23,28 @@ from dlscale.analysis.findings.overlap import (
     overlap,
     predict_step,
 )
-from dlscale.analysis.findings.waterfall import Waterfall, loss_text
+from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import CellTimes, cell_times, exchange_mode, latest_good, options_text
+from dlscale.analysis.render.tables import (
+    Column,
+    Shown,
+    TableOf,
+    Value,
+    cell_name,
+    render_table,
+    shown_interval,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.render.text import (
-    Grid,
     backend_name,
     interval_columns,
     number,
     percent,
-    rate,
+    points,
+    ratio_text,
     size_text,
+    with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell, Record
@@ -145,32 +156,18 @@ def communication_sentence(one: Communication) -> str:
     """`ring on 2 ranks: the exchange of 2.37 MB takes 1.20 ms alone [1.10, 1.30] at 3.95 GB/s (busbw); ... .`"""
     alone = one.alone
     name = backend_name(one.cell) + ("" if one.evidence == "measured" else f" ({one.evidence})")
-    took = time_text(alone.seconds.times(1e3), "ms alone")
+    took = with_limits(alone.seconds.times(1e3), unit=" ms alone")
     return (
         f"{name} on {one.cell.num_ranks} ranks: the exchange of {number(alone.num_bytes * MEGA)} MB takes {took} "
         f"at {number(alone.busbw.center * GIGA)} GB/s (busbw); {_hidden(one)}."
     )
 
 
-def time_text(interval: Interval, unit: str) -> str:
-    """`1.20 ms [1.10, 1.30]`; without limits only the number."""
-    ends = [number(one) for one in (interval.low, interval.high) if one is not None]
-    return f"{number(interval.center)} {unit}" + (f" [{', '.join(ends)}]" if ends else "")
-
-
-def plain_ratio_text(interval: Interval) -> str:
-    """`1.03 [1.01, 1.05]`."""
-    ends = [f"{one:.2f}" for one in (interval.low, interval.high) if one is not None]
-    return f"{interval.center:.2f}" + (f" [{', '.join(ends)}]" if ends else "")
-
-
 def _hidden(one: Communication) -> str:
     if one.how == IN_LINE:
         if one.step is None:
             return f"nothing is hidden; what the step should take is not known, {one.reason}"
-        return (
-            f"nothing is hidden; the step is {plain_ratio_text(one.step.of_sum)} of computation plus exchange"
-        )
+        return f"nothing is hidden; the step is {ratio_text(one.step.of_sum)} of computation plus exchange"
     hidden = one.overlap.hidden
     if hidden is None:
         why = one.overlap.reason or one.reason
@@ -179,7 +176,7 @@ def _hidden(one: Communication) -> str:
     if hidden.center < 0:
         return (
             "nothing is hidden: beside the computation a step is longer by "
-            f"{plain_ratio_text(hidden.complement())} of that time{flaw}"
+            f"{ratio_text(hidden.complement())} of that time{flaw}"
         )
     return f"{percent(hidden)} of it is hidden behind the computation{flaw}"
 
@@ -201,16 +198,16 @@ def communication_rows(found: Iterable[Communication]) -> list[dict[str, Any]]:
     time, late ranks left out; `hidden_of_prediction` where the measured step lies between the ends of the prediction,
     0 at `predicted_high_seconds`, 1 at `predicted_low_seconds`.
     """
-    return [
-        {
-            **_step_columns(one),
-            **_bucket_columns(size),
-            "notes": "; ".join(one.alone.notes),
-            "reason": _reason(one),
-        }
-        for one in found
-        for size in one.alone.sizes
-    ]
+    return [_communication_row(*bucket) for bucket in buckets(found)]
+
+
+def _communication_row(exchange: Communication, size: BucketSize) -> dict[str, Any]:
+    return {
+        **_step_columns(exchange),
+        **_bucket_columns(size),
+        "notes": "; ".join(exchange.alone.notes),
+        "reason": _reason(exchange),
+    }
 
 
 def _step_columns(one: Communication) -> dict[str, Any]:
@@ -257,11 +254,6 @@ def _reason(one: Communication) -> str | None:
 
 
 MAX_SIZES = 6  # of an exchange; those in which most bytes travel
-STEP_COLUMNS = (
-    *("backend", "ranks", "alone\n[ms]", "compute\n[ms]", "predicted\n[ms]", "step\n[ms]", "step /\nsum"),
-    *("hidden\n[%]", "n"),
-)
-SIZE_COLUMNS = ("backend", "ranks", "bucket", "per step", "ms", "algbw\n[GB/s]", "busbw\n[GB/s]")
 COMMUNICATION_LEGEND = (
     "Alone: one bucket after the other while nobody computes. Compute: none on as many ranks. Predicted of a step: "
     "their sum where the exchange is in line; else between the longer one and the sum. Step / sum: the measured step "
@@ -269,6 +261,75 @@ COMMUNICATION_LEGEND = (
     "blocks of launches. Buckets: the slowest rank's mean time of one, the median over launches; busbw is "
     "algbw x 2 (P - 1) / P."
 )
+Bucket = tuple[Communication, BucketSize]
+
+
+def _predicted(exchange: Communication) -> Shown:
+    step = exchange.step
+    if step is None:
+        return None
+    high = number(1e3 * step.longest)
+    text = high if exchange.how == IN_LINE else f"{number(1e3 * step.shortest)} to {high}"
+    return Value(text=text, order=step.longest)
+
+
+STEPS = TableOf[Communication](
+    name="exchange-steps",
+    caption="Communication alone, and the step that it predicts",
+    columns=(
+        *training_columns(lambda exchange: exchange.family),
+        Column("backend", lambda exchange: cell_name(exchange.cell, exchange.evidence), numeric=False),
+        Column("ranks", lambda exchange: exchange.cell.num_ranks),
+        Column("alone", lambda exchange: exchange.alone.seconds.times(1e3), unit="ms"),
+        Column(
+            "compute",
+            lambda exchange: exchange.step.computation.times(1e3) if exchange.step else None,
+            unit="ms",
+        ),
+        Column("predicted", _predicted, unit="ms"),
+        Column(
+            "step", lambda exchange: exchange.step.measured.times(1e3) if exchange.step else None, unit="ms"
+        ),
+        Column(
+            "step/sum",
+            lambda exchange: shown_interval(exchange.step.of_sum if exchange.step else None, "{:.2f}".format),
+        ),
+        Column("overlapped", lambda exchange: shown_interval(exchange.overlap.hidden, points), unit="%"),
+        Column("n", lambda exchange: exchange.step.of_sum.n if exchange.step else None),
+    ),
+    data=lambda exchange: _step_columns(exchange),
+    tags=lambda exchange: tags_of(exchange.cell),
+    group=lambda exchange: (backend_name(exchange.cell), exchange.evidence),
+)
+BUCKETS = TableOf[Bucket](
+    name="exchanges",
+    caption="Buckets",
+    columns=(
+        *training_columns(lambda bucket: bucket[0].family),
+        Column("backend", lambda bucket: cell_name(bucket[0].cell, bucket[0].evidence), numeric=False),
+        Column("ranks", lambda bucket: bucket[0].cell.num_ranks),
+        Column(
+            "bucket", lambda bucket: Value(text=size_text(bucket[1].num_bytes), order=bucket[1].num_bytes)
+        ),
+        Column("per step", lambda bucket: bucket[1].count),
+        Column("time", lambda bucket: bucket[1].seconds.times(1e3), unit="ms"),
+        Column("algbw", lambda bucket: bucket[1].algbw.times(GIGA), unit="GB/s"),
+        Column("busbw", lambda bucket: bucket[1].busbw.times(GIGA), unit="GB/s"),
+    ),
+    data=lambda bucket: _communication_row(*bucket),
+    legend=COMMUNICATION_LEGEND,
+    tags=lambda bucket: tags_of(bucket[0].cell),
+    group=lambda bucket: bucket[0].cell.id,
+)
+
+
+def buckets(found: Iterable[Communication], *, most: int | None = None) -> list[Bucket]:
+    """Each exchange with each of its sizes of buckets, or with the `most` in which most bytes travel."""
+    rows = []
+    for exchange in found:
+        kept = sorted(exchange.alone.sizes, key=lambda size: -size.step_bytes)[:most]
+        rows += [(exchange, size) for size in exchange.alone.sizes if size in kept]
+    return rows
 
 
 def render_communication(found: Iterable[Communication]) -> Iterator[RenderableType]:
@@ -276,56 +337,15 @@ def render_communication(found: Iterable[Communication]) -> Iterator[RenderableT
     found = list(found)
     if not found:
         return
-    yield "[bold]Exchange alone, and the step that it predicts[/bold]"
-    yield Grid(STEP_COLUMNS, [[_step_cells(one) for one in group] for _, group in groupby(found, key=_curve)])
+    yield f"[bold]{escape(STEPS.caption)}[/bold]"
     largest = communications_on_most_ranks(found)
-    if sections := [list(_size_cells(one)) for one in largest]:
-        yield Grid(SIZE_COLUMNS, sections)
+    yield from render_table(STEPS.of(found), caption=False)
+    yield from render_table(BUCKETS.of(buckets(largest, most=MAX_SIZES)), caption=False, legend=False)
     for one in largest:
         yield escape(communication_sentence(one))
     for note in dict.fromkeys(_notes(found, largest)):
         yield f"[dim]{escape(note)}.[/dim]"
     yield ""
-
-
-def _curve(one: Communication) -> tuple[str, str]:
-    return backend_name(one.cell), one.evidence
-
-
-def _step_cells(one: Communication) -> tuple[str, ...]:
-    step, hidden = one.step, one.overlap.hidden
-    return (
-        backend_name(one.cell),
-        f"{one.cell.num_ranks}",
-        rate(one.alone.seconds.times(1e3)),
-        rate(step.computation.times(1e3) if step else None),
-        _predicted(step, one.how),
-        rate(step.measured.times(1e3) if step else None),
-        plain_ratio_text(step.of_sum) if step else "-",
-        "-" if hidden is None else loss_text(hidden, unit=""),
-        f"{step.of_sum.n}" if step else "-",
-    )
-
-
-def _predicted(step: StepPrediction | None, how: str) -> str:
-    if step is None:
-        return "-"
-    high = number(1e3 * step.longest)
-    return high if how == IN_LINE else f"{number(1e3 * step.shortest)} to {high}"
-
-
-def _size_cells(one: Communication) -> Iterator[tuple[str, ...]]:
-    sizes = one.alone.sizes
-    shown = sorted(sizes, key=lambda size: -size.step_bytes)[:MAX_SIZES]
-    for index, size in enumerate(size for size in sizes if size in shown):
-        yield (
-            *((backend_name(one.cell), f"{one.cell.num_ranks}") if index == 0 else ("", "")),
-            size_text(size.num_bytes),
-            f"{size.count}",
-            rate(size.seconds.times(1e3)),
-            rate(size.algbw.times(GIGA)),
-            rate(size.busbw.times(GIGA)),
-        )
 
 
 def _notes(found: Sequence[Communication], largest: Sequence[Communication]) -> Iterator[str]:

@@ -12,7 +12,19 @@ from rich.markup import escape
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
 from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
 from dlscale.analysis.records import options_text
-from dlscale.analysis.render.text import Grid, backend_name, interval_columns
+from dlscale.analysis.render.tables import (
+    NOTHING,
+    Column,
+    Shown,
+    TableOf,
+    Tags,
+    Value,
+    render_legend,
+    render_table,
+    shown_interval,
+    training_columns,
+)
+from dlscale.analysis.render.text import backend_name, interval_columns, points
 from dlscale.analysis.statistics import LEVEL, Interval
 
 NAMED = 3  # of many
@@ -81,25 +93,6 @@ def probability_text(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
 
 
-def change_text(ratio: Interval) -> str:
-    """`+8.1 [+6.9, +9.3]`, in percent more throughput; the centre alone without limits."""
-    center, *ends = (
-        f"{round(100 * (value - 1), 1) + 0.0:+.1f}"  # never -0.0
-        for value in (ratio.center, ratio.low, ratio.high)
-        if value is not None
-    )
-    return f"{center} [{', '.join(ends)}]" if ends else center
-
-
-def effect_text(found: Interval | None) -> str:
-    """`2.1 [0.5, 3.6]` standard deviations; "-" where there is none."""
-    if found is None:
-        return "-"
-    if found.low is None or found.high is None:
-        return f"{found.center:.1f}"
-    return f"{found.center:.1f} [{found.low:.1f}, {found.high:.1f}]"
-
-
 def over_text(one: Contrast) -> str:
     """` over ring`, where the backend is not what is compared."""
     name = backend_name(one.contender.cell)
@@ -159,68 +152,126 @@ def _without_text(one: Contrast) -> str:
     return f"; without the {which} with an outlying launch {_by(one.without)}"
 
 
-CONTRAST_LEGEND = (
-    f"Throughput: by how much that of the first is above that of the second, with its {100 * LEVEL:.0f} % t interval "
-    "over n blocks of launches. Effect: mean over standard deviation of the log ratio between blocks, with its "
-    "interval; how surely a difference shows, and not whether it matters. p: sign-flip test of the blocks, exact up to "
-    f"{MAX_EXACT}; corrected: Holm's, over all comparisons here. Claimed is what is at most "
-    f"{100 * CONTRAST_ALPHA:.0f} % then, "
-    f"with an interval that leaves 0 out, and is not within {100 * CONTRAST_BAND:.0f} % for certain."
+Compared = tuple[Contrasts, Contrast]
+
+
+def too_few(contrast: Contrast) -> bool:
+    """Whether nothing but more blocks is missing."""
+    return contrast.verdict == "cannot be shown" and contrast.ratio is not None and contrast.num_blocks > 0
+
+
+def compared(found: Contrasts) -> list[Compared]:
+    """The rows of the table."""
+    return [(found, contrast) for contrast in found.found]
+
+
+def tags_of_pair(contender: Side, reference: Side) -> Tags:
+    """Both sides': who asks for one of them sees what it was compared with."""
+    sides = (contender.cell, reference.cell)
+    return Tags(
+        workload=contender.cell.workload,
+        framework=" ".join(dict.fromkeys(cell.framework for cell in sides)),
+        backend=" ".join(dict.fromkeys(cell.backend for cell in sides)),
+    )
+
+
+def _contrast_name(pair: Compared) -> str:
+    _, contrast = pair
+    side = contrast.contender
+    kind = "" if side.evidence == "measured" else f", {side.evidence}"
+    return f"{side.name} : {contrast.reference.name}{over_text(contrast)}{kind}"
+
+
+def _throughput(pair: Compared) -> Shown:
+    ratio = pair[1].ratio
+    return shown_interval(ratio and ratio.excess(), lambda change: points(change, sign="+"))
+
+
+def _probability(p: float | None) -> Value:
+    return NOTHING if p is None else Value(text=probability_text(p), order=p)
+
+
+def _why(pair: Compared) -> str:
+    found, contrast = pair
+    return f"needs {found.blocks_needed} blocks" if too_few(contrast) else contrast.reason
+
+
+CONTRASTS = TableOf[Compared](
+    name="contrasts",
+    caption="Comparisons",
+    columns=(
+        *training_columns(lambda pair: pair[1].contender.family),
+        Column("contrast", _contrast_name, numeric=False),
+        Column("ranks", lambda pair: pair[1].contender.cell.num_ranks),
+        Column("throughput", _throughput, unit="%"),
+        Column("effect", lambda pair: shown_interval(pair[1].standardised, "{:.1f}".format)),
+        Column("p", lambda pair: _probability(pair[1].p_value)),
+        Column("corrected p", lambda pair: _probability(pair[1].p_adjusted)),
+        Column("blocks", lambda pair: pair[1].num_blocks),
+        Column("verdict", lambda pair: pair[1].verdict, numeric=False),
+        Column("why", _why, numeric=False, detail=True),
+    ),
+    data=lambda pair: _contrast_row(pair[1], pair[0].factor),
+    legend=(
+        "Throughput: by how much that of the first is above that of the second, with its "
+        f"{100 * LEVEL:.0f} % t interval over blocks of launches. Effect: mean over standard deviation of the log "
+        "ratio between blocks, with its interval; it says how consistent a difference is, not how large. p: sign-flip "
+        f"test of the blocks, exact up to {MAX_EXACT}; corrected: Holm's, over all comparisons here. Claimed is a "
+        f"difference whose corrected p is at most {100 * CONTRAST_ALPHA:.0f} %, "
+        f"with an interval that leaves 0 out, and that is not within {100 * CONTRAST_BAND:.0f} % for certain."
+    ),
+    tags=lambda pair: tags_of_pair(pair[1].contender, pair[1].reference),
+    strong=lambda pair: pair[1].verdict in ("faster", "slower"),
 )
-LEGEND_BETWEEN = (
-    f"Throughput: by how much that of B is above that of A, with Welch's {100 * LEVEL:.0f} % interval. Unpaired: "
-    "launches of two studies have no block in common, so what changed on the machine between them is in it, and "
-    "nothing is claimed. To claim a difference, measure both in one study."
+
+
+def _both(of: str, and_of: str) -> str:
+    return " : ".join(dict.fromkeys([of, and_of]))
+
+
+BETWEEN_STUDIES = TableOf[Compared](
+    name="contrasts",
+    caption="Comparison of two studies",
+    columns=(
+        Column(
+            "backend",
+            lambda pair: _both(backend_name(pair[1].contender.cell), backend_name(pair[1].reference.cell)),
+            numeric=False,
+        ),
+        Column(
+            "ranks",
+            lambda pair: _both(str(pair[1].contender.cell.num_ranks), str(pair[1].reference.cell.num_ranks)),
+        ),
+        Column("throughput", _throughput, unit="%"),
+        Column("n of A", lambda pair: len(pair[1].reference.rates)),
+        Column("n of B", lambda pair: len(pair[1].contender.rates)),
+    ),
+    data=CONTRASTS.data,
+    legend=(
+        f"Throughput: by how much that of B is above that of A, with Welch's {100 * LEVEL:.0f} % interval. Unpaired: "
+        "launches of two studies have no block in common, so what changed on the machine between them is in it, and "
+        "nothing is claimed. To claim a difference, measure both in one study."
+    ),
 )
 
 
 def render_contrasts(found: Contrasts) -> Iterator[RenderableType]:
     """For `rich.console.Console.print`."""
     yield escape(f"{declaration_text(found)}.")
-    for heading, group in groupby(found.found, key=lambda one: contrast_title(one.contender, found.factor)):
+    declared = BETWEEN_STUDIES if found.factor == STUDY_FACTOR else CONTRASTS
+    for heading, group in groupby(
+        compared(found), key=lambda pair: contrast_title(pair[1].contender, found.factor)
+    ):
         members = list(group)
         yield f"[bold]{escape(heading)}[/bold]"
-        if found.factor == STUDY_FACTOR:
-            yield Grid(_BETWEEN, [[_between_cells(one) for one in members]])
-            continue
-        yield Grid(_CONTRAST_COLUMNS, [[_contrast_cells(one) for one in members]])
-        for told in contrast_sentences(members):
-            yield escape(told)
-        yield ""
-    for what in found.left_out:
-        yield escape(f"Not compared: {what}.")
-    yield f"[dim]{escape(LEGEND_BETWEEN if found.factor == STUDY_FACTOR else CONTRAST_LEGEND)}[/dim]"
-
-
-_CONTRAST_COLUMNS = (
-    *("contrast", "ranks", "throughput\n[%]", "effect", "p", "corrected\np"),
-    *("n", "verdict"),
-)
-_BETWEEN = ("backend", "ranks", "throughput\n[%]", "n of A", "n of B")
-
-
-def _contrast_cells(one: Contrast) -> tuple[str, ...]:
-    return (
-        f"{one.contender.name} : {one.reference.name}{over_text(one)}",
-        f"{one.contender.cell.num_ranks}",
-        "-" if one.ratio is None else change_text(one.ratio),
-        effect_text(one.standardised),
-        "-" if one.p_value is None else probability_text(one.p_value),
-        "-" if one.p_adjusted is None else probability_text(one.p_adjusted),
-        f"{one.num_blocks}",
-        one.verdict,
-    )
-
-
-def _between_cells(one: Contrast) -> tuple[str, ...]:
-    cell, other = one.contender.cell, one.reference.cell
-    return (
-        " : ".join(dict.fromkeys([backend_name(cell), backend_name(other)])),
-        " : ".join(dict.fromkeys([f"{cell.num_ranks}", f"{other.num_ranks}"])),
-        "-" if one.ratio is None else change_text(one.ratio),
-        f"{len(one.reference.rates)}",
-        f"{len(one.contender.rates)}",
-    )
+        yield from render_table(declared.of(members), caption=False, legend=False)
+        if declared is CONTRASTS:
+            for sentence in contrast_sentences(contrast for _, contrast in members):
+                yield escape(sentence)
+            yield ""
+    for reason in found.left_out:
+        yield escape(f"Not compared: {reason}.")
+    yield from render_legend(declared.legend)
 
 
 CONTRASTS_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time

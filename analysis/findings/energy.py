@@ -9,16 +9,22 @@ number: the sum of the others would be too small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from rich.console import RenderableType
-from rich.markup import escape
-
+from dlscale.analysis.families import family_of
 from dlscale.analysis.records import latest_good, num_samples, options_text, steady_windows, why_unusable
-from dlscale.analysis.render.text import Grid, backend_name, interval_columns, rate
+from dlscale.analysis.render.tables import (
+    Column,
+    Table,
+    TableOf,
+    cell_name,
+    shown_number,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.render.text import interval_columns, listed, plural
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -41,6 +47,7 @@ def to_energy_row(one: Energy) -> dict[str, Any]:
         **interval_columns("joules_per_sample", one.joules_per_sample),
         "watts": one.watts,
         "sources": ", ".join(one.sources) or None,
+        "parts": one.parts,
         "num_launches": one.num_launches,
         "reason": one.reason or None,
     }
@@ -71,6 +78,7 @@ class Energy:
     joules_per_sample: Interval | None
     watts: float | None
     sources: tuple[str, ...]  # that every machine had in every launch
+    parts: str  # of a node, that were counted; alternatives where nodes differ
     num_launches: int  # whose energy is known
     reason: str
 
@@ -132,6 +140,7 @@ def _energy(records: Sequence[Record]) -> Energy:
         joules_per_sample=median_interval([one.joules_per_sample for one in own]) if own else None,
         watts=watts,
         sources=sources,
+        parts="; ".join(filter(None, (_parts(records, source) for source in sources))),
         num_launches=len(own),
         reason="" if own else reasons[0],
     )
@@ -146,6 +155,17 @@ def _why_nothing(record: Record) -> str:
     return "; ".join(reasons) or "nobody read a counter"
 
 
+def _parts(records: Iterable[Record], source: str) -> str:
+    """The parts of a node that a source counts; alternatives where nodes differ."""
+    known = {
+        reading.parts
+        for record in records
+        for reading in record.energy
+        if reading.source == source and reading.joules is not None and reading.parts
+    }
+    return " | ".join(sorted(known))
+
+
 def _energy_order(one: Energy) -> tuple[object, ...]:
     cell = one.cell
     return (
@@ -155,40 +175,42 @@ def _energy_order(one: Energy) -> tuple[object, ...]:
 
 
 ENERGY_WORDS = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs"}
-ENERGY_COLUMNS = ("framework", "backend", "ranks", "J/sample", "power\n[W]", "counted", "n")
-ENERGY_LEGEND = (
+LEGEND = (
     "Joules of all nodes over the windows after the warm-up, per sample; the median over launches and, from 6 on, its "
     "interval. Power is the median over launches of joules over seconds, of all nodes. Counted is what the nodes' own "
     "counters count, whoever used it: processors and memory by RAPL, whole nodes by Cray's pm_counters, GPUs by NVML."
 )
+ENERGY = TableOf[Energy](
+    name="energy",
+    caption="Energy per sample",
+    columns=(
+        *training_columns(lambda energy: family_of(energy.cell, system=energy.system)),
+        Column("backend", lambda energy: cell_name(energy.cell, energy.evidence), numeric=False),
+        Column("ranks", lambda energy: energy.cell.num_ranks),
+        Column("energy", lambda energy: energy.joules_per_sample, unit="J per sample"),
+        Column("power", lambda energy: shown_number(energy.watts, "{:.0f}".format), unit="W"),
+        Column(
+            "counted", lambda energy: ", ".join(ENERGY_WORDS[name] for name in energy.sources), numeric=False
+        ),
+        Column("parts", lambda energy: energy.parts, unit="of a node", numeric=False, detail=True),
+        Column("launches", lambda energy: energy.num_launches),
+    ),
+    data=to_energy_row,
+    legend=LEGEND,
+    tags=lambda energy: tags_of(energy.cell),
+    group=lambda energy: (energy.cell.workload, energy.cell.framework),
+)
 
 
-def render_energy(found: Sequence[Energy]) -> Iterator[RenderableType]:
-    """A table where any launch's energy is known; else one line that says why not; nothing without launches."""
-    known = [one for one in found if one.joules_per_sample]
-    if not known:
-        if found:
-            yield f"[dim]{escape(f'Energy per sample is not known ({found[0].reason}).')}[/dim]"
-            yield ""
-        return
-    yield "[bold]Energy[/bold]"
-    sections = [
-        [energy_cells(one) for one in group]
-        for _, group in groupby(known, key=lambda one: (one.cell.workload, one.cell.framework))
-    ]
-    yield Grid(ENERGY_COLUMNS, sections)
-    yield f"[dim]{escape(ENERGY_LEGEND)}[/dim]"
-    yield ""
+def energy_table(found: Iterable[Energy]) -> Table:
+    """One row per training whose energy is known."""
+    return ENERGY.of(energy for energy in found if energy.joules_per_sample)
 
 
-def energy_cells(one: Energy) -> tuple[str, ...]:
-    """Of a row."""
-    return (
-        f"{one.cell.workload} {one.cell.framework}",
-        backend_name(one.cell),
-        str(one.cell.num_ranks),
-        rate(one.joules_per_sample),
-        "-" if one.watts is None else f"{one.watts:.0f}",
-        ", ".join(ENERGY_WORDS[source] for source in one.sources),
-        str(one.num_launches),
-    )
+def unknown_energy(found: Sequence[Energy]) -> str:
+    """Why energy is not known, and of how many trainings; empty where it is known of all."""
+    reasons = [energy.reason for energy in found if not energy.joules_per_sample]
+    if not reasons:
+        return ""
+    whose = "" if len(reasons) == len(found) else f" of {plural(len(reasons), 'cell')} of {len(found)}"
+    return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."

@@ -16,17 +16,13 @@ import hashlib
 import io
 import sys
 import tokenize
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from difflib import SequenceMatcher
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-from rich.markup import escape
-
-from dlscale.analysis.render.text import Grid
+from dlscale.analysis.render.tables import Column, TableOf, Tags
 from dlscale.base.errors import UsageError
 
 
@@ -40,32 +36,6 @@ def to_productivity_row(change: Change) -> dict[str, Any]:
         "removed": change.removed,
         "script": change.script,
     }
-
-
-PRODUCTIVITY_COLUMNS = ("framework", "backend", "added", "changed", "removed", "script")
-PRODUCTIVITY_LEGEND = (
-    "Lines of code between single.py and that script, both under docs/examples; blank lines, comments and docstrings "
-    "do not count. docs/productivity.md has all of them."
-)
-
-
-def render_productivity(changes: Sequence[Change]) -> Iterator[RenderableType]:
-    """A table with a section per framework; nothing without changes."""
-    if not changes:
-        return
-    yield "[bold]Lines to make a single-process script distributed[/bold]"
-    groups = [list(group) for _, group in groupby(changes, key=lambda change: change.framework)]
-    yield Grid(
-        PRODUCTIVITY_COLUMNS,
-        [[_change_cells(one, first=one is group[0]) for one in group] for group in groups],
-    )
-    yield f"[dim]{escape(PRODUCTIVITY_LEGEND)}[/dim]"
-    yield ""
-
-
-def _change_cells(one: Change, *, first: bool) -> tuple[str, ...]:
-    counts = (one.added, one.changed, one.removed)
-    return one.framework if first else "", one.backend, *(str(number) for number in counts), one.script
 
 
 STORED = Path(__file__).with_suffix(".csv")
@@ -91,6 +61,28 @@ class Change:
     def order(self) -> tuple[str, int, str]:
         """Frameworks by name, in each the backend that asks for least first."""
         return self.framework, self.added + self.changed + self.removed, self.backend
+
+
+LEGEND = (
+    "Lines of code between single.py and that script, both under docs/examples; blank lines, comments and docstrings "
+    "do not count. docs/productivity.md has all of them."
+)
+PRODUCTIVITY = TableOf[Change](
+    name="productivity",
+    caption="Lines to make a single-process script distributed",
+    columns=(
+        Column("framework", lambda change: change.framework, numeric=False),
+        Column("backend", lambda change: change.backend, numeric=False),
+        Column("added", lambda change: change.added, unit="lines"),
+        Column("changed", lambda change: change.changed, unit="lines"),
+        Column("removed", lambda change: change.removed, unit="lines"),
+        Column("script", lambda change: change.script, numeric=False),
+    ),
+    data=to_productivity_row,
+    legend=LEGEND,
+    tags=lambda change: Tags(framework=change.framework, backend=change.backend),
+    group=lambda change: change.framework,
+)
 
 
 def code_lines(source: str) -> list[str]:

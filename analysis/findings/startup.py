@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.markup import escape
 
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.text import Grid
+from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number
 from dlscale.benchmarks.records.record import Phases, Record
 
 
@@ -29,15 +26,7 @@ def to_start_up_row(one: StartUp) -> dict[str, Any]:
 
 
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
-STARTUP_COLUMNS = (
-    *("framework", "backend", "ranks", "start\n[s]", "import\n[s]", "connect\n[s]", "gates\n[s]"),
-    *("first step\n[s]", "n"),
-)
-STARTUP_LEGEND = (
-    "Start: from mpiexec to the end of the framework's import and of MPI_Init; import: what the backend needs besides; "
-    "connect: until the ranks have found each other; gates: checks of correctness, tracing and compilation among them; "
-    "first step: of the trainer that is measured. Medians over n launches of the slowest rank's seconds."
-)
+PHASE_LABELS = ("start", "import", "connect", "gates", "first step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,35 +62,6 @@ def start_ups(records: Iterable[Record]) -> list[StartUp]:
     ]
 
 
-def render_startup(found: Iterable[StartUp]) -> Iterator[RenderableType]:
-    """A table with a section per framework; nothing without launches."""
-    sections = []
-    for _, group in groupby(found, key=lambda one: one.framework):
-        cells: list[tuple[str, ...]] = []
-        previous = ""
-        for one in group:
-            label = one.backend + (f" + {one.num_servers}" if one.num_servers else "")
-            cells.append(
-                (one.framework if not cells else "", "" if label == previous else label, *_numbers(one))
-            )
-            previous = label
-        sections.append(cells)
-    if not sections:
-        return
-    yield "[bold]What a launch costs before it trains[/bold]"
-    yield Grid(STARTUP_COLUMNS, sections)
-    yield f"[dim]{escape(STARTUP_LEGEND)}[/dim]"
-    yield ""
-
-
-def _numbers(one: StartUp) -> Iterator[str]:
-    yield str(one.num_ranks)
-    for name in PHASES:
-        seconds = one.seconds[name]
-        yield "-" if seconds is None else f"{seconds:.2f}"
-    yield str(one.num_launches)
-
-
 def _median(launches: Iterable[list[float | None]]) -> float | None:
     """Over launches, of the slowest rank; None where every launch lacks a rank's time."""
     slowest = []
@@ -110,3 +70,39 @@ def _median(launches: Iterable[list[float | None]]) -> float | None:
         if known and len(known) == len(ranks):
             slowest.append(max(known))
     return float(np.median(slowest)) if slowest else None
+
+
+def _backend(start: StartUp) -> str:
+    return start.backend + (f" + {start.num_servers} servers" if start.num_servers else "")
+
+
+def _seconds_of(phase: str, label: str) -> Column[StartUp]:
+    return Column(label, lambda start: shown_number(start.seconds[phase], "{:.2f}".format), unit="s")
+
+
+def _sum(start: StartUp) -> float | None:
+    known = [seconds for seconds in start.seconds.values() if seconds is not None]
+    return sum(known) if len(known) == len(PHASES) else None
+
+
+LEGEND = (
+    "Start: from mpiexec to the end of the framework's import and of MPI_Init; import: what the backend needs besides; "
+    "connect: until the ranks have found each other; gates: checks of correctness, tracing and compilation among them; "
+    "first step: of the trainer that is measured. Medians over launches of the slowest rank's seconds."
+)
+STARTUP = TableOf[StartUp](
+    name="starts",
+    caption="What a launch costs before it trains",
+    columns=(
+        Column("framework", lambda start: start.framework, numeric=False),
+        Column("backend", _backend, numeric=False),
+        Column("ranks", lambda start: start.num_ranks),
+        *map(_seconds_of, PHASES, PHASE_LABELS),
+        Column("sum", lambda start: shown_number(_sum(start), "{:.2f}".format), unit="s"),
+        Column("launches", lambda start: start.num_launches),
+    ),
+    data=to_start_up_row,
+    legend=LEGEND,
+    tags=lambda start: Tags(framework=start.framework, backend=start.backend),
+    group=lambda start: start.framework,
+)

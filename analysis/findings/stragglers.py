@@ -22,7 +22,7 @@ from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.rank_times import by_cell, hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.records import Block, options_text, times_of
-from dlscale.analysis.render.text import interval_columns
+from dlscale.analysis.render.text import interval_columns, share_text
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -252,12 +252,7 @@ def _verdict_text(one: Suspect) -> str:
 
 def _slower(slower: Interval) -> str:
     """`8.1 % [7.2, 9.0] slower`."""
-    limits = (
-        ""
-        if slower.low is None or slower.high is None
-        else f" [{100 * slower.low:.1f}, {100 * slower.high:.1f}]"
-    )
-    return f"{100 * slower.center:.1f} %{limits} slower"
+    return f"{share_text(slower)} slower"
 
 
 def straggler_rows(found: Iterable[Stragglers]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ and the table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -30,7 +30,17 @@ from dlscale.analysis.findings.waterfall_parts import (
     staircase,
 )
 from dlscale.analysis.records import Block, CellTimes, cell_times, options_text
-from dlscale.analysis.render.text import Grid, backend_name, interval_columns, number, percent
+from dlscale.analysis.render.tables import (
+    Column,
+    TableOf,
+    cell_name,
+    render_table,
+    shown_interval,
+    tags_of,
+    training_columns,
+    workload_title,
+)
+from dlscale.analysis.render.text import backend_name, interval_columns, number, percent, points, share_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -71,6 +81,12 @@ class Waterfall:
     def largest(self) -> Part | None:
         """The part that takes most."""
         return max(self.parts, key=lambda part: part.loss.center, default=None)
+
+    @property
+    def largest_names(self) -> tuple[str, ...]:
+        """The part that takes most and its rivals; none where no loss is certain."""
+        certain = any(part.loss.low is not None and part.loss.low > 0 for part in self.parts)
+        return (self.largest.name, *self.rivals) if self.largest and certain else ()
 
     @property
     def sufficient(self) -> bool:
@@ -254,41 +270,107 @@ def _why(one: Waterfall) -> str:
     certain = [part for part in one.parts if part.loss.low is not None and part.loss.low > 0]
     largest = max(one.parts, key=lambda part: part.loss.center)
     if not certain and one.loss and one.loss.low is not None and one.loss.low > 0:
-        return f"no single cause is beyond the noise; largest is {largest.name}: {loss_text(largest.loss)}"
+        return f"no single cause is beyond the noise; largest is {largest.name}: {share_text(largest.loss)}"
     if not certain:
         return "no loss is beyond the noise"
     rivals = [part for part in one.parts if part.name in one.rivals]
     if not rivals:
-        return f"the largest loss is {largest.name}: {loss_text(largest.loss)}"
+        return f"the largest loss is {largest.name}: {share_text(largest.loss)}"
     parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
-    listed = "; ".join(f"{part.name} {loss_text(part.loss)}" for part in parts)
+    listed = "; ".join(f"{part.name} {share_text(part.loss)}" for part in parts)
     return f"the largest losses are not told apart: {listed}"
 
 
 def part_sentence(part: Part) -> str:
     """`late ranks: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
     milliseconds = number(round(1000 * part.seconds.center, 6))
-    return f"{part.name}: {loss_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
+    return f"{part.name}: {share_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
 
 
-def loss_text(loss: Interval, *, unit: str = " %") -> str:
-    """`4.1 % [3.0, 5.2]`: with one decimal, and never -0.0."""
-    center = f"{_points(loss.center)}{unit}"
-    if loss.low is None or loss.high is None:
-        return center
-    return f"{center} [{_points(loss.low)}, {_points(loss.high)}]"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRow:
+    """A part of a waterfall, or what is lost in total; `largest` is one that no other part is certainly above."""
+
+    waterfall: Waterfall
+    label: str
+    loss: Interval
+    milliseconds: Interval  # per step
+    largest: bool = False
 
 
-def _points(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:.1f}"
+def loss_rows(found: Iterable[Waterfall]) -> Iterator[LossRow]:
+    """The rows of the table: the parts of each waterfall and their total; nothing of those without parts."""
+    for waterfall in found:
+        if not waterfall.parts or waterfall.loss is None:
+            continue
+        for part in waterfall.parts:
+            yield LossRow(
+                waterfall=waterfall,
+                label=part.name,
+                loss=part.loss,
+                milliseconds=part.seconds.times(1000),
+                largest=part.name in waterfall.largest_names,
+            )
+        milliseconds = replace(
+            waterfall.loss,
+            center=sum(1000 * part.seconds.center for part in waterfall.parts),
+            low=None,
+            high=None,
+            method="sum of the parts",
+        )
+        yield LossRow(waterfall=waterfall, label="in total", loss=waterfall.loss, milliseconds=milliseconds)
 
 
-WATERFALL_COLUMNS = ("backend", "ranks", "part of the loss", "ms per step", "lost\n[%]", "n")
+def _loss_data(row: LossRow) -> dict[str, Any]:
+    cell, family, milliseconds = row.waterfall.cell, row.waterfall.family, row.milliseconds
+    return {
+        "training": f"{workload_title(family.workload)} {family.preset}, {family.framework}, "
+        f"{family.scaling_mode} scaling on {family.system}",
+        "workload": cell.workload,
+        "framework": cell.framework,
+        "backend": backend_name(cell),
+        "num_ranks": cell.num_ranks,
+        "evidence": row.waterfall.evidence,
+        "part": row.label,
+        "share": row.loss.center,
+        "share_low": row.loss.low,
+        "share_high": row.loss.high,
+        "method": row.loss.method,
+        "n": row.loss.n,
+        "milliseconds_per_step": milliseconds.center,
+        "milliseconds_low": milliseconds.low,
+        "milliseconds_high": milliseconds.high,
+    }
+
+
+def _three_digits(milliseconds: float) -> str:
+    """Never -0."""
+    return number(round(milliseconds, 4) + 0.0)
+
+
 WATERFALL_LEGEND = (
     "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
     f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
     "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
     "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest."
+)
+LOSSES = TableOf[LossRow](
+    name="losses",
+    caption="Parts of the loss",
+    columns=(
+        *training_columns(lambda row: row.waterfall.family),
+        Column("backend", lambda row: cell_name(row.waterfall.cell, row.waterfall.evidence), numeric=False),
+        Column("ranks", lambda row: row.waterfall.cell.num_ranks),
+        Column("part", lambda row: row.label, numeric=False),
+        Column("lost", lambda row: shown_interval(row.loss, points), unit="%"),
+        Column("per step", lambda row: shown_interval(row.milliseconds, _three_digits), unit="ms"),
+        Column("n", lambda row: row.loss.n),
+    ),
+    data=_loss_data,
+    legend=WATERFALL_LEGEND,
+    tags=lambda row: tags_of(row.waterfall.cell),
+    strong=lambda row: row.largest,
+    group=lambda row: (row.waterfall.cell.id, row.waterfall.evidence),
 )
 
 
@@ -299,8 +381,7 @@ def render_waterfalls(found: Iterable[Waterfall]) -> Iterator[RenderableType]:
         return
     yield "[bold]Where the speed goes[/bold]"
     largest = [_largest(group) for group in _by_backend(found)]
-    if sections := [list(_part_cells(one)) for one in largest if one.parts]:
-        yield Grid(WATERFALL_COLUMNS, sections)
+    yield from render_table(LOSSES.of(loss_rows(largest)), caption=False, legend=False)
     notes: dict[str, None] = {}
     for one in found:
         yield escape(waterfall_headline(one))
@@ -318,24 +399,3 @@ def _by_backend(found: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
 def _largest(found: Sequence[Waterfall]) -> Waterfall:
     """That of the most ranks that has parts."""
     return max(found, key=lambda one: (bool(one.parts), one.cell.num_ranks))
-
-
-def _part_cells(one: Waterfall) -> Iterator[tuple[str, ...]]:
-    for index, part in enumerate(one.parts):
-        name, ranks = (backend_name(one.cell), f"{one.cell.num_ranks}") if index == 0 else ("", "")
-        yield (
-            name,
-            ranks,
-            part.name,
-            _milliseconds(part.seconds.center),
-            loss_text(part.loss, unit=""),
-            f"{part.loss.n}",
-        )
-    if one.loss and one.ideal_seconds and one.measured_seconds:
-        lost = _milliseconds(one.measured_seconds - one.ideal_seconds)
-        yield "", "", "together", lost, loss_text(one.loss, unit=""), f"{one.loss.n}"
-
-
-def _milliseconds(seconds: float) -> str:
-    """Of a step, three digits; never -0."""
-    return number(round(1000 * seconds, 4) + 0.0)

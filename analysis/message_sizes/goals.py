@@ -23,7 +23,7 @@ from dlscale.analysis.message_sizes.measurements import (
     MessageSizeRow,
     fastest,
 )
-from dlscale.analysis.render.text import number, ratio_at_size, ratio_text, size_text
+from dlscale.analysis.render.text import number, rate, ratio_at_size, size_text
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
@@ -300,7 +300,7 @@ def _resolved(overall: Interval) -> bool:
 
 
 def _check_words(overall: Interval, ratios: dict[int, Interval], outside: Sequence[int]) -> str:
-    text = f"{ratio_text(overall)} of {IMB}'s time over {len(ratios)} sizes"
+    text = f"{rate(overall)} of {IMB}'s time over {len(ratios)} sizes"
     extremes = sorted(ratios, key=lambda one: ratios[one].center)
     least, most = (ratio_at_size(size, ratios[size]) for size in (extremes[0], extremes[-1]))
     text += f"; {least} to {most}"

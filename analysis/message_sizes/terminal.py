@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dlscale.analysis.message_sizes.measurements import PEER, RING, MessageSizeRow
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary
-from dlscale.analysis.render.text import microseconds, number, ratio_text, size_text
+from dlscale.analysis.render.text import microseconds, number, rate, size_text
 from dlscale.analysis.statistics import Interval
 
 LEFT = ("size", "who")
@@ -127,7 +127,7 @@ def _cells(
 def _ratio(interval: Interval | None, *, narrow: bool) -> str:
     if interval is None:
         return "-"
-    return number(interval.center) if narrow else ratio_text(interval)
+    return number(interval.center) if narrow else rate(interval)
 
 
 def _settings(summary: MessageSizeSummary, tags: Tags) -> Iterator[RenderableType]:

@@ -9,7 +9,7 @@ from dlscale.analysis.efficiency import scaling_row
 from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture, Table
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import interval_columns, number, percent, rate
+from dlscale.analysis.render.text import interval_columns, number, percent, rate, with_limits
 from dlscale.analysis.statistics import LEVEL, Interval
 
 CAPTIONS = {
@@ -209,17 +209,17 @@ def threshold_sentence(curve: Curve) -> str:
         told.append(
             f"An efficiency of {mark} is surely kept {'on' if gap else 'up to'} {size_text(surely)}: "
             "the whole interval of "
-            f"{_interval(surely.efficiency)} lies at or above it."
+            f"{percent(surely.efficiency)} lies at or above it."
         )
     else:
         told.append(f"No size above 1 rank surely keeps an efficiency of {mark}.")
     if possibly and (surely is None or possibly.num_ranks > surely.num_ranks):
         told.append(
-            f"On {size_text(possibly)} it is possibly kept: the interval of {_interval(possibly.efficiency)} has it "
+            f"On {size_text(possibly)} it is possibly kept: the interval of {percent(possibly.efficiency)} has it "
             "inside, and more launches would tell."
         )
     if fewest_lost:
-        told.append(f"It is not kept on {size_text(fewest_lost)}, with {_interval(fewest_lost.efficiency)}.")
+        told.append(f"It is not kept on {size_text(fewest_lost)}, with {percent(fewest_lost.efficiency)}.")
     if gap:
         told.append("That a larger size keeps it and a smaller one does not should be looked into.")
     if unknown:
@@ -260,17 +260,10 @@ def caveats(curve: Curve) -> Iterator[str]:
     )
 
 
-def _interval(efficiency: Interval | None) -> str:
-    return "-" if efficiency is None else percent(efficiency)
-
-
 def factor_text(interval: Interval) -> str:
     """`7.36 [7.30, 7.42]`: two decimals, for the third digit tells 1.98 from 2; fewer from 10 on."""
     decimals = 2 if interval.center < 10 else 1 if interval.center < 100 else 0
-    center = f"{interval.center:.{decimals}f}"
-    if interval.low is None or interval.high is None:
-        return center
-    return f"{center} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+    return with_limits(interval, f"{{:.{decimals}f}}".format)
 
 
 def _span(launches: Sequence[int]) -> str:

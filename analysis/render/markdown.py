@@ -6,20 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable, efficiency_summary, input_cost
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, efficiency_summary, input_cost
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings import energy
-from dlscale.analysis.findings.energy import Energy
+from dlscale.analysis.findings.energy import energy_table
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.terminal_table import CONTROL_NAMES
-from dlscale.analysis.render.text import backend_name, gibibytes, number, percent, rate
-from dlscale.analysis.statistics import LEVEL
+from dlscale.analysis.render.tables import Table, header, numbered
+from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.files import BadFile
 
-COLUMNS = (
-    *("backend", "ranks", "nodes", "samples/s", "efficiency (a) [%]", "efficiency (b) [%]"),
-    *("memory [GiB]", "n", "notes"),
-)
 WORDS = ("backend", "notes")  # columns that are not numbers
 # Emphasis, code, HTML, tables, mathematics, entities and links; an interval in brackets is none of them.
 _MARKUP = re.compile(r"([\\`*<|~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|\](?=[(\[:]))")
@@ -39,6 +33,21 @@ def markdown_table(
     return lines + ["| " + " | ".join(map(escape_markdown, cells)) + " |" for cells in rows]
 
 
+def table_markdown(table: Table) -> Iterator[str]:
+    """The lines of a table, and below it its notes; nothing without rows."""
+    if not table.rows:
+        return
+    notes: dict[str, int] = {}
+    rows = [[value.text for value in row.values] for row in numbered(table, notes, between=", ").rows]
+    names = [header(column) for column in table.columns]
+    words = [header(column) for column in table.columns if not column.numeric]
+    yield from markdown_table(names, rows, words=words)
+    yield ""
+    yield from (f"{mark}. {escape_markdown(note)}" for note, mark in notes.items())
+    if notes:
+        yield ""
+
+
 def study_markdown(
     table: ScalingTable, *, bad_files: Sequence[BadFile] = (), left_out: Sequence[str] = ()
 ) -> str:
@@ -47,9 +56,12 @@ def study_markdown(
     for family in table.families:
         lines += _family(table.of(family), family)
     lines += (
-        [escape_markdown(_legend()), ""] if table.rows else ["No records: nothing has been measured yet.", ""]
+        [escape_markdown(SCALING.legend), ""]
+        if table.rows
+        else ["No records: nothing has been measured yet.", ""]
     )
-    lines += _energy(table.energies)
+    if (energy := energy_table(table.energies)).rows:
+        lines += [f"### {escape_markdown(energy.caption)}", "", *table_markdown(energy)]
     lines += _problems(table, bad_files, left_out)
     if table.rows:
         lines += [escape_markdown(f"Origin: {table.provenance.short_line()}."), ""]
@@ -57,8 +69,6 @@ def study_markdown(
 
 
 def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
-    notes: dict[str, int] = {}
-    cells = [_cells(row, notes) for row in rows]
     yield f"### {escape_markdown(family.title)}"
     yield ""
     yield escape_markdown(family.constants)
@@ -66,57 +76,13 @@ def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
     if pair := rows[0].pair:
         yield escape_markdown(pair.verdict) if pair.comparable else f"**{escape_markdown(pair.verdict)}**"
         yield ""
-    yield from markdown_table(COLUMNS, cells)
-    yield ""
-    for note, mark in notes.items():
-        yield f"{mark}. {escape_markdown(note)}"
-    if notes:
-        yield ""
+    yield from table_markdown(SCALING.of(rows))
     groups = groupby(rows, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence))
     for sentence in filter(
         None, [*(efficiency_summary(list(group)) for _, group in groups), *map(input_cost, rows)]
     ):
         yield f"* {escape_markdown(sentence)}"
     yield ""
-
-
-def _cells(row: ScalingRow, notes: dict[str, int]) -> list[str]:
-    control = CONTROL_NAMES[row.cell.control]
-    name = backend_name(row.cell)
-    kind = [] if row.evidence in (None, "measured") else [f"{row.evidence}, not measured"]
-    efficiencies = (row.efficiency_none, row.efficiency_backend)
-    return [
-        f"{name}, {control}" if control else name,
-        number(row.cell.num_ranks),
-        number(row.cell.num_nodes),
-        rate(row.throughput),
-        *("-" if one is None else percent(one, unit="") for one in efficiencies),
-        gibibytes(row.peak_rss_bytes),
-        f"{row.num_launches}/{row.num_planned}",
-        ", ".join(str(notes.setdefault(note, len(notes) + 1)) for note in (*kind, *row.notes)),
-    ]
-
-
-def _legend() -> str:
-    return (
-        "n: launches that gave a number, of those planned. samples/s: over all ranks, in the slowest rank's time; the "
-        "median over launches and, from 6 on, its order-statistic interval. Efficiency: (T(p)/p) / (T(1)/1) and its "
-        f"{100 * LEVEL:.0f} % t interval over blocks of launches, against (a) 1 rank without a communication layer, "
-        "and (b) 1 rank of the same backend."
-    )
-
-
-def _energy(found: Sequence[Energy]) -> Iterator[str]:
-    """A table where any launch's energy is known; nothing otherwise."""
-    known = [one for one in found if one.joules_per_sample]
-    if known:
-        yield "### Energy"
-        yield ""
-        names = [name.replace("\n", " ") for name in energy.ENERGY_COLUMNS]
-        yield from markdown_table(
-            names, map(energy.energy_cells, known), words=("framework", "backend", "counted")
-        )
-        yield ""
 
 
 def _problems(table: ScalingTable, bad_files: Sequence[BadFile], left_out: Sequence[str]) -> Iterator[str]:

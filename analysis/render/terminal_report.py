@@ -18,9 +18,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.render.html.labels import share_text
 from dlscale.analysis.render.html.model import Axis, Look, Loss, Losses, Page, Plot, Point, Section, Sentence
 from dlscale.analysis.render.terminal_table import render_scaling as render_table
+from dlscale.analysis.render.text import share_text
 from dlscale.benchmarks.records.files import BadFile
 
 RATES = "throughput"  # the section whose plots are drawn after the efficiency

@@ -1,21 +1,13 @@
-"""How numbers are written: the one place for digits, intervals, percent and bytes, and the grid that lays them out.
+"""How numbers are written: the one place for digits, intervals, percent and bytes.
 
 Three digits or more and never an exponent; percent where people think in percent; an interval follows its number in
-brackets. `interval_columns` is the same number for programs. A `Grid` never cuts a number: where a table would be
-too wide for the terminal, intervals go below their numbers.
+brackets. `interval_columns` is the same number for programs.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
-
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 
 from dlscale.analysis.records import options_text
 from dlscale.analysis.statistics import Interval
@@ -46,28 +38,75 @@ def number(value: float) -> str:
     return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if value % 1 else f"{value:.0f}"
 
 
-def rate(interval: Interval | None) -> str:
-    """`812 [805, 820]`; without limits only the number, "-" without a number."""
+def with_limits(interval: Interval | None, write: Callable[[float], str] = number, *, unit: str = "") -> str:
+    """`12.3 ms [12.0, 12.6]`; the number alone without limits, "-" without an interval.
+
+    Every interval in text goes through here; `write` chooses the digits.
+    """
     if interval is None:
         return "-"
+    center = f"{write(interval.center)}{unit}"
     if interval.low is None or interval.high is None:
-        return number(interval.center)
-    return f"{number(interval.center)} [{number(interval.low)}, {number(interval.high)}]"
+        return center
+    return f"{center} [{write(interval.low)}, {write(interval.high)}]"
 
 
-def percent(efficiency: Interval, *, unit: str = " %") -> str:
+def rate(interval: Interval | None) -> str:
+    """`812 [805, 820]`, three digits."""
+    return with_limits(interval)
+
+
+def ratio_text(interval: Interval | None) -> str:
+    """`1.03 [1.01, 1.05]`, two decimals."""
+    return with_limits(interval, "{:.2f}".format)
+
+
+def percent(efficiency: Interval | None, *, unit: str = " %") -> str:
     """`91 % [89, 93]`, or `91.3 % [91.0, 91.6]` where the interval is narrower than one percent."""
-    low, high = efficiency.low, efficiency.high
-    if low is None or high is None:
-        return f"{100 * efficiency.center:.0f}{unit}"
-    digits = 1 if high - low < 0.01 else 0
-    center, lower, upper = (f"{100 * value:.{digits}f}" for value in (efficiency.center, low, high))
-    return f"{center}{unit} [{lower}, {upper}]"
+    narrow = (
+        efficiency is not None
+        and efficiency.low is not None
+        and efficiency.high is not None
+        and efficiency.high - efficiency.low < 0.01
+    )
+    return with_limits(efficiency, lambda value: f"{100 * value:.{int(narrow)}f}", unit=unit)
+
+
+def efficiency_text(efficiency: Interval | None) -> str:
+    """`93 % [91, 95]`, and `unpaired` or `no interval` where that is so."""
+    return "-" if efficiency is None else percent(efficiency) + flaws_text(efficiency)
+
+
+def flaws_text(interval: Interval) -> str:
+    """` (no interval, unpaired)`; empty for a paired interval with limits."""
+    flaws = ["no interval"] if interval.low is None else []
+    flaws += ["unpaired"] if "unpaired" in interval.method else []
+    return f" ({', '.join(flaws)})" if flaws else ""
+
+
+def points(share: float, *, sign: str = "") -> str:
+    """`4.1`: a share in percent with one decimal, never -0.0; `sign` "+" writes `+4.1`."""
+    return f"{round(100 * share, 1) + 0.0:{sign}.1f}"
+
+
+def share_text(share: Interval | None, *, unit: str = " %", sign: str = "") -> str:
+    """`4.1 % [3.0, 5.2]`: a share near 0, with one decimal."""
+    return with_limits(share, lambda value: points(value, sign=sign), unit=unit)
 
 
 def gibibytes(num_bytes: int | None) -> str:
     """`0.41`, in 2^30 bytes; "-" where it is not known."""
     return "-" if num_bytes is None else f"{num_bytes / 2**30:.2f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 rank`, `8 ranks`, `2 launches`."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
+def listed(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else ""
 
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -81,61 +120,11 @@ def size_text(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
-def ratio_text(interval: Interval) -> str:
-    """`1.34 [1.30, 1.39]`."""
-    if interval.low is None or interval.high is None:
-        return number(interval.center)
-    return f"{number(interval.center)} [{number(interval.low)}, {number(interval.high)}]"
-
-
 def ratio_at_size(num_bytes: int, interval: Interval) -> str:
     """`1.34 [1.30, 1.39] at 4 MiB`."""
-    return f"{ratio_text(interval)} at {size_text(num_bytes)}"
+    return f"{rate(interval)} at {size_text(num_bytes)}"
 
 
 def microseconds(seconds: float | None) -> str:
     """`12.3`; "-" where it is not known."""
     return "-" if seconds is None else number(1e6 * seconds)
-
-
-# Columns that are not numbers.
-UNALIGNED_COLUMNS = (
-    "backend",
-    "notes",
-    "exchange",
-    "compared with",
-    "framework",
-    "script",
-    "counted",
-    "part of the loss",
-    "contrast",
-    "verdict",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """Sections of rows of cells under named columns; an interval is what follows " [" in a cell."""
-
-    columns: Sequence[str]
-    sections: Sequence[Sequence[tuple[str, ...]]]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        wide = self._table(narrow=False)
-        unlimited = options.update(max_width=sys.maxsize)
-        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
-        yield wide if fits else Group("", self._table(narrow=True), "")
-
-    def _table(self, *, narrow: bool) -> Table:
-        table = Table(
-            box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
-        )
-        for name in self.columns:
-            table.add_column(
-                escape(name), justify="left" if name in UNALIGNED_COLUMNS else "right", overflow="fold"
-            )
-        for section in self.sections:
-            for cells in section:
-                table.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
-            table.add_section()
-        return table

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication import (
-    COMMUNICATION_LEGEND,
+    BUCKETS,
     GIGA,
+    STEPS,
     Communication,
-    communication_rows,
+    buckets,
     communication_sentence,
     communications_on_most_ranks,
 )
 from dlscale.analysis.findings.communication_only import BucketSize
-from dlscale.analysis.render.html.labels import interval_note, plural, tags_of, training_title, workload_title
-from dlscale.analysis.render.html.model import (
-    Axis,
-    Block,
-    Column,
-    Plot,
-    Point,
-    Row,
-    Sentence,
-    Series,
-    Table,
-    Tags,
-    Value,
-)
-from dlscale.analysis.render.html.tables import (
-    TRAINING,
-    flat,
-    label,
-    of_interval,
-    of_number,
-    training,
-    trimmed,
-)
-from dlscale.analysis.render.text import backend_name, percent, rate, size_text
+from dlscale.analysis.render.html.labels import interval_note, training_title
+from dlscale.analysis.render.html.model import Axis, Block, Plot, Point, Sentence, Series
+from dlscale.analysis.render.tables import Tags, tags_of, workload_title
+from dlscale.analysis.render.text import backend_name, plural, rate, size_text
 
 LEAD = (
     "One bucket of the training's after the other, while nobody computes: what a perfect overlap would hide."
@@ -60,7 +41,8 @@ def exchange_blocks(found: Sequence[Communication], names: Collection[str]) -> I
     for index, (family, group) in enumerate(groupby(drawn, key=lambda one: one.family)):
         yield _plot(f"busbw-{index}", family, list(group))
     if found:
-        yield exchange_table(found)
+        yield STEPS.of(found)
+        yield BUCKETS.of(buckets(found))
 
 
 def _plot(name: str, family: Family, shown: Sequence[Communication]) -> Plot:
@@ -117,55 +99,3 @@ def _size_axis(sizes: Sequence[int]) -> Axis:
     apart = max(1, math.ceil(len(powers) / MAX_TICKS))
     ticks = tuple((2.0**power, size_text(2**power)) for power in powers[::apart])
     return Axis(title="size of a bucket", kind="log", ticks=ticks, low=2.0**low, high=2.0**high)
-
-
-COLUMNS = (
-    *TRAINING,
-    Column(label="backend", numeric=False),
-    Column(label="ranks"),
-    Column(label="bucket"),
-    Column(label="per step"),
-    Column(label="time", unit="ms"),
-    Column(label="busbw", unit="GB/s"),
-    Column(label="whole step's", unit="ms"),
-    Column(label="hidden"),
-    Column(label="step / sum"),
-)
-
-
-def exchange_table(found: Iterable[Communication]) -> Table:
-    """One row per exchange and size of bucket; the whole step's numbers stand in each of its rows."""
-    rows = []
-    for one in found:
-        rows += [
-            _row(one, size, data)
-            for size, data in zip(one.alone.sizes, communication_rows([one]), strict=True)
-        ]
-    table = Table(
-        name="exchanges",
-        caption="The exchange by itself",
-        columns=COLUMNS,
-        rows=tuple(rows),
-        legend=COMMUNICATION_LEGEND,
-    )
-    return trimmed(table)
-
-
-def _row(one: Communication, size: BucketSize, data: dict[str, object]) -> Row:
-    step = one.step
-    return Row(
-        values=(
-            *training(one.family),
-            label(one.cell, one.evidence),
-            of_number(one.cell.num_ranks),
-            Value(text=size_text(size.num_bytes), order=size.num_bytes),
-            of_number(size.count),
-            of_interval(size.seconds.times(1e3), rate),
-            of_interval(size.busbw.times(GIGA), rate),
-            of_interval(one.alone.seconds.times(1e3), rate),
-            of_interval(one.overlap.hidden, percent),
-            of_interval(step.of_sum if step else None, rate),
-        ),
-        data=flat(data),
-        tags=tags_of(one.cell),
-    )

@@ -13,10 +13,11 @@ from dataclasses import replace
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import Curve, Value, curves_of, dodge, looks_of, missing_from
-from dlscale.analysis.render.html.labels import interval_note, listed, plural, tags_of, training_title
+from dlscale.analysis.render.html.labels import interval_note, training_title
 from dlscale.analysis.render.html.losses import Causes
-from dlscale.analysis.render.html.model import Axis, Guide, Look, Plot, Point, Series, Tags
-from dlscale.analysis.render.text import backend_name, number, percent, rate
+from dlscale.analysis.render.html.model import Axis, Guide, Look, Plot, Point, Series
+from dlscale.analysis.render.tables import Tags, tags_of
+from dlscale.analysis.render.text import backend_name, listed, number, percent, plural, rate
 from dlscale.analysis.statistics import Interval
 
 STEPS = (

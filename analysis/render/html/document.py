@@ -21,7 +21,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.render.html.labels import efficiency_text, milliseconds_text, share_text, workload_title
 from dlscale.analysis.render.html.model import (
     Axis,
     Block,
@@ -33,9 +32,9 @@ from dlscale.analysis.render.html.model import (
     Page,
     Plot,
     Series,
-    Table,
-    Tags,
 )
+from dlscale.analysis.render.tables import Table, Tags, workload_title
+from dlscale.analysis.render.text import efficiency_text, rate, share_text
 from dlscale.base.files import write_atomically
 
 HERE = Path(__file__).parent
@@ -256,7 +255,7 @@ def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
                 [
                     part.label,
                     f"{share_text(part.share)} of the ideal speed",
-                    *([f"{milliseconds_text(part.milliseconds)} ms per step"] if part.milliseconds else []),
+                    *([f"{rate(part.milliseconds)} ms per step"] if part.milliseconds else []),
                     f"{part.share.method}, n = {part.share.n}",
                 ]
             ),

@@ -17,9 +17,10 @@ from dlscale.analysis.findings import stragglers as late_words
 from dlscale.analysis.findings.rank_times import RankTimes
 from dlscale.analysis.findings.stragglers import Stragglers
 from dlscale.analysis.findings.waterfall import Waterfall, waterfall_headline
-from dlscale.analysis.render.html.labels import plural, tags_of, training_title, workload_title
-from dlscale.analysis.render.html.model import Guide, HeatMap, Loss, Part, Sentence, Tags
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.render.html.labels import training_title
+from dlscale.analysis.render.html.model import Guide, HeatMap, Loss, Part, Sentence
+from dlscale.analysis.render.tables import Tags, tags_of, workload_title
+from dlscale.analysis.render.text import backend_name, plural
 
 LIMIT_KINDS = ("wire", "memory", "loader")
 
@@ -53,8 +54,6 @@ def causes_of(table: ScalingTable) -> Causes:
 def _loss(one: Waterfall) -> Loss:
     if one.efficiency is None:
         raise ValueError(f"{one.cell.id} has parts, but no efficiency")
-    certain = any(part.loss.low is not None and part.loss.low > 0 for part in one.parts)
-    largest = (one.largest.name, *one.rivals) if one.largest and certain else ()
     return Loss(
         name=backend_name(one.cell),
         title=training_title(one.family),
@@ -66,7 +65,7 @@ def _loss(one: Waterfall) -> Loss:
             Part(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
             for part in one.parts
         ),
-        largest=largest,
+        largest=one.largest_names,
         sentence=_sentence(one),
         notes=tuple(f"{note[0].upper()}{note[1:]}." for note in one.notes),
     )

@@ -10,19 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from dlscale.analysis.render.tables import NO_TAGS, Table, Tags
 from dlscale.analysis.statistics import Interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tags:
-    """What the filters ask for. Empty: belongs to no one of them, and stays. With spaces between: to each of them."""
-
-    workload: str = ""
-    framework: str = ""
-    backend: str = ""
-
-
-NO_TAGS = Tags()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,47 +141,6 @@ class Look:
     color: str
     marker: str
     dashes: tuple[float, ...] = ()
-
-
-Datum: TypeAlias = str | int | float | bool | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """What stands in a table's cell, and what it is sorted by where that is not the text itself."""
-
-    text: str
-    order: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Of a table: what is shown, and what is downloaded."""
-
-    values: tuple[Value, ...]
-    data: dict[str, Datum]
-    tags: Tags = NO_TAGS
-    strong: bool = False  # to be seen first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """`unit` may be empty; numbers stand to the right."""
-
-    label: str
-    unit: str = ""
-    numeric: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """`name` is unique on the page, and begins the downloaded file's name."""
-
-    name: str
-    caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    legend: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

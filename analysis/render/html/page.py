@@ -9,25 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable, input_cost
-from dlscale.analysis.findings import productivity
-from dlscale.analysis.findings.backends import backend_sentences
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
+from dlscale.analysis.findings.backends import BACKENDS, backend_sentences, pairs
+from dlscale.analysis.findings.checkpoints import CHECKPOINTS
+from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
-from dlscale.analysis.render.html import communication, comparisons, costs, study_facts, tables
-from dlscale.analysis.render.html.comparisons import claims, contrast_table, contrast_texts, contrasts_lead
+from dlscale.analysis.findings.energy import energy_table, unknown_energy
+from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
+from dlscale.analysis.findings.startup import STARTUP
+from dlscale.analysis.findings.waterfall import LOSSES, loss_rows
+from dlscale.analysis.render.html import communication, comparisons, study_facts, tables
+from dlscale.analysis.render.html.comparisons import claims, contrast_texts, contrasts_lead
 from dlscale.analysis.render.html.curves import (
     efficiency_plots,
     looks,
     own_efficiency_plots,
     throughput_plots,
-)
-from dlscale.analysis.render.html.labels import (
-    efficiency_text,
-    listed,
-    plural,
-    share_text,
-    tags_of,
-    workload_title,
 )
 from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.model import (
@@ -41,7 +38,6 @@ from dlscale.analysis.render.html.model import (
     Segment,
     Sentence,
     Strip,
-    Table,
 )
 from dlscale.analysis.render.html.rules import Facts, judged
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
@@ -52,7 +48,8 @@ from dlscale.analysis.render.html.timeline import (
     launches_of,
     outlier_marks,
 )
-from dlscale.analysis.render.text import backend_name, rate
+from dlscale.analysis.render.tables import Table, tags_of, workload_title
+from dlscale.analysis.render.text import backend_name, efficiency_text, listed, plural, rate, share_text
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 
@@ -90,7 +87,7 @@ def page_of(
         contrasts=contrasts,
     )
     sections = [
-        _section("losses", "Where the speed goes", _losses(causes)),
+        _section("losses", "Where the speed goes", _losses(table, causes)),
         _contrasts(contrasts),
         _section("backends", "Backends beside each other", _backends(table)),
         _section(
@@ -101,12 +98,14 @@ def page_of(
         ),
         _section("throughput", "Throughput", rates),
         _section("own", "Against one rank of the same backend", own, lead=OWN),
-        _section("numbers", "All numbers", [tables.numbers_table(table.rows)] if table.rows else []),
+        _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
         _section("launches", "Every launch", _launches(table, launches, every)),
-        _section("energy", "Energy", _energy(table, records)),
+        _section("energy", "Energy", _energy(table)),
         _section("costs", "Start, input and saving", _costs(table)),
         _section("gaps", "What is missing", _gaps(table, study, bad_files)),
-        _section("productivity", "What it takes in a script", _known(_changes(table))),
+        _section(
+            "productivity", "What it takes in a script", _known(PRODUCTIVITY.of(stored_changes(table.pairs)))
+        ),
         _section("environment", "Environment", _environment(records), folded=True),
     ]
     return Page(
@@ -133,19 +132,19 @@ def _section(
     return Section(name=name, title=title, blocks=tuple(blocks), lead=lead, folded=folded)
 
 
-def _losses(causes: Causes) -> Iterator[Block]:
+def _losses(table: ScalingTable, causes: Causes) -> Iterator[Block]:
     if causes.losses:
         yield Losses(name="loss-plots", losses=tuple(on_most_ranks(causes.losses)))
     yield from causes.unknown
     if causes.losses:
-        yield comparisons.loss_table(causes.losses)
+        yield from _known(LOSSES.of(loss_rows(table.waterfalls)))
     yield from causes.late
     yield from causes.heat_maps
 
 
 def _backends(table: ScalingTable) -> Iterator[Block]:
     yield from comparisons.verdicts(table.comparisons)
-    yield from _known(comparisons.comparison_table(table.comparisons))
+    yield from _known(BACKENDS.of(pairs(table.comparisons)))
 
 
 def _contrasts(found: Contrasts | None) -> Section:
@@ -154,7 +153,10 @@ def _contrasts(found: Contrasts | None) -> Section:
     if found is None:
         return _section("contrasts", title, ())
     return _section(
-        "contrasts", title, [*contrast_texts(found), contrast_table(found)], lead=contrasts_lead(found)
+        "contrasts",
+        title,
+        [*contrast_texts(found), CONTRASTS.of(compared(found))],
+        lead=contrasts_lead(found),
     )
 
 
@@ -166,18 +168,18 @@ def _launches(table: ScalingTable, launches: Sequence[MeasuredCase], every: Plot
         yield tables.step_table(launches)
 
 
-def _energy(table: ScalingTable, records: Sequence[Record]) -> Iterator[Block]:
-    yield from _known(costs.energy_table(table.energies, records))
-    if said := costs.unknown_energy(table.energies):
-        yield said
+def _energy(table: ScalingTable) -> Iterator[Block]:
+    yield from _known(energy_table(table.energies))
+    if sentence := unknown_energy(table.energies):
+        yield Sentence(text=sentence)
 
 
 def _costs(table: ScalingTable) -> Iterator[Block]:
     for row in table.rows:
         if said := input_cost(row):
             yield Sentence(text=f"{row.cell.workload}, {row.cell.framework}, {said}", tags=tags_of(row.cell))
-    yield from _known(costs.start_table(table.start_ups))
-    yield from _known(costs.saving_table(table.savings))
+    yield from _known(STARTUP.of(table.start_ups))
+    yield from _known(CHECKPOINTS.of(table.savings))
 
 
 def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) -> Iterator[Block]:
@@ -191,12 +193,8 @@ def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) 
         yield Sentence(text=f"Left out: {said}.")
     for one in table.drifts:
         yield Sentence(text=f"{one.text}.", strong=one.steady is False)
-    yield from _known(tables.failure_table(table.failures))
-    yield from _known(tables.file_table(bad_files))
-
-
-def _changes(table: ScalingTable) -> Table | None:
-    return costs.script_changes_table(productivity.stored_changes(table.pairs))
+    yield from _known(tables.FAILURES.of(table.failures))
+    yield from _known(tables.UNREADABLE.of(bad_files))
 
 
 def _environment(records: Sequence[Record]) -> Iterator[Block]:
@@ -205,7 +203,7 @@ def _environment(records: Sequence[Record]) -> Iterator[Block]:
 
 
 def _known(table: Table | None) -> Iterator[Table]:
-    if table:
+    if table and table.rows:
         yield table
 
 

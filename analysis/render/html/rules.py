@@ -18,11 +18,11 @@ from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrasts
 from dlscale.analysis.records import APART, MAX_START_SKEW, MIN_WINDOWS
-from dlscale.analysis.render.html.labels import plural, training_title
+from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Plot, Rule, Verdict
 from dlscale.analysis.render.html.study_facts import StudyFacts
 from dlscale.analysis.render.html.timeline import MeasuredCase
-from dlscale.analysis.render.text import backend_name, rate
+from dlscale.analysis.render.text import backend_name, plural, rate
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record

@@ -7,15 +7,24 @@ listed with `|`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.html.labels import EVIDENCE, listed, plural, start_time, workload_title
-from dlscale.analysis.render.html.model import Column, Row, Table, Tags, Value
-from dlscale.analysis.render.html.tables import NOTHING, of_number
+from dlscale.analysis.render.html.labels import EVIDENCE, start_time
+from dlscale.analysis.render.tables import (
+    Column,
+    Shown,
+    Table,
+    TableOf,
+    Tags,
+    Value,
+    shown_number,
+    workload_title,
+)
+from dlscale.analysis.render.text import listed, plural
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 
@@ -182,46 +191,66 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 
 MANY = 6  # values of one setting that are written out
-SETTING_COLUMNS = (
-    Column(label="what", numeric=False),
-    Column(label="name", numeric=False),
-    Column(label="value", numeric=False),
-)
-NODE_COLUMNS = (
-    Column(label="node", numeric=False),
-    Column(label="CPUs"),
-    Column(label="memory", unit="GiB"),
-    Column(label="NUMA domains"),
-    Column(label="governor", numeric=False),
-    Column(label="devices", numeric=False),
-    Column(label="switches", numeric=False),
-    Column(label="file system", numeric=False),
-    Column(label="largest load before"),
-)
-
 Entry = tuple[str, str, object, Tags]
 
 
-def settings_table(records: Sequence[Record]) -> Table | None:
-    """Versions, machine, rules, variables, and what each backend decided; None without records."""
+Setting = tuple[tuple[str, str, Tags], list[str]]  # what, name and whose; all values
+NodeEntry = tuple[str, Mapping[str, object], float | None]  # name, facts, largest load
+
+
+SETTINGS = TableOf[Setting](
+    name="environment",
+    caption="Software and settings",
+    columns=(
+        Column("what", lambda setting: setting[0][0], numeric=False),
+        Column("name", lambda setting: setting[0][1], numeric=False),
+        Column("value", lambda setting: _joined(setting[1]), numeric=False),
+    ),
+    data=lambda setting: {"what": setting[0][0], "name": setting[0][1], "value": " | ".join(setting[1])},
+    tags=lambda setting: setting[0][2],
+)
+
+
+def settings_table(records: Sequence[Record]) -> Table:
+    """Versions, machine, rules, variables, and what each backend decided."""
     values: dict[tuple[str, str, Tags], set[str]] = {}
     for record in records:
         for what, name, value, tags in _entries(record):
             values.setdefault((what, name, tags), set()).add(_text(value))
-    rows = tuple(
-        Row(
-            values=(Value(text=what), Value(text=name), Value(text=_joined(found))),
-            data={"what": what, "name": name, "value": " | ".join(sorted(found))},
-            tags=tags,
-        )
-        for (what, name, tags), found in values.items()
-    )
-    table = Table(name="environment", caption="Software and settings", columns=SETTING_COLUMNS, rows=rows)
-    return table if rows else None
+    return SETTINGS.of((key, sorted(known)) for key, known in values.items())
 
 
-def node_table(records: Iterable[Record]) -> Table | None:
-    """One row per node that a record tells of; None where none does."""
+def _fact(name: str) -> Callable[[NodeEntry], Shown]:
+    return lambda node: _known(node[1], name)
+
+
+def _memory(node: NodeEntry) -> Value:
+    size = node[1].get("memory_bytes")
+    return shown_number(size / 2**30 if isinstance(size, int) else None, "{:.1f}".format)
+
+
+NODES = TableOf[NodeEntry](
+    name="nodes",
+    caption="Nodes",
+    columns=(
+        Column("node", lambda node: node[0], numeric=False),
+        Column("CPUs", _fact("num_cpus")),
+        Column("memory", _memory, unit="GiB"),
+        Column("NUMA domains", _fact("numa_domains")),
+        Column("governor", _fact("cpu_governor"), numeric=False),
+        Column("devices", _fact("devices"), numeric=False),
+        Column("switches", _fact("switch_path"), numeric=False),
+        Column("file system", _fact("results_filesystem"), numeric=False),
+        Column("largest load before", lambda node: shown_number(node[2], "{:.2f}".format)),
+    ),
+    data=lambda node: (
+        {"node": node[0]} | {key: _text(value) for key, value in node[1].items() if key != "node"}
+    ),
+)
+
+
+def node_table(records: Iterable[Record]) -> Table:
+    """One row per node that a record names."""
     nodes: dict[str, dict[str, object]] = {}
     loads: dict[str, float] = {}
     for record in records:
@@ -231,9 +260,7 @@ def node_table(records: Iterable[Record]) -> Table | None:
             nodes[facts.node] = facts.model_dump(exclude={"rank", "load_before", "load_after"})
             if facts.load_before is not None:
                 loads[facts.node] = max(loads.get(facts.node, 0.0), facts.load_before)
-    rows = tuple(_node(name, facts, loads.get(name)) for name, facts in sorted(nodes.items()))
-    table = Table(name="nodes", caption="Nodes", columns=NODE_COLUMNS, rows=rows)
-    return table if rows else None
+    return NODES.of((name, facts, loads.get(name)) for name, facts in sorted(nodes.items()))
 
 
 def _entries(record: Record) -> Iterator[Entry]:
@@ -266,30 +293,9 @@ def _group(what: str, values: Mapping[str, object], tags: Tags) -> Iterator[Entr
         yield what, name, value, tags
 
 
-def _node(name: str, facts: Mapping[str, object], load: float | None) -> Row:
-    memory = facts.get("memory_bytes")
-    size = memory / 2**30 if isinstance(memory, int) else None
-    return Row(
-        values=(
-            Value(text=name),
-            _known(facts, "num_cpus"),
-            of_number(size, ".1f"),
-            _known(facts, "numa_domains"),
-            _known(facts, "cpu_governor"),
-            _known(facts, "devices"),
-            _known(facts, "switch_path"),
-            _known(facts, "results_filesystem"),
-            of_number(load, ".2f"),
-        ),
-        data={"node": name, **{key: _text(value) for key, value in facts.items() if key != "node"}},
-    )
-
-
-def _known(facts: Mapping[str, object], name: str) -> Value:
+def _known(facts: Mapping[str, object], name: str) -> Shown:
     value = facts.get(name)
-    if value is None:
-        return NOTHING
-    return Value(text=_text(value), order=float(value) if isinstance(value, int) else None)
+    return value if value is None or isinstance(value, int) else _text(value)
 
 
 def _text(value: object) -> str:
@@ -298,8 +304,7 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _joined(found: Iterable[str]) -> str:
-    values = sorted(found)
+def _joined(values: Sequence[str]) -> str:
     if len(values) <= MANY:
         return " | ".join(values)
     return f"{' | '.join(values[:MANY])} | {len(values) - MANY} more"

@@ -21,10 +21,11 @@ from dlscale.analysis.findings.outliers import (
     stands_out,
     usual_deviation,
 )
-from dlscale.analysis.records import APART, start_skew, why_unusable, world_step_seconds
-from dlscale.analysis.render.html.labels import CONTROLS, plural, start_time, tags_of, workload_title
-from dlscale.analysis.render.html.model import Axis, Guide, Plot, Point, Series, Tags
-from dlscale.analysis.render.text import backend_name, number
+from dlscale.analysis.records import APART, latest_good, start_skew, world_step_seconds
+from dlscale.analysis.render.html.labels import start_time
+from dlscale.analysis.render.html.model import Axis, Guide, Plot, Point, Series
+from dlscale.analysis.render.tables import CONTROL_NAMES, Tags, tags_of, workload_title
+from dlscale.analysis.render.text import backend_name, number, plural
 from dlscale.benchmarks.records.record import Cell, Record
 
 
@@ -54,14 +55,11 @@ class MeasuredCase:
 
 def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
     """The latest good attempt of each case, ordered by when it began. Canaries and exchanges alone are none."""
-    latest: dict[tuple[str, str, str], Record] = {}
-    for record in records:
-        if record.case.cell.control not in APART and why_unusable(record) is None:
-            key = (record.system, record.study, record.case.id)
-            if key not in latest or record.attempt > latest[key].attempt:
-                latest[key] = record
-    ordered = sorted(latest.items(), key=lambda item: (item[1].started_at, item[0]))
-    return [_launch(record) for _, record in ordered]
+    measured = [record for record in latest_good(records) if record.case.cell.control not in APART]
+    ordered = sorted(
+        measured, key=lambda record: (record.started_at, record.system, record.study, record.case.id)
+    )
+    return [_launch(record) for record in ordered]
 
 
 def by_cell(launches: Iterable[MeasuredCase]) -> dict[Key, list[MeasuredCase]]:
@@ -136,7 +134,7 @@ def _point(
     one: MeasuredCase, began: datetime, *, ratio: float, more: tuple[str, ...], flagged: bool
 ) -> Point:
     cell = one.cell
-    what = [workload_title(cell.workload), cell.framework, CONTROLS.get(cell.control, "")]
+    what = [workload_title(cell.workload), cell.framework, CONTROL_NAMES[cell.control]]
     return Point(
         x=1000 * began.timestamp(),
         y=ratio,

@@ -64,7 +64,7 @@ def test_it_is_shown(make_record, table_text):
     table = scaling_table([saved(make_record(backend="ring"), seconds=(0.5,))])
     text = table_text(table, width=140)
     assert "What saving the trainings cost" in text
-    assert "hep_cnn torch ring 1 1 2 0.5 4 3.70 0 - 0 1" in text
+    assert "HEP-CNN torch ring 1 1 2 0.5 4 3.70 0 - 0 1" in text
     row = to_saving_row(table.savings[0])
     assert (row["seconds"], row["num_bytes"], row["share"]) == (0.5, 2_000_000, pytest.approx(0.5 / 13.5))
 

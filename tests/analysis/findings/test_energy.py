@@ -107,14 +107,14 @@ def test_the_table_shows_what_was_counted_or_why_nothing(powered, table_text):
     assert "10 [10, 10]" in text
     assert "processors and memory" in text
     unknown = [powered({"rapl": [None, None]}, block=block) for block in range(6)]
-    assert "Energy per sample is not known (rapl: no counter)." in table_text(scaling_table(unknown))
+    assert "Energy per sample is not known: rapl: no counter." in table_text(scaling_table(unknown))
 
 
 def test_markdown_has_a_table_only_where_something_is_known(powered):
     known = scaling_table([powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)])
-    assert "| hep_cnn torch | none | 2 | 10 [10, 10] | 400 | processors and memory | 6 |" in study_markdown(
-        known
-    )
+    text = study_markdown(known)
+    assert "### Energy per sample: HEP-CNN tiny, torch" in text
+    assert "| none | 2 | 10 [10, 10] | 400 | processors and memory |" in text
     assert "Energy" not in study_markdown(scaling_table([powered({"rapl": [None, None]})]))
 
 

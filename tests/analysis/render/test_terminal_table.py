@@ -19,7 +19,7 @@ def test_each_backend_is_summarised_in_plain_words(make_study, table_text):
         "(75.0 % [75.0, 75.0] of its own 1 rank)."
     ) in text
     assert "none: 2 ranks that do not communicate keep" in text
-    assert "order-statistic interval (95.0 %)" in text
+    assert "its 95.0 % order-statistic interval" in text
 
 
 def test_without_a_base_case_the_summary_says_so(make_record, table_text):

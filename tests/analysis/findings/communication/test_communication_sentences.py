@@ -76,7 +76,7 @@ def test_the_terminal_shows_steps_buckets_and_sentences(plant, width):
     found = found_in([*plant(hidden=0.5, overlap=True), *plant(Link(num_ranks=2), overlap=False)])
     text = " ".join(shown(found, width).split())
     for words in (
-        "Exchange alone, and the step that it predicts",
+        "Communication alone, and the step that it predicts",
         "1.00",
         "[50.0, 50.0]",
         "1 MiB",

@@ -14,11 +14,11 @@ from dlscale.analysis.findings.startup import start_ups
 from dlscale.analysis.records import latest_good, why_unusable
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.html.losses import causes_of
-from dlscale.analysis.render.html.model import Plot, Sentence, Table
+from dlscale.analysis.render.html.model import Plot, Sentence
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.html.tables import flat
 from dlscale.analysis.render.html.timeline import launches_of as page_launches
 from dlscale.analysis.render.markdown import study_markdown
+from dlscale.analysis.render.tables import Table, flat
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.render.tidy import counting, launch_frame, window_frame
 
@@ -105,7 +105,9 @@ def test_nothing_else_changes(everything, without):
 def test_its_failures_are_among_the_failures(everything, table_text):
     table = scaling_table(everything)
     assert [one.case.cell.control for one in table.failures] == ["exchange"]
-    assert "gloo, exchange only, 4 ranks, block 0, attempt 1: hang on rank 3: no partner" in table_text(table)
+    assert "gloo, communication only, 4 ranks, block 0, attempt 1: hang on rank 3: no partner" in table_text(
+        table
+    )
     assert "gloo-4r-exchange" in study_markdown(table)
 
 
@@ -117,9 +119,9 @@ def test_planned_exchanges_make_no_rows(everything):
 
 def test_the_terminal_has_its_own_table_of_them(everything, without, table_text):
     text = table_text(scaling_table(everything))
-    assert "Exchange alone, and the step that it predicts" in text
+    assert "Communication alone, and the step that it predicts" in text
     assert "ring on 4 ranks: the exchange of 9.50 MB takes" in text
-    assert "Exchange alone" not in table_text(scaling_table(without))
+    assert "Communication alone" not in table_text(scaling_table(without))
 
 
 def test_the_memory_bound_says_that_the_gradients_fit(everything):
@@ -170,7 +172,8 @@ def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
         sizes = [(size.num_bytes, size.busbw.center / 1e9) for size in one.alone.sizes]
         assert drawn.pop(backend_name(one.cell)) == [pytest.approx(pair) for pair in sizes]
     assert not drawn
-    (numbers,) = (block for block in section.blocks if isinstance(block, Table))
+    steps, numbers = (block for block in section.blocks if isinstance(block, Table))
+    assert len(steps.rows) == len(table.exchanges)
     assert [row.data for row in numbers.rows] == [flat(row) for row in communication_rows(table.exchanges)]
 
 

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.findings.waterfall import (
-    loss_text,
     part_sentence,
     render_waterfalls,
     waterfall_block_rows,
@@ -16,6 +15,7 @@ from dlscale.analysis.findings.waterfall import (
     waterfall_rows,
     waterfalls,
 )
+from dlscale.analysis.render.text import share_text
 from dlscale.analysis.statistics import Interval
 
 from .conftest import Planted
@@ -92,7 +92,7 @@ def test_a_part_is_told_in_percent_and_in_milliseconds(plant):
 
 
 def test_there_is_no_minus_zero():
-    assert loss_text(interval(-0.0001, 0.0001)) == "0.0 % [0.0, 0.0]"
+    assert share_text(interval(-0.0001, 0.0001)) == "0.0 % [0.0, 0.0]"
 
 
 def test_rows_add_up_and_have_stable_keys(plant):
@@ -119,6 +119,6 @@ def test_the_terminal_shows_the_parts_and_what_they_are_together(plant):
     for part in render_waterfalls(waterfalls(plant(ALL))):
         console.print(part)
     text = " ".join(console.file.getvalue().split())
-    for words in ("Where the speed goes", "late ranks 0.296", "together", "19.2 [19.2, 19.2] 6"):
+    for words in ("Where the speed goes", "late ranks", "0.296", "in total 19.2 [19.2, 19.2]"):
         assert words in text
     assert list(render_waterfalls([])) == []

@@ -3,8 +3,10 @@
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.comparisons import contrasts_of, too_few
-from dlscale.analysis.render.html.model import Sentence, Table
+from dlscale.analysis.findings.contrast_table import too_few
+from dlscale.analysis.render.html.comparisons import contrasts_of
+from dlscale.analysis.render.html.model import Sentence
+from dlscale.analysis.render.tables import Table
 
 ONE = (("hep_cnn", "torch"),)
 FAST_RING = {"none": 1.0, "ring": 0.95, "mpi": 0.75}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html.document import payload, render, to_json, write_page
 from dlscale.analysis.render.html.losses import Causes, causes_of
-from dlscale.analysis.render.html.model import Datum, Page, Value
-from dlscale.analysis.render.html.tables import flat
+from dlscale.analysis.render.html.model import Page
+from dlscale.analysis.render.tables import Datum, Value, flat
 
 NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
 

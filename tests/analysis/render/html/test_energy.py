@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.render.html.model import Sentence, Table
+from dlscale.analysis.render.html.model import Sentence
+from dlscale.analysis.render.tables import Table
 from dlscale.benchmarks.records.record import NodeEnergy
 
 ONE = (("hep_cnn", "torch"),)
