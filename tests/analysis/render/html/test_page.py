@@ -111,7 +111,7 @@ def test_planned_but_nothing_measured(made):
     cell = made.record(backend="ring", num_ranks=2).case.cell
     planned = [Case(cell=cell, block=block, position=0) for block in range(6)]
     page = page_of(scaling_table([], planned=planned), [])
-    assert page.summary == ("No launch gave a number so far; 6 are planned.",)
+    assert page.summary == ("No case gave a number so far; 6 are planned.",)
     render(page)
 
 
@@ -130,7 +130,7 @@ def test_a_running_study_says_so(made):
     page = page_of(scaling_table(records, planned=planned), records, study=StudyFacts(running=True))
     assert page.warnings[0] == ("The study is still running: this is what it has measured so far.", "gaps")
     gaps = next(section for section in page.sections if section.name == "gaps")
-    assert "64 planned launches have given no number yet" in gaps.blocks[0].text
+    assert "64 planned cases have given no number yet" in gaps.blocks[0].text
     assert page.rules[1].verdict == "not met"
     assert "32 of 96" in page.rules[1].why
 
