@@ -125,7 +125,7 @@ def test_pixels_are_in_the_range_of_tanh_and_become_convergence_again():
 @pytest.fixture
 def quick(monkeypatch):
     """A spectrum at once and without CAMB, where it does not matter which."""
-    monkeypatch.setattr(lognormal, "load", lambda: None)
+    monkeypatch.setattr(lognormal, "load_camb", lambda: None)
     monkeypatch.setattr(lognormal, "convergence_spectrum", lambda *_: power_law)
     monkeypatch.setattr(generation, "version", lambda name: f"{name}'s version")
 
