@@ -56,7 +56,7 @@ figures: .venv  ## The published figures in their own layout, our series beside 
 verify-figures: .venv  ## Our numbers against the published ones: 2 where they disagree, 4 where nothing can be compared
 	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
-report: .venv  ## The table of the latest study, and its page: report.html in its folder
+report: .venv  ## One screen about the latest study, and its page: report.html in its folder
 	@$(BIN)/dlscale report $(RESULTS_OPTION)
 
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)

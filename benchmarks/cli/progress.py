@@ -57,7 +57,7 @@ class LaunchProgress:
         """A launch that was planned to take so long ended; its failures are printed, and do not stop the others."""
         self._done += planned_seconds
         self._left -= planned_seconds
-        self._progress.advance(self._task)
+        self._progress.update(self._task, advance=1, left="")
         for failure in failures:
             self._print(f"failed: {failure}")
 
