@@ -190,7 +190,7 @@ def test_of_two_fingerprints_the_larger_stays_and_the_other_is_named(made):
     assert {record.fingerprint.digest for record in kept} == {mine[0].fingerprint.digest}
     assert len(kept) == len(mine)
     (sentence,) = said
-    assert sentence.startswith("32 launches of local / .venv / torch with fingerprint 0123456789abcdef: ")
+    assert sentence.startswith("32 cases of local / .venv / torch with fingerprint 0123456789abcdef: ")
     page = page_of(scaling_table(kept), kept, study=StudyFacts(left_out=tuple(said)))
     assert any("0123456789abcdef" in text for text, _ in page.warnings)
 
