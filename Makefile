@@ -56,7 +56,7 @@ figures: .venv  ## Published figures in their own layout, with our series (FIGUR
 verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared
 	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
-report: .venv  ## The table of the latest study, and its page: report.html in its folder
+report: .venv  ## One screen about the latest study, and its page: report.html in its folder
 	@$(BIN)/dlscale report $(RESULTS_OPTION)
 
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)

@@ -115,7 +115,7 @@ _RC: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Of one curve."""
+    """The colour and marker of a curve."""
 
     color: str
     marker: str

@@ -85,7 +85,7 @@ def draw(
         if not curves:
             panel.text(0.5, 0.5, "base case not measured", transform=panel.transAxes, ha="center")
     draw_limits(axes[0], bounds)
-    _, high = limits([one for _, value in PANELS for row in shown if (one := value(row))])
+    _, high = limits([interval for _, value in PANELS for row in shown if (interval := value(row))])
     axes[0].set_ylim(0, max(1.1, 1.05 * high))
     axes[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
@@ -107,21 +107,21 @@ def _small_print(
     bounds: str,
 ) -> list[str]:
     ratios = [
-        one
+        interval
         for row in shown
         if row.cell.num_ranks > 1
         for _, value in PANELS
-        if (one := value(row)) is not None
+        if (interval := value(row)) is not None
     ]
     text = [
         "Efficiency (T(p)/p) / (T(1)/1) with T in samples/s; geometric mean over "
-        f"n = {span([one.n for one in ratios])} blocks of launches, "
+        f"n = {span([interval.n for interval in ratios])} blocks of launches, "
         f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
     ]
-    if any("unpaired" in one.method for one in ratios):
+    if any("unpaired" in interval.method for interval in ratios):
         text.append("Points without a common block with their base case are unpaired (see the CSV).")
     text.append(bounds)
-    if any(one.low is None for one in ratios):
+    if any(interval.low is None for interval in ratios):
         text.append("No bar: too few blocks.")
     bases = [
         f"{backend_name(row.cell)} {rate(row.throughput)}"
@@ -168,14 +168,14 @@ def limit_text(points: Mapping[str, Points]) -> str:
     drawn, known = binding(points), [kind for kind in STYLES if points.get(kind)]
     free = [kind for kind in known if kind not in drawn]
     unknown = [kind for kind in STYLES if kind not in known]
-    told = (
+    sentences = (
         [f"Bounds that no point over a backend can exceed, relative to (a): {', '.join(drawn)}."]
         if drawn
         else []
     )
-    told += [f"Bound by {', '.join(free)}: 100 %."] if free else []
-    told += [f"Bound not known: {', '.join(unknown)}."] if unknown else []
-    return " ".join(told)
+    sentences += [f"Bound by {', '.join(free)}: 100 %."] if free else []
+    sentences += [f"Bound not known: {', '.join(unknown)}."] if unknown else []
+    return " ".join(sentences)
 
 
 def binding(points: Mapping[str, Points]) -> dict[str, Points]:

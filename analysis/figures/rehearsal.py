@@ -23,7 +23,7 @@ BAND: dict[str, Any] = {"color": "#bbbbbb", "alpha": 0.5, "linewidth": 0}
 
 
 def draw_rehearsal(
-    found: Sequence[NetworkBound],
+    bounds: Sequence[NetworkBound],
     stem: Path,
     *,
     title: str,
@@ -48,27 +48,27 @@ def draw_rehearsal(
             handles=handles,
             small_print=small_print,
         )
-        nodes = [bound.num_nodes for bound in found]
+        nodes = [bound.num_nodes for bound in bounds]
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(nodes))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.axhline(1.0, **IDEAL)
-        hidden, exposed = [bound.hidden for bound in found], [bound.exposed for bound in found]
+        hidden, exposed = [bound.hidden for bound in bounds], [bound.exposed for bound in bounds]
         axes.fill_between(nodes, exposed, hidden, **BAND)
         axes.plot(nodes, hidden, **REFERENCE)
         axes.set_ylim(0, 1.1)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
         axes.set_xlabel("nodes")
         axes.set_ylabel("scaling efficiency [%]")
-        return save_drawing(figure, stem, title=title, rows=_rows(found), provenance=provenance)
+        return save_drawing(figure, stem, title=title, rows=_rows(bounds), provenance=provenance)
 
 
 def rehearsal_origin(
-    found: Sequence[NetworkBound], *, study: str, system: str, commit: str, command: str
+    bounds: Sequence[NetworkBound], *, study: str, system: str, commit: str, command: str
 ) -> Provenance:
-    """Of bounds, which have no records: the hash is over what they are made of."""
-    content = json.dumps([asdict(bound) for bound in found]).encode()
+    """The origin of bounds, which have no records: the hash is over what they are made of."""
+    content = json.dumps([asdict(bound) for bound in bounds]).encode()
     return Provenance(
         studies=(study,),
         systems=(system,),
@@ -78,8 +78,8 @@ def rehearsal_origin(
     )
 
 
-def _rows(found: Sequence[NetworkBound]) -> Iterator[dict[str, Any]]:
-    for bound in found:
+def _rows(bounds: Sequence[NetworkBound]) -> Iterator[dict[str, Any]]:
+    for bound in bounds:
         numbers = {
             "compute_seconds": bound.compute_seconds,
             "wire_seconds": bound.wire_seconds,

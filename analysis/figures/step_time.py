@@ -37,7 +37,7 @@ _WIDE = 5  # largest over smallest value from which on an axis is logarithmic
 
 
 def seconds_per_step(row: ScalingRow) -> Interval | None:
-    """Of the slowest rank; the median over launches, as the table's throughput."""
+    """Seconds per step of the slowest rank: the median over launches, as the table's throughput."""
     return row.throughput and row.throughput.rate(row.cell.global_batch)
 
 

@@ -120,13 +120,13 @@ def _small_print(
 ) -> list[str]:
     shown = [row for curve in curves for row in curve.rows]
     intervals = [row.throughput for row in shown if row.throughput]
-    levels = sorted({100 * one.level for one in intervals if one.low is not None})
+    levels = sorted({100 * interval.level for interval in intervals if interval.low is not None})
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
-        f"Median over n = {span([one.n for one in intervals])} launches, by the slowest rank's time.",
+        f"Median over n = {span([interval.n for interval in intervals])} launches, by the slowest rank's time.",
         f"Bars: {bars} % order-statistic interval." if levels else "No bars: an interval needs 6 launches.",
     ]
-    if levels and any(one.low is None for one in intervals):
+    if levels and any(interval.low is None for interval in intervals):
         text.append("No bar: fewer than 6 launches.")
     if base:
         text.append(

@@ -53,7 +53,7 @@ def draw(
 
 
 def _largest(found: Sequence[Waterfall]) -> list[Waterfall]:
-    """Of each backend and kind of evidence the waterfall of the most ranks that has parts."""
+    """The waterfall of the most ranks that has parts, for each backend and kind of evidence."""
     groups = groupby(
         [one for one in found if one.parts], key=lambda one: (backend_name(one.cell), one.evidence)
     )

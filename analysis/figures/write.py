@@ -95,14 +95,14 @@ def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, lis
     """The figures of more than the table's rows, each with the lines behind it."""
     common = (family, table.of(family), table.provenance)
     with drawing():
-        found = {
+        figures = {
             "step-time": step_time.draw(*common),
             "ecdf": ecdf.draw(*common, table.steps),
             "waterfall": waterfall.draw(*common, table.waterfalls),
             "busbw": busbw.draw(*common, table.exchanges),
             "heatmap": heatmap.draw(*common, table.heats, table.lateness),
         }
-    return {name: drawn for name, drawn in found.items() if drawn}
+    return {name: drawn for name, drawn in figures.items() if drawn}
 
 
 # Glyphs are drawn as paths: a viewer without the font must not show another one, whose words are wider. Text to search
@@ -133,11 +133,11 @@ def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provena
 
     Nothing in them depends on when they are drawn. The figure is laid out once, and stays as it is.
     """
-    said, origin = {"Title": printable(title)}, provenance.line()
-    png = {**said, "Description": origin, "Software": "dlscale"}
+    title_entry, origin = {"Title": printable(title)}, provenance.line()
+    png = {**title_entry, "Description": origin, "Software": "dlscale"}
     # Without None the date of drawing is written, and every redraw is another file.
-    pdf = {**said, "Keywords": origin, "Creator": "dlscale", "CreationDate": None}
-    svg = {**said, "Description": origin, "Creator": "dlscale", "Date": None}
+    pdf = {**title_entry, "Keywords": origin, "Creator": "dlscale", "CreationDate": None}
+    svg = {**title_entry, "Description": origin, "Creator": "dlscale", "Date": None}
     written = [_draw(figure, stem, "png", png)]
     figure.set_layout_engine("none")  # places stay; of a heat map, finding them is a third of the work
     return [*written, _draw(figure, stem, "pdf", pdf), _draw(figure, stem, "svg", svg)]

@@ -73,7 +73,7 @@ _PATTERN = re.compile("|".join(re.escape(mark) for mark in _SPECIAL))
 
 def escape_latex(text: str) -> str:
     """Text as it is, on one line: nothing in it is a command. What pdfTeX has no letter for becomes a "?"."""
-    shown = _PATTERN.sub(lambda found: _SPECIAL[found[0]], " ".join(text.split()))
+    shown = _PATTERN.sub(lambda match: _SPECIAL[match[0]], " ".join(text.split()))
     # A number and its percent sign stay together.
     return re.sub(r"(?<=\d) (?=\\%)", r"\\,", shown).encode("ascii", "replace").decode()
 

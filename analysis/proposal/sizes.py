@@ -68,7 +68,7 @@ class Curve:
 
     @property
     def largest(self) -> Size:
-        """Of those with a number."""
+        """The size with the most ranks of those that have a number."""
         return max((one for one in self.sizes if one.row.throughput), key=lambda one: one.num_ranks)
 
     def keeping(self, *verdicts: Verdict) -> Size | None:
@@ -214,7 +214,7 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> In
 
 
 def power(ratio: Interval, exponent: float) -> Interval:
-    """Of a positive ratio, by a positive exponent: limits keep their places."""
+    """A positive ratio raised to a positive exponent: limits keep their places."""
     return Interval(
         center=ratio.center**exponent,
         low=None if ratio.low is None else ratio.low**exponent,

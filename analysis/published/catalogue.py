@@ -190,11 +190,11 @@ class Published(Frozen):
         return self.figures[name]
 
     def values_of(self, figure: str) -> tuple[Value, ...]:
-        """Of that figure."""
+        """The values of that figure."""
         return self.values.get(figure, ())
 
     def statements_of(self, figure: str) -> tuple[Statement, ...]:
-        """Of that figure."""
+        """The statements of that figure."""
         return self.statements.get(figure, ())
 
     def find(self, place: Place) -> Value | None:

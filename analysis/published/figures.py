@@ -75,7 +75,7 @@ def write_figures(
 def provenance(
     published: Published, figure: Figure, plots: Sequence[Plot], tables: Sequence[ScalingTable]
 ) -> Provenance:
-    """Of what is drawn: the hash is over the publication's entry, values and statements, and the records of ours."""
+    """The origin of what is drawn: the hash is over the publication's entry, values, statements, and our records."""
     studies = {point.study for plot in plots for point in plot.ours}
     used = [table.provenance for table in tables if ", ".join(table.provenance.studies) in studies]
     content = [
@@ -119,7 +119,7 @@ def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Pro
 
 
 def _panels(picture: Drawing, axes: list[Axes], plots: Sequence[Plot]) -> list[Axes]:
-    """As many axes as there are plots; those of one quantity share its scale."""
+    """One pair of axes for each plot; those of one quantity share its scale."""
     if len(plots) == 1:
         return axes
     axes[0].remove()

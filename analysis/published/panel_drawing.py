@@ -339,7 +339,7 @@ def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
 
 
 def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[tuple[float, float]]:
-    """Of perfect scaling: y at both ends of the x axis, a line per place that a curve starts from."""
+    """Lines of perfect scaling: y at both ends of the x axis, a line per place that a curve starts from."""
     low, high = ends
     layout = plot.panel.layout
     if layout == "efficiency":

@@ -58,7 +58,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Of one figure. `reasons` say why what is public was not compared."""
+    """The verdict on a figure. `reasons` say why what is public was not compared."""
 
     figure: Figure
     comparisons: tuple[Comparison, ...]
@@ -200,7 +200,7 @@ class Finding:
 
 
 def findings(published: Published, figure: Figure) -> list[Finding]:
-    """Of one figure: every value that follows from others, and those that another publication has too."""
+    """What a figure can be checked by: values that follow from others, and those that another publication has too."""
     rows = [row for row in published.values_of(figure.id) if row.x is not None and not row.about]
     found: list[Finding] = []
     for series in dict.fromkeys(row.series for row in rows):
@@ -260,5 +260,5 @@ def _range(row: Value) -> Range:
 
 
 def _over(above: Range, below: Range) -> Range:
-    """Of positive ranges."""
+    """The quotient of positive ranges."""
     return above[0] / below[1], above[1] / below[0]

@@ -1,119 +1,95 @@
-"""Progress of a running study and of a message-size run: a bar in a terminal, lines elsewhere."""
+"""Progress of a running study and of a message-size run: one updating line in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
+from typing import Self
 
-import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress, TextColumn
 
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.message_sizes import schedule
 from dlscale.benchmarks.message_sizes.launch import LaunchOrder
 from dlscale.benchmarks.message_sizes.run import Display
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
-from dlscale.benchmarks.records.record import Record
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
 
 
-class StudyProgress:
-    """A bar with the time left in a terminal, a line per launch elsewhere (a batch job's log).
+class LaunchProgress:
+    """The current launch, a bar, how many are done, and the time left; a line per launch where that is no terminal."""
 
-    `planned` has the planned seconds of each launch, by id.
-    """
-
-    def __init__(self, planned: dict[str, float]) -> None:
-        self._planned = dict(planned)
-        self._console = Console()
+    def __init__(self, *, num_launches: int, planned_seconds: float, stderr: bool = False) -> None:
+        self._console = Console(stderr=stderr)
+        self._left = planned_seconds
         self._done = 0.0  # planned seconds of the launches that have ended
         self._begin = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            TextColumn("{task.completed} of {task.total} launches"),
             TextColumn("{task.fields[left]}"),
             console=self._console,
             refresh_per_second=REFRESHES_PER_SECOND,
+            expand=True,
             disable=not self._console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=len(planned), left="")
+        self._task = self._progress.add_task("starting", total=num_launches, left="")
 
-    def __enter__(self) -> StudyProgress:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def started(self, what: str) -> None:
         """A launch begins."""
         left = f"{format_seconds(self._seconds_left())} left"
-        self._progress.update(self._task, description=escape(what), left=left)
+        self._progress.update(self._task, description=escape(what), left=left, refresh=True)
         if not self._console.is_terminal:
-            self._console.print(f"{what}; {left}", markup=False, highlight=False)
+            self._print(f"{what}; {left}")
 
-    def finished(self, launch: str, failures: list[Record]) -> None:
-        """A launch ended; its failures are told at once and do not stop the study."""
-        self._done += self._planned.pop(launch)
-        self._progress.advance(self._task)
-        for record in failures:
-            if record.failure:
-                text = f"failed: {record.case.id}: {record.failure.message}"
-                self._progress.console.print(text, markup=False, highlight=False)
+    def finished(self, planned_seconds: float, failures: Iterable[str] = ()) -> None:
+        """A launch that was planned to take so long ended; its failures are printed, and do not stop the others."""
+        self._done += planned_seconds
+        self._left -= planned_seconds
+        self._progress.update(self._task, advance=1, left="")
+        for failure in failures:
+            self._print(f"failed: {failure}")
+
+    def _print(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _seconds_left(self) -> float:
         """What is planned, at the pace so far."""
         pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
-        return pace * sum(self._planned.values())
+        return pace * max(0.0, self._left)
 
 
 class MessageSizeProgress(Display):
-    """Of one part of a run. On standard error: standard output may be JSON."""
+    """Progress of one part of a message-size run. It is on standard error: standard output may be JSON."""
 
     def __init__(self, title: str, orders: Sequence[LaunchOrder]) -> None:
-        console = Console(stderr=True)
         self._title = title
-        self._left = sum(map(schedule.expected_seconds, orders))
-        self._done, self._begin = 0.0, time.monotonic()
-        self._is_terminal = console.is_terminal
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            disable=not self._is_terminal,
-        )
-        self._task = self._bar.add_task(title, total=len(orders), left="")
+        planned = sum(map(schedule.expected_seconds, orders))
+        self._progress = LaunchProgress(num_launches=len(orders), planned_seconds=planned, stderr=True)
 
-    def __enter__(self) -> MessageSizeProgress:
-        self._bar.start()
+    def __enter__(self) -> Self:
+        self._progress.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._progress.__exit__()
 
     def started(self, order: LaunchOrder) -> None:
         """A launch begins."""
-        pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
-        left = f"{format_seconds(pace * self._left)} left"
-        self._bar.update(self._task, description=escape(f"{self._title}: {order.name}"), left=left)
-        if not self._is_terminal:
-            click.echo(f"{self._title}: {order.name}; {left}", err=True)
+        self._progress.started(f"{self._title}: {order.name}")
 
     def finished(self, order: LaunchOrder, record: MessageSizeLaunch) -> None:
-        """It has ended; why it failed is told at once and stops nothing."""
-        expected = schedule.expected_seconds(order)
-        self._done, self._left = self._done + expected, self._left - expected
-        self._bar.advance(self._task)
-        if record.failure:
-            self._bar.console.print(f"failed: {order.name}: {record.failure}", markup=False, highlight=False)
+        """A launch ended; why it failed is printed."""
+        failures = [f"{order.name}: {record.failure}"] if record.failure else []
+        self._progress.finished(schedule.expected_seconds(order), failures)

@@ -74,11 +74,11 @@ def proposal(
         raise UsageError(f"--threshold {threshold:g} is no percentage above 1; give for example 75")
     if runs > 1 and samples is None:
         raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
-    found = load(Store(choose_study(results, study)))
-    out = out or found.folder / NAME
+    loaded = load(Store(choose_study(results, study)))
+    out = out or loaded.folder / NAME
     written = write_proposal(
-        found.table,
-        found.records,
+        loaded.table,
+        loaded.records,
         out,
         threshold=threshold / 100,
         backends=backends,
@@ -86,9 +86,9 @@ def proposal(
         runs=runs,
     )
     if backends and not written.curves:
-        known = sorted({row.cell.backend for row in found.table.rows if row.throughput})
+        known = sorted({row.cell.backend for row in loaded.table.rows if row.throughput})
         raise UsageError(
-            f"no training over {', '.join(backends)} has a number in {found.folder.name}; "
+            f"no training over {', '.join(backends)} has a number in {loaded.folder.name}; "
             f"choose of: {', '.join(known) or 'none was measured'}"
         )
     for curve in written.curves:
@@ -99,10 +99,10 @@ def proposal(
         click.echo(f"proposal: {out / NAME}.md and .tex")
     else:
         click.echo("no training has a number, so nothing was written", err=True)
-    tell_left_out(found.bad_files, found.left_out)
-    if found.left_out or found.bad_files:
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    if loaded.left_out or loaded.bad_files:
         return FAILED_CASES
-    told = any(
-        size.verdict != "unknown" and size.num_ranks > 1 for one in written.curves for size in one.sizes
+    decided = any(
+        size.verdict != "unknown" and size.num_ranks > 1 for curve in written.curves for size in curve.sizes
     )
-    return 0 if told else INSUFFICIENT_DATA
+    return 0 if decided else INSUFFICIENT_DATA

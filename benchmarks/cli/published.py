@@ -61,7 +61,7 @@ def verify_figures(names: Sequence[str], results: Path, folder: Path, on: str | 
     """  # noqa: D301
     published = load_published(folder)
     for name in names:
-        published.figure(name)  # a misspelt one is told before any record is read
+        published.figure(name)  # a misspelt name is reported before any record is read
     tables = _tables(results)
     checks = verify(published, names=names, tables=tables, stand_in=on)
     if as_json:
@@ -88,7 +88,7 @@ def draw_published(
 
 
 def _tables(results: Path) -> list[ScalingTable]:
-    """Of every study in the results folder, in the order of their names; those that give none are told and left out."""
+    """The table of every study in the results folder, by name; those that give none are reported and left out."""
     tables = []
     for path in sorted(results.glob("*/*/study.json")):
         study = path.parent

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from dlscale.analysis import efficiency
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.render import terminal_report as text_report
+from dlscale.analysis.render.html.study_facts import study_warnings
+from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.terminal_report import render_report
 from dlscale.analysis.render.terminal_table import render_scaling
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
@@ -25,13 +27,16 @@ from dlscale.benchmarks.records.store import Store
 @click.argument("study", required=False)
 @results_option
 @json_option
-@click.option("--text", "as_text", is_flag=True, help="Print plots in characters, and the 12 rules, as well.")
-def report(study: str | None, results: Path, as_json: bool, as_text: bool) -> int:
-    """Print the table of STUDY (the beginning of a folder's name; default: the latest) from its records.
+@click.option(
+    "--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes, productivity."
+)
+@click.option("--text", "as_text", is_flag=True, help="All tables, plots in characters, and the 12 rules.")
+def report(study: str | None, results: Path, as_json: bool, full: bool, as_text: bool) -> int:
+    """Print one screen about STUDY (the beginning of a folder's name; default: the latest) from its records.
 
-    The page with plots, causes of loss, failures and environment is written to report.html in the study's folder: one
-    file that needs no network (docs/report.md). With --text the plots are printed, too, for those who are in ssh. Below
-    the table stand the lines of code that each backend asks of a training script (docs/productivity.md).
+    The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. With --full
+    all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
+    is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
     differ between the frameworks, 4 if no number can carry an interval.
@@ -39,13 +44,14 @@ def report(study: str | None, results: Path, as_json: bool, as_text: bool) -> in
     \b
     Examples:
       dlscale report
+      dlscale report --full
       dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
     """  # noqa: D301
     store = Store(choose_study(results, study))
     running = store.busy
     with uncollected():
-        return _show(load(store), as_json=as_json, as_text=as_text, running=running)
+        return _show(load(store), as_json=as_json, full=full, as_text=as_text, running=running)
 
 
 @click.command()
@@ -77,48 +83,51 @@ def figures(study: str | None, published: bool, on: str | None, results: Path) -
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     store = Store(choose_study(results, study))
     with uncollected():
-        found = load(store)
-        drawn = _draw(found, store)
-    tell_left_out(found.bad_files, found.left_out)
-    if found.bad_files or found.left_out:
+        loaded = load(store)
+        drawn = _draw(loaded, store)
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    if loaded.bad_files or loaded.left_out:
         return FAILED_CASES
     return 0 if drawn else INSUFFICIENT_DATA
 
 
 def show_study(store: Store) -> int:
-    """Print a study's table, draw its figures and its page, and say where they are; returns the exit status."""
+    """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
     with uncollected():
-        found = load(store)
-        status = _show(found, with_page=False)
-        _draw(found, store)  # first: where the disk is full, one complaint is enough
-        put(found.page(), found.folder)
-    return status
+        loaded = load(store)
+        _print_screen(loaded)
+        _draw(loaded, store)  # first: where the disk is full, one complaint is enough
+        put(loaded.page(), loaded.folder)
+    return _status(loaded)
 
 
-def _show(
-    found: Loaded,
-    *,
-    as_json: bool = False,
-    as_text: bool = False,
-    running: bool = False,
-    with_page: bool = True,
-) -> int:
-    table, bad_files = found.table, found.bad_files
+def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: bool) -> int:
     if as_json:
-        click.echo(json.dumps(efficiency.scaling_json(table)))
+        click.echo(json.dumps(efficiency.scaling_json(loaded.table)))
+        return _status(loaded)
+    page = loaded.page(running=running)
+    if as_text:
+        Console().print(render_report(page, loaded.table, bad_files=loaded.bad_files))
+    elif full:
+        Console().print(render_scaling(loaded.table, bad_files=loaded.bad_files))
     else:
-        page = found.page(running=running) if as_text or with_page else None
-        shown = (
-            text_report.render_report(page, table, bad_files=bad_files)
-            if page and as_text
-            else render_scaling(table, bad_files=bad_files)
-        )
-        Console().print(shown)
-        for sentence in found.left_out:
+        _print_screen(loaded, running=running)
+    if as_text or full:
+        for sentence in loaded.left_out:
             click.echo(f"left out: {sentence}")
-        if page:
-            put(page, found.folder)
-    if bad_files or found.left_out or table.failures:
+    put(page, loaded.folder)
+    return _status(loaded)
+
+
+def _print_screen(loaded: Loaded, *, running: bool = False) -> None:
+    warnings = study_warnings(loaded.table, loaded.facts(running=running), loaded.bad_files)
+    sentences = [sentence for sentence, _ in warnings]
+    Console().print(render_screen(loaded.table, contrasts=loaded.contrasts(), warnings=sentences))
+
+
+def _status(loaded: Loaded) -> int:
+    table = loaded.table
+    if loaded.bad_files or loaded.left_out or table.failures:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
         return NOT_COMPARABLE
@@ -126,9 +135,9 @@ def _show(
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
 
 
-def _draw(found: Loaded, store: Store) -> int:
-    """The number of figures, which is told."""
-    written = write_figures(found.table, store.figures_folder)
+def _draw(loaded: Loaded, store: Store) -> int:
+    """Draw the figures and print how many there are; returns that number."""
+    written = write_figures(loaded.table, store.figures_folder)
     drawn = sum(path.suffix == ".png" for path in written)
     click.echo(
         f"figures: {drawn} in {store.figures_folder}" if drawn else "no figures: no training has a number"

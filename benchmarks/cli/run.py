@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE, run_jobs
 from dlscale.benchmarks.cli.options import say_given_up, study_of, study_options
-from dlscale.benchmarks.cli.progress import StudyProgress
+from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
     Campaign,
@@ -31,7 +32,7 @@ from dlscale.benchmarks.systems.system import load_system
 @click.argument("study")
 @study_options
 def plan(study: str, **options: Any) -> int:
-    """Print what STUDY would run: cells, launches in order, jobs and node-hours, estimated time. Starts nothing.
+    """Print what STUDY would run: launches in order, jobs and node-hours, estimated time. Starts nothing.
 
     \b
     Examples:
@@ -52,10 +53,10 @@ def plan(study: str, **options: Any) -> int:
     "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
 )
 def run(study: str, dry_run: bool, in_allocation: bool, compatibility_lines: bool, **options: Any) -> int:
-    """Run STUDY (weak-scaling, strong-scaling or a .toml file), print its table and draw its figures.
+    """Run STUDY (weak-scaling, strong-scaling or a .toml file), print one screen about it and draw its figures.
 
-    On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command goes
-    on where an interrupted one stopped. Failed cases are tried again.
+    On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command
+    resumes an interrupted study. Failed cases are tried again.
 
     \b
     Examples:
@@ -114,7 +115,7 @@ def run_here(
     max_attempts: int | None = None,
     compatibility_lines: bool = False,
 ) -> int:
-    """Run what is left of a campaign on this machine, print its table and draw its figures."""
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
     with open_campaign(campaign, {"data": data}, max_attempts=max_attempts) as launches:
         _print_plan(campaign, launches)
         if max_attempts:
@@ -136,36 +137,47 @@ def run_here(
 
 
 def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
-    plan = campaign.plan
-    cells = {case.cell.id for launch in plan.launches for case in launch.cases}
+    """What is measured, how many launches are left, about how long they take, and where the records go."""
+    plan, study = campaign.plan, campaign.plan.study
+    cells = [launch.cell for launch in plan.launches]
+    ranks = sorted({cell.num_ranks for cell in cells})
+    backends = [name for name in study.backends if name in {cell.backend for cell in cells}]
+    cores = plan.launches[0].cell.cores_per_rank
     click.echo(
-        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name} "
-        f"({campaign.fingerprint.versions.get('mpi', 'MPI')}): {len(cells)} cells, {plan.study.launches} blocks, "
-        f"{len(plan.launches)} launches; {plan.launches[0].cell.cores_per_rank} of {plan.num_cores} cores per rank"
+        f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
+        f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {cores} of {plan.num_cores} cores per rank"
     )
+    done = len(plan.launches) - len(todo)
+    already = f" ({done} are done already)" if done else ""
+    click.echo(
+        f"{len(todo)} to run of {len(plan.launches)} launches{already}, about "
+        f"{format_seconds(plan.seconds(todo))}, on {campaign.system.title} with {campaign.installation.name} "
+        f"({campaign.fingerprint.versions.get('mpi', 'MPI')})"
+    )
+    click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}")
-    if len(todo) < len(plan.launches):
-        click.echo(f"{len(plan.launches) - len(todo)} launches are done already")
-    seconds = plan.seconds(todo)
-    click.echo(f"{len(todo)} to run, about {format_seconds(seconds)}; records in {campaign.store.folder}")
-    if todo and plan.seconds(plan.launches) > 1.05 * plan.study.budget:
+    if todo and plan.seconds(plan.launches) > 1.05 * study.budget:
         click.echo(
-            f"the least that the rules need is more than the budget of {format_seconds(plan.study.budget)}: "
-            "every launch gets its shortest windows"
+            f"warning: the rules of measuring need more than the budget of {format_seconds(study.budget)}: every "
+            "launch gets its shortest windows"
         )
+
+
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names))
 
 
 def _check_parity(campaign: Campaign) -> None:
     """Before two frameworks are compared: do they train the same program? The reports say so if not."""
     for request in parity_gate.missing(campaign):
         click.echo(f"comparing {request.workloads[0]} in both frameworks ...")
-        found = parity_gate.ask(campaign.installation, request)
-        parity_gate.keep(campaign, found)
-        for one in found:
-            if not one.passed:
-                failed = ", ".join(gate.name for gate in one.checks if not gate.passed)
-                click.echo(f"warning: {one.workload} is not comparable between frameworks: {failed}")
+        verdicts = parity_gate.ask(campaign.installation, request)
+        parity_gate.keep(campaign, verdicts)
+        for verdict in verdicts:
+            if not verdict.passed:
+                failed = ", ".join(gate.name for gate in verdict.checks if not gate.passed)
+                click.echo(f"warning: {verdict.workload} is not comparable between frameworks: {failed}")
 
 
 def _print_commands(campaign: Campaign) -> None:
@@ -174,15 +186,18 @@ def _print_commands(campaign: Campaign) -> None:
 
 
 def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
-    with StudyProgress({launch.id: campaign.plan.seconds([launch]) for launch in launches}) as display:
+    plan = campaign.plan
+    with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
         for launch in launches:
             cell = launch.cell
             # Each tier of sizes has blocks of its own.
-            block = launch.cases[0].block % campaign.plan.study.launches
-            display.started(
-                f"block {block + 1}/{campaign.plan.study.launches}, "
-                f"{cell.workload} in {cell.framework} over {cell.backend} on {cell.num_ranks} "
-                f"rank{'s' if cell.num_ranks > 1 else ''}"
+            block = launch.cases[0].block % plan.study.launches
+            progress.started(
+                f"block {block + 1}/{plan.study.launches}, {cell.workload} in {cell.framework} over {cell.backend} "
+                f"on {cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
             )
             records = run_launch(campaign, launch)
-            display.finished(launch.id, [record for record in records if not record.good])
+            progress.finished(
+                plan.seconds([launch]),
+                [f"{record.case.id}: {record.failure.message}" for record in records if record.failure],
+            )

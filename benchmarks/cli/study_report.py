@@ -12,6 +12,7 @@ import click
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declared
+from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.render.html.comparisons import contrasts_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
@@ -25,15 +26,17 @@ from dlscale.benchmarks.records.store import Store
 
 
 def parity_forbids(parities: Iterable[Parity]) -> Forbidden:
-    """Why two frameworks may not be compared: only if the parity gate found that their networks are the same."""
+    """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
     parities = list(parities)
 
     def why(pair: Declared) -> str:
         sides = (pair.contender, pair.reference)
         if len({side.cell.framework for side in sides}) == 1:
             return ""
-        found = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
-        return "" if found and found.comparable else found.verdict if found else "their networks differ"
+        frameworks = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
+        if frameworks is None:
+            return "their networks differ"
+        return "" if frameworks.comparable else frameworks.verdict
 
     return why
 
@@ -54,7 +57,7 @@ PAGE = "report.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What is sound of a study, its table, and what had to be left out."""
+    """The valid records of a study, its table, and what had to be left out."""
 
     folder: Path
     records: list[Record]
@@ -63,21 +66,23 @@ class Loaded:
     left_out: list[str]
     parities: list[Parity]
 
+    def facts(self, *, running: bool = False) -> StudyFacts:
+        """What is known of the study beside its records; `running`: a dlscale is measuring into the folder now."""
+        return StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
+
+    def contrasts(self) -> Contrasts | None:
+        """The comparisons that `dlscale compare` declares; None if there are not two to compare."""
+        return contrasts_of(self.table, order=order_of(self.folder), forbidden=parity_forbids(self.parities))
+
     def page(self, *, running: bool = False) -> Page:
-        """The page's content; `running`: somebody is measuring into the folder now."""
-        study = StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
-        found = contrasts_of(
-            self.table,
-            order=order_of(self.folder),
-            forbidden=parity_forbids(self.parities),
-        )
+        """The page's content; `running` as in `facts`."""
         return page_of(
             self.table,
             self.records,
             bad_files=self.bad_files,
-            study=study,
+            study=self.facts(running=running),
             causes=causes_of(self.table),
-            contrasts=found,
+            contrasts=self.contrasts(),
         )
 
 
@@ -97,7 +102,7 @@ def load(store: Store) -> Loaded:
 
 
 def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) -> None:
-    """Say on stderr what an output was not made from: the first file and how many more, and whole groups of records."""
+    """Print on stderr what is not in an output: the first file and how many more, and whole groups of records."""
     if bad_files:
         rest = f" (and {len(bad_files) - 1} more such files)" if len(bad_files) > 1 else ""
         click.echo(f"left out: {bad_files[0].path}: {bad_files[0].reason}{rest}", err=True)
@@ -106,7 +111,7 @@ def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) ->
 
 
 def put(page: Page, folder: Path) -> None:
-    """Write the page into a study's folder and say where it is; a folder of somebody else's stays as it is."""
+    """Write the page into a study's folder and print where it is, or why it cannot be written there."""
     path = folder / PAGE
     try:
         write_page(page, path)

@@ -177,6 +177,7 @@ def _of_study(one: Bench, study: str) -> None:
         one.data["mllog.json"] = json.dumps(
             {path.name: _entries(path) for path in sorted(Path("logs").glob("*.log"))}
         )
+    one.text["screen.txt"] = run(f"report {study}")[0]
     said = one.says(f"report {study} --text", text="report.txt")
     # Of ticks that share a row of a plot in characters any may be shown: it is the order of a set that decides.
     one.text["report.txt"] = re.sub(r"^ *[\d.]*[|+].*\n", "", said, flags=re.MULTILINE)

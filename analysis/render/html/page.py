@@ -186,7 +186,7 @@ def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) 
     silent = sum(row.num_planned - row.num_launches for row in table.rows)
     if study.running and silent:
         yield Sentence(
-            text=f"The study is still running: {silent} planned launches have given no number yet.",
+            text=f"The study is still running: {silent} planned cases have given no number yet.",
             strong=True,
         )
     for said in left_out(study, bad_files):
@@ -225,7 +225,7 @@ def summary(
     trained = [row for row in table.rows if row.cell.control == "train"]
     if not any(row.throughput for row in trained):
         planned = sum(row.num_planned for row in table.rows)
-        return (f"No launch gave a number so far; {planned} are planned.",)
+        return (f"No case gave a number so far; {planned} are planned.",)
     scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
     if not scaled:
         return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)

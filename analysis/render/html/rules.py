@@ -182,7 +182,7 @@ UNKNOWN = "unknown"
 
 
 def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 2: every planned launch gave a number, or something says why it did not."""
+    """Rule 2: every planned case gave a number, or something says why it did not."""
     planned = sum(row.num_planned for row in facts.table.rows)
     numbers = sum(row.num_launches for row in facts.table.rows)
     if not planned:
@@ -198,19 +198,19 @@ def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
     if facts.study.running:
         return (
             "not met",
-            f"The study is still running: {numbers} of {planned} planned launches gave a number so far.",
+            f"The study is still running: {numbers} of {planned} planned cases gave a number so far.",
         )
     if silent > 0:
         return (
             "not met",
-            f"{silent} of {planned} planned launches left neither a number nor a reason; resume the study.",
+            f"{silent} of {planned} planned cases left neither a number nor a reason; resume the study.",
         )
     reasons = (
         f"; the reasons of {plural(len(failed) + len(unread), 'other')} are listed"
         if failed or unread
         else ""
     )
-    return "pass", f"{numbers} of {planned} planned launches gave a number{reasons}."
+    return "pass", f"{numbers} of {planned} planned cases gave a number{reasons}."
 
 
 def judge_factors(facts: Facts) -> tuple[Verdict, str]:

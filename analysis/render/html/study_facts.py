@@ -33,7 +33,7 @@ NAMED_FILES = 5  # of many that are bad for the same reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFacts:
-    """What is known of a study beside its records. `num_planned` launches, 0 where there is no plan."""
+    """What is known of a study beside its records. `num_planned` cases, 0 where there is no plan."""
 
     name: str = ""
     running: bool = False
@@ -44,8 +44,8 @@ class StudyFacts:
 def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
     """The records that may lie on common curves, and a sentence for each fingerprint that was left out.
 
-    Of a system, environment and framework the fingerprint with most good launches stays, of equal ones the one that
-    was measured last. Failed launches of the others stay too: they are told of, and lie on no curve.
+    Of a system, environment and framework the fingerprint with most good cases stays, of equal ones the one that
+    was measured last. Failed cases of the others stay too: they are reported, and lie on no curve.
     """
     records = list(records)
     groups: defaultdict[tuple[str, str, str], list[Record]] = defaultdict(list)
@@ -66,8 +66,8 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
         for digest in ordered[1:]:
             dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
             said.append(
-                f"{_launches(counts[digest])} of {' / '.join(key)} with fingerprint {digest}: code, versions or node "
-                f"changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
+                f"{plural(counts[digest], 'case')} of {' / '.join(key)} with fingerprint {digest}: code, versions or "
+                f"node changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
             )
     return [record for record in records if id(record) not in dropped], said
 
@@ -89,10 +89,6 @@ def left_out(study: StudyFacts, bad_files: Iterable[BadFile]) -> list[str]:
     for reason, names in bad_file_groups(bad_files):
         sentences.append(f"{_files(names)}: {reason}")
     return sentences
-
-
-def _launches(number: int) -> str:
-    return f"{number} launch{'es' * (number > 1)}"
 
 
 def _files(names: Sequence[str]) -> str:
@@ -130,7 +126,7 @@ def heading_facts(
         "Frameworks": listed(sorted({family.framework for family in table.families})),
         "Ranks": ", ".join(map(str, ranks)),
         "Nodes": _nodes(nodes),
-        "Launches": f"{numbers} of {planned} planned gave a number" if planned else "",
+        "Cases": f"{numbers} of {planned} planned gave a throughput" if planned else "",
     }
     return tuple((name, value) for name, value in found.items() if value)
 
@@ -161,7 +157,7 @@ def study_warnings(
     drifted = [one for one in table.drifts if one.steady is False]
     said += [(f"{one.text[0].upper()}{one.text[1:]}.", "gaps") for one in drifted]
     if table.failures:
-        said.append((f"{plural(len(table.failures), 'launch')} gave no number.", "gaps"))
+        said.append((f"{plural(len(table.failures), 'failed attempt')} at a case.", "gaps"))
     if left := left_out(study, bad_files):
         said.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
     return tuple(said)

@@ -112,7 +112,7 @@ def test_planned_but_nothing_measured(made):
     cell = made.record(backend="ring", num_ranks=2).case.cell
     planned = [Case(cell=cell, block=block, position=0) for block in range(6)]
     page = page_of(scaling_table([], planned=planned), [])
-    assert page.summary == ("No launch gave a number so far; 6 are planned.",)
+    assert page.summary == ("No case gave a number so far; 6 are planned.",)
     render(page)
 
 
@@ -131,7 +131,7 @@ def test_a_running_study_says_so(made):
     page = page_of(scaling_table(records, planned=planned), records, study=StudyFacts(running=True))
     assert page.warnings[0] == ("The study is still running: this is what it has measured so far.", "gaps")
     gaps = next(section for section in page.sections if section.name == "gaps")
-    assert "64 planned launches have given no number yet" in gaps.blocks[0].text
+    assert "64 planned cases have given no number yet" in gaps.blocks[0].text
     assert page.rules[1].verdict == "not met"
     assert "32 of 96" in page.rules[1].why
 
@@ -191,7 +191,7 @@ def test_of_two_fingerprints_the_larger_stays_and_the_other_is_named(made):
     assert {record.fingerprint.digest for record in kept} == {mine[0].fingerprint.digest}
     assert len(kept) == len(mine)
     (sentence,) = said
-    assert sentence.startswith("32 launches of local / .venv / torch with fingerprint 0123456789abcdef: ")
+    assert sentence.startswith("32 cases of local / .venv / torch with fingerprint 0123456789abcdef: ")
     page = page_of(scaling_table(kept), kept, study=StudyFacts(left_out=tuple(said)))
     assert any("0123456789abcdef" in text for text, _ in page.warnings)
 

@@ -55,7 +55,7 @@ def test_2_a_launch_that_left_nothing(made):
     kept = [record for record in records if record is not lost]
     page = page_of(scaling_table([*kept, failed], planned=planned), [*kept, failed])
     assert page.rules[1].verdict == "not met"
-    assert page.rules[1].why.startswith("1 of 97 planned launches left neither a number nor a reason")
+    assert page.rules[1].why.startswith("1 of 97 planned cases left neither a number nor a reason")
     page = page_of(scaling_table([*records, failed], planned=planned), [*records, failed])
     assert page.rules[1].verdict == "pass"
     assert "the reasons of 1 other are listed" in page.rules[1].why

@@ -1,0 +1,298 @@
+"""One screen of a study: the verdict, the table of training cells, the largest loss per backend, and warnings.
+
+Everything else that the analysis knows is in the full text (`terminal_table`) and on the page. What makes a number
+doubtful is never left to those: it stands here in one line that says where to read more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings.contrast_declaration import Side, level_of
+from dlscale.analysis.findings.contrast_table import change_text
+from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
+from dlscale.analysis.findings.waterfall import Waterfall, loss_text
+from dlscale.analysis.records import why_unusable
+from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead, too_few
+from dlscale.analysis.render.html.labels import efficiency_text, plural
+from dlscale.analysis.render.text import Grid, backend_name, number, percent, rate
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
+
+FULL = "dlscale report --full"
+COLUMNS = ("backend", "ranks", "samples/s", "efficiency\n(a) [%]", "efficiency\n(b) [%]", "n", "notes")
+MOST_NOTES = 8  # below a table
+MOST_RIVALS = 2  # causes named beside the largest
+MOST_SENTENCES = 4  # about a factor that is compared across trainings
+
+
+def render_screen(
+    table: ScalingTable, *, contrasts: Contrasts | None = None, warnings: Iterable[str] = ()
+) -> RenderableType:
+    """For `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
+    parts: list[RenderableType] = []
+    for family in table.families:
+        parts += [*_render_family(table, family, contrasts), ""]
+    if contrasts and contrasts.factor != "backend":
+        parts += [*_across_trainings(contrasts), ""]
+    if table.rows:
+        parts.append(Text(_legend(table.rows), style="dim"))
+    else:
+        parts.append("No records: nothing has been measured yet.")
+    parts += _warning_lines([*warnings, *_gaps(table)])
+    return Group(*parts)
+
+
+def _render_family(
+    table: ScalingTable, family: Family, contrasts: Contrasts | None
+) -> Iterator[RenderableType]:
+    rows = [row for row in table.of(family) if row.cell.control == "train"]
+    yield Text(family.title, style="bold")
+    yield Text(family.constants)
+    for sentence in verdict(rows, contrasts):
+        yield Text(sentence)
+    if not rows:
+        return
+    notes: dict[str, int] = {}
+    yield Grid(COLUMNS, [list(_labelled_cells(rows, notes))])
+    if notes:
+        yield Text(_notes_text(notes))
+    falls = list(_on_most_ranks(table.waterfalls_of(family)))
+    if falls:
+        yield ""
+        yield Text(f"Largest loss on {plural(falls[0].cell.num_ranks, 'rank')}, of the ideal speed", "bold")
+        losses = Table.grid(padding=(0, 2))
+        for fall in falls:
+            losses.add_row(Text(f"  {_name(fall)}"), Text(largest_loss(fall)))
+        yield losses
+
+
+def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:
+    """Sentences about the trainings of one family on the most ranks that gave a number.
+
+    A backend is called the best only where the declared comparisons put it before every other one. What else was
+    measured is called measured.
+    """
+    measured = [row for row in rows if row.throughput]
+    if not measured:
+        planned = sum(row.num_planned for row in rows)
+        return [
+            f"No case gave a number so far; {planned} are planned." if planned else "Nothing was planned."
+        ]
+    scaled = [row for row in measured if row.cell.num_ranks > 1]
+    if not scaled:
+        return ["Only 1 rank gave numbers: scaling needs a second number of ranks."]
+    exchanging = [row for row in scaled if row.cell.backend != "none"] or scaled
+    most = max(row.cell.num_ranks for row in exchanging)
+    last = [row for row in exchanging if row.cell.num_ranks == most]
+    declared = _declared(last, contrasts)
+    return [
+        _ranking(last, declared),
+        *_differences(declared, needed=contrasts.blocks_needed if contrasts else 0),
+    ]
+
+
+def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
+    """The highest and the lowest efficiency of rows on as many ranks."""
+    ranks = plural(rows[0].cell.num_ranks, "rank")
+    rated = [(row, value) for row in rows if (value := row.efficiency_none)]
+    against = ""
+    if not rated:
+        rated = [(row, value) for row in rows if (value := row.efficiency_backend)]
+        against = " against 1 rank of the same backend"
+    if not rated:
+        best = max(rows, key=lambda row: row.throughput.center if row.throughput else 0.0)
+        return f"{_row_name(best)} does {rate(best.throughput)} samples/s on {ranks}; no efficiency: no base case."
+    ordered = sorted(rated, key=lambda pair: -pair[1].center)
+    (best, highest), (worst, lowest) = ordered[0], ordered[-1]
+    if len(ordered) == 1:
+        if best.cell.backend == "none":
+            against = ", without communication"
+        return (
+            f"{_row_name(best)} has a scaling efficiency of {efficiency_text(highest)} on {ranks}{against}."
+        )
+    others = [row for row, _ in ordered[1:]]
+    if not against and _leads(best, others, declared):
+        first = f"{_row_name(best)} has the highest scaling efficiency on {ranks}: {efficiency_text(highest)}"
+        return f"{first}; {_row_name(worst)} the lowest measured: {efficiency_text(lowest)}."
+    return (
+        f"Scaling efficiency measured on {ranks}{against}: highest {_row_name(best)}, {efficiency_text(highest)}; "
+        f"lowest {_row_name(worst)}, {efficiency_text(lowest)}."
+    )
+
+
+def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Contrast]) -> bool:
+    """Whether the claims together put `best` before all others.
+
+    Each comparison is against the one reference, and all claims hold together. So the best is the reference or faster
+    than it, and each other is the reference or slower than it.
+    """
+    faster = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "faster"}
+    slower = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "slower"}
+    references = {contrast.reference.cell.id for contrast in declared}
+    return (
+        len(references) == 1
+        and best.cell.id in faster | references
+        and all(row.cell.id in slower | (references - {best.cell.id}) for row in others)
+    )
+
+
+def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
+    """What the comparisons show: differences, likeness, nothing, or too little data; they need that many blocks."""
+    claimed = [
+        f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
+        f"({change_text(contrast.ratio)} % samples/s)"
+        for contrast in declared
+        if contrast.verdict in ("faster", "slower") and contrast.ratio
+    ]
+    if claimed:
+        yield f"Significant: {', '.join(claimed)}."
+    if alike := [_pair(contrast) for contrast in declared if contrast.verdict == "alike"]:
+        yield f"Within {100 * CONTRAST_BAND:.0f} %: {', '.join(alike)}."
+    if not_shown := [_pair(contrast) for contrast in declared if contrast.verdict == "not shown"]:
+        yield f"No significant difference: {', '.join(not_shown)}."
+    reasons: dict[str, list[str]] = {}
+    for contrast in declared:
+        if contrast.verdict == "cannot be shown":
+            reason = contrast.reason
+            if too_few(contrast):
+                reason = f"{contrast.num_blocks} blocks of launches, {needed} are needed"
+            reasons.setdefault(reason, []).append(
+                f"{_side(contrast.contender)} and {contrast.reference.name}"
+            )
+    for reason, pairs in reasons.items():
+        yield f"Insufficient data to compare {', '.join(pairs)}: {reason}."
+
+
+def _pair(contrast: Contrast) -> str:
+    return f"{_side(contrast.contender)} and {contrast.reference.name} (n = {contrast.num_blocks})"
+
+
+def _side(side: Side) -> str:
+    return side.name if side.evidence == "measured" else f"{side.name} ({side.evidence})"
+
+
+def _declared(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[Contrast]:
+    """The comparisons of backends that are of these rows."""
+    if contrasts is None or contrasts.factor != "backend":
+        return []
+    wanted = {(row.family, row.cell.num_ranks, row.evidence) for row in rows}
+    return [
+        contrast
+        for contrast in contrasts.found
+        if (contrast.contender.family, contrast.contender.cell.num_ranks, contrast.contender.evidence)
+        in wanted
+    ]
+
+
+def _across_trainings(contrasts: Contrasts) -> Iterator[RenderableType]:
+    """What is said of a factor that two families differ in, such as the framework."""
+    sentences = [sentence.text for sentence in contrast_texts(contrasts)] or [contrasts_lead(contrasts)]
+    for sentence in sentences[:MOST_SENTENCES]:
+        yield Text(sentence)
+    if len(sentences) > MOST_SENTENCES:
+        yield Text(f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
+
+
+def largest_loss(fall: Waterfall) -> str:
+    """`exposed communication 32.0 % [30.1, 33.9]` and what is not told apart from it, or why it is not known."""
+    largest = fall.largest
+    if largest is None or fall.loss is None:
+        return f"not known: {fall.reason}"
+    if not fall.sufficient:
+        return f"insufficient data: {fall.loss.n} of the {MIN_BLOCKS} blocks that it needs"
+    if not any(part.loss.low is not None and part.loss.low > 0 for part in fall.parts):
+        certain = fall.loss.low is not None and fall.loss.low > 0
+        what = "no single cause" if certain else "no loss"
+        return f"{what} is beyond the noise; largest: {largest.name} {loss_text(largest.loss)}"
+    text = f"{largest.name} {loss_text(largest.loss)}"
+    if not fall.rivals:
+        return text
+    names = (
+        " or ".join(fall.rivals) if len(fall.rivals) <= MOST_RIVALS else f"{len(fall.rivals)} other causes"
+    )
+    return f"{text}; not told apart from {names}"
+
+
+def _on_most_ranks(falls: Sequence[Waterfall]) -> Iterator[Waterfall]:
+    most = max((fall.cell.num_ranks for fall in falls), default=0)
+    return (fall for fall in falls if fall.cell.num_ranks == most)
+
+
+def _labelled_cells(rows: Iterable[ScalingRow], notes: dict[str, int]) -> Iterator[tuple[str, ...]]:
+    """The cells of each row; its backend where that is not the row's before. Notes are numbered into `notes`."""
+    previous = ""
+    for row in rows:
+        label = backend_name(row.cell)
+        kind = [] if row.evidence in (None, "measured") else [f"{row.evidence}, not measured"]
+        marks = [notes.setdefault(note, len(notes) + 1) for note in (*kind, *row.notes)]
+        yield (
+            "" if label == previous else label,
+            number(row.cell.num_ranks),
+            rate(row.throughput),
+            *(
+                "-" if efficiency is None else percent(efficiency, unit="")
+                for efficiency in (row.efficiency_none, row.efficiency_backend)
+            ),
+            f"{row.num_launches}/{row.num_planned}",
+            " ".join(map(str, marks)),
+        )
+        previous = label
+
+
+def _notes_text(notes: dict[str, int]) -> str:
+    listed_notes = [f"({mark}) {note}" for note, mark in notes.items() if mark <= MOST_NOTES]
+    more = [f"{plural(len(notes) - MOST_NOTES, 'note')} more: {FULL}"] if len(notes) > MOST_NOTES else []
+    return "; ".join([*listed_notes, *more])
+
+
+def _legend(rows: Sequence[ScalingRow]) -> str:
+    levels = {
+        round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
+    }
+    others = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
+    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {others})" if others else "")
+    return (
+        "Efficiency: samples/s per rank over that of 1 rank, (a) of none, without communication, (b) of the same "
+        f"backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, energy, "
+        f"bounds: {FULL}, and the page."
+    )
+
+
+def _gaps(table: ScalingTable) -> Iterator[str]:
+    """How many cases gave no throughput, controls included, and why the first attempt failed."""
+    planned = sum(row.num_planned for row in table.rows)
+    if missing := planned - sum(row.num_launches for row in table.rows):
+        yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
+    for record in table.failures[:1]:
+        cell = record.case.cell
+        what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
+        training = f"{cell.workload} {cell.framework}, " if len(table.families) > 1 else ""
+        yield (
+            f"First failure: {training}{what} on {plural(cell.num_ranks, 'rank')}, block {record.case.block}: "
+            f"{why_unusable(record)}."
+        )
+
+
+def _warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
+    """A line each, cut at the terminal's width; the heading says where they are whole."""
+    if warnings:
+        yield ""
+        yield Text(f"Warnings ({FULL} and the page have more)", style="bold")
+    for warning in warnings:
+        yield Text(f"  {' '.join(warning.split())}", no_wrap=True, overflow="ellipsis")
+
+
+def _row_name(row: ScalingRow) -> str:
+    name = level_of(row.cell, "backend")
+    return name if row.evidence in (None, "measured") else f"{name} ({row.evidence})"
+
+
+def _name(fall: Waterfall) -> str:
+    name = level_of(fall.cell, "backend")
+    return name if fall.evidence == "measured" else f"{name} ({fall.evidence})"

@@ -1,0 +1,197 @@
+"""One screen about a study: what it may claim, what it must not hide, and how much room it takes."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.waterfall import Waterfall
+from dlscale.analysis.render.html.comparisons import contrasts_of
+from dlscale.analysis.render.terminal import largest_loss, render_screen, verdict
+from dlscale.benchmarks.cli.report import report, show_study
+from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.store import Store
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "records"
+ONE_TRAINING = (("hep_cnn", "torch"),)
+MAX_LINES, MAX_COLUMNS = 40, 100
+
+
+def printed(records, *, width=MAX_COLUMNS, order=("ring",), warnings=(), **options):
+    table = scaling_table(records, **options)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render_screen(table, contrasts=contrasts_of(table, order=order), warnings=warnings))
+    return console.file.getvalue()
+
+
+def words(records, **options):
+    return " ".join(printed(records, **options).split())
+
+
+def sentences(records, *, order=("ring",)):
+    table = scaling_table(records)
+    return verdict(table.rows, contrasts_of(table, order=order))
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A folder of results with the golden studies, from which paths are as short as a user's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(MAX_COLUMNS))
+    for folder in GOLDEN.iterdir():
+        if not folder.name.startswith("collectives"):
+            shutil.copytree(folder, Path("results", "local", folder.name))
+    return Path("results")
+
+
+@pytest.mark.parametrize("study", ["weak-scaling", "servers", "survival"])
+def test_a_real_study_is_one_screen(results, study):
+    text = CliRunner().invoke(report, [study], standalone_mode=False).output
+    lines = text.splitlines()
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= MAX_COLUMNS
+    assert "Largest loss on 2 ranks" in text
+    assert lines[-1].startswith("report: results/local/")
+
+
+def test_the_end_of_a_real_study_is_one_screen(results, capsys, monkeypatch):
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_args, **_options: None)
+    (folder,) = results.glob("local/weak-scaling-*")
+    assert show_study(Store(folder)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= MAX_LINES
+    assert max(map(len, lines)) <= MAX_COLUMNS
+    assert [line.partition(":")[0] for line in lines[-2:]] == ["figures", "report"]
+
+
+def test_all_tables_are_in_the_full_text(results):
+    screen, full = (
+        CliRunner().invoke(report, ["weak-scaling", *options], standalone_mode=False).output
+        for options in ([], ["--full"])
+    )
+    for title in ("synthetic", "What a launch costs before it trains", "Energy", "Lines to make"):
+        assert title in full
+        assert title not in screen
+
+
+def test_the_best_is_named_where_the_comparisons_put_it_first(made):
+    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=7)
+    first, second = sentences(study, order=("ring",))
+    assert first.startswith("ring has the highest scaling efficiency on 8 ranks: ")
+    assert "; gloo the lowest measured: " in first
+    assert second.startswith("Significant: gloo is slower than ring (")
+
+
+def test_the_best_is_named_through_a_reference_between_it_and_the_others(made):
+    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=7)
+    first, second = sentences(study, order=("mpi",))
+    assert first.startswith("ring has the highest scaling efficiency on 8 ranks: ")
+    assert "gloo is slower than mpi (" in second
+    assert "ring is faster than mpi (+" in second
+
+
+def test_two_that_are_slower_than_the_reference_are_not_ranked(made):
+    study = made.study(
+        trainings=ONE_TRAINING,
+        rank_counts=(1, 8),
+        num_blocks=7,
+        efficiency={"none": 0.97, "ring": 0.91, "mpi": 0.909, "gloo": 0.78},
+    )
+    first, second = sentences(study, order=("gloo",))
+    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ")
+    assert "faster than gloo" in second
+
+
+def test_no_difference_is_claimed_between_equals(made):
+    study = made.study(
+        trainings=ONE_TRAINING,
+        rank_counts=(1, 8),
+        num_blocks=7,
+        efficiency={"none": 0.97, "ring": 0.9, "mpi": 0.9},
+    )
+    first, second = sentences(study)
+    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ")
+    assert second in (
+        "No significant difference: mpi and ring (n = 7).",
+        "Within 2 %: mpi and ring (n = 7).",
+    )
+
+
+def test_too_few_launches_are_said_to_be_so(made):
+    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=6)
+    first, second = sentences(study)
+    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ring, ")
+    assert second == (
+        "Insufficient data to compare gloo and ring, mpi and ring: 6 blocks of launches, 7 are needed."
+    )
+
+
+def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
+    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 2))
+    failed = made.record(backend="ring", num_ranks=2, block=6, failure="rank 1 [died] " + 20 * "of it ")
+    lost = Case(cell=failed.case.cell, block=7, position=0)
+    planned = [*(record.case for record in [*study, failed]), lost]
+    warning = f"Left out: {20 * 'a file '}"
+    text = printed([*study, failed], planned=planned, warnings=[warning])
+    heading, *lines = text[text.index("Warnings (") :].splitlines()
+    assert "dlscale report --full" in heading
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "Left out",
+        "2 of 50 cases gave no throughput, controls included.",
+        "First failure",
+    ]
+    assert "ring on 2 ranks, block 6: hang on rank 1: rank 1 [died] of it" in lines[-1]
+    assert all(len(line) <= MAX_COLUMNS for line in lines)
+    assert [line.endswith("…") for line in lines] == [True, False, True]
+
+
+def test_many_trainings_have_a_block_each(made):
+    text = printed(made.study(rank_counts=(1, 2)))
+    for title in ("hep_cnn small, torch", "hep_cnn small, tensorflow", "cosmogan small, torch"):
+        assert title in text
+    assert text.count("Largest loss on 2 ranks") == 3
+    assert text.count("Efficiency: samples/s per rank") == 1
+    assert len(text.splitlines()) <= 3 * 25
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_number_is_cut(made, width):
+    text = printed(made.study(trainings=ONE_TRAINING), width=width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_without_numbers_it_says_what_is_missing(made):
+    assert "nothing has been measured" in words([])
+    record = made.record(backend="ring", num_ranks=2)
+    planned = [Case(cell=record.case.cell, block=block, position=0) for block in range(6)]
+    assert "No case gave a number so far; 6 are planned." in words([], planned=planned)
+    alone = made.study(trainings=ONE_TRAINING, rank_counts=(1,))
+    assert "Only 1 rank gave numbers" in words(alone)
+    bare = [made.record(backend="ring", num_ranks=2, block=block) for block in range(6)]
+    assert "no efficiency: no base case" in words(bare)
+    failed = [made.record(backend="ring", num_ranks=2, block=block, failure="died") for block in range(6)]
+    assert "No case gave a number so far" in words(failed)
+
+
+def test_frameworks_are_compared_below_their_blocks(made):
+    trainings = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"))
+    study = made.study(
+        trainings=trainings, rank_counts=(1, 8), num_blocks=9, efficiency={"none": 0.97, "ring": 0.9}
+    )
+    text = words(study, order=("torch",))
+    assert "tensorflow is 10" in text
+    assert "faster than torch over ring on 8 ranks" in text
+
+
+def test_a_loss_that_is_not_known_says_why(made):
+    table = scaling_table(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2), num_blocks=2))
+    assert largest_loss(table.waterfalls[0]) == "insufficient data: 2 of the 3 blocks that it needs"
+    alone = [made.record(backend="ring", num_ranks=2, block=block) for block in range(6)]
+    (fall,) = scaling_table(alone).waterfalls
+    assert isinstance(fall, Waterfall)
+    assert largest_loss(fall) == "not known: none on 2 ranks was not measured"
