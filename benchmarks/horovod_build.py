@@ -114,11 +114,15 @@ def build_horovod(
     def run(step: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
         status = _run(command, variables, log, show)
         if status != 0:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            text = log.read_text(encoding="utf-8", errors="replace")
+            lines = text.splitlines()
             tell("\n".join(redact(line) for line in lines[-TAIL_LINES:]))
             # The first complaint is the cause; the lines after it, pip's own among them, are consequences.
-            causes = [line.strip() for line in lines if re.search(r"\b(error|ERROR): |CMake Error", line)]
-            cause = (causes or lines[-1:] or [f"exit status {status}"])[0]
+            # CMake has a place in the first line and its complaint in the second one.
+            complaint = re.search(r".*(?:\b(?:error|ERROR): .*|CMake Error.*\n.*)", text)
+            cause = " ".join(
+                (complaint[0] if complaint else (lines or [f"exit status {status}"])[-1]).split()
+            )
             raise UsageError(
                 f"Horovod for {redact(str(target.prefix))}: {step} failed: {redact(cause)}; "
                 f"the whole output is in {redact(str(log))}"

@@ -121,8 +121,8 @@ def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
 def probe(out: Path | None, force: bool, name: str | None) -> int:
     """Describe the machine that this runs on: the draft of a system's file.
 
-    Run it on a log-in node, and once more in a job if compute nodes differ. It reads files and asks the scheduler;
-    it starts and submits nothing.
+    Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks Slurm; it
+    submits nothing. For other schedulers the draft has a template to complete.
 
     \b
     Examples:
@@ -130,9 +130,7 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
       dlscale system probe --name mine --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
-    from dlscale.benchmarks.systems.probe.draft import FILL_IN, draft
-    from dlscale.benchmarks.systems.probe.machine import read_machine
-    from dlscale.benchmarks.systems.probe.node import Host
+    from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise UsageError(
@@ -140,7 +138,7 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
         )
     if out:
         _check(out, force=force)
-    text = draft(read_machine(Host()), name=name)
+    text = probe_machine(name=name)
     if not out:
         click.echo(text, nl=False)
         return 0
