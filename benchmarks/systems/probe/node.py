@@ -1,4 +1,4 @@
-"""What this node is: cores, memory, GPUs, network, MPI and modules.
+"""The facts of this node: cores, memory, GPUs, network, MPI and modules.
 
 psutil, py-cpuinfo and NVIDIA's NVML read most of it; the network's interfaces are read in /sys/class.
 """
@@ -155,7 +155,7 @@ def read_network(system_files: Path = Path("/sys")) -> Network | None:
         for device in sorted((classes / "cxi").glob("cxi*"))
     ]
     aries = [(device.name, None) for device in sorted((classes / "gni").glob("*"))]
-    # Of Ethernet the fastest interface alone: several are used together only as a bond, which is one interface.
+    # The fastest Ethernet interface alone: several are used together only as a bond, which is one interface.
     ethernet = [
         (net.name, _gigabits(net))
         for net in sorted((classes / "net").glob("*"))

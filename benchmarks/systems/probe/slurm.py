@@ -41,7 +41,7 @@ class SlurmPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slurm:
-    """What Slurm says of itself. `default` is the partition of jobs that name none."""
+    """Slurm's configuration. `default` is the partition of jobs that name none."""
 
     version: str
     cluster: str | None
