@@ -1,4 +1,4 @@
-"""What `make horovod` does: compiles Horovod for an environment of a system and installs it there.
+"""What `make horovod` runs: compiles Horovod for an environment of a system and installs it there.
 
 python -m dlscale.benchmarks.cli.horovod --environment .venv
 """
@@ -11,19 +11,18 @@ import time
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_USAGE, INTERRUPTED
-from dlscale.benchmarks.horovod_build.build import build_horovod
-from dlscale.benchmarks.horovod_build.progress import Bar
-from dlscale.benchmarks.horovod_build.target import Target
+from dlscale.benchmarks.horovod_build import build_horovod
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
 
 
 @click.command()
-@click.option("--system", default="local", show_default=True, help="Machine whose environments are meant.")
-@click.option("--environment", help="Where to install it; default: the environment that this runs in.")
+@click.option("--system", default="local", show_default=True, help="System that the environment belongs to.")
+@click.option("--environment", help="Environment to build for; default: the one that this runs in.")
 def horovod(system: str, environment: str | None) -> None:
     """Build Horovod for the frameworks and the MPI of an environment, and install it there.
 
@@ -31,24 +30,22 @@ def horovod(system: str, environment: str | None) -> None:
     """
     machine = load_system(system)
     name = environment or default_environment(machine)
-    found = find_installation(machine, name)
-    target = Target(
-        prefix=found.prefix,
-        python=found.python,
-        mpiexec=found.mpiexec,
-        variables=found.variables,
-    )
+    target = find_installation(machine, name)
     begin = time.monotonic()
-    with Bar(Console()) as bar:
-        facts = build_horovod(target, watch=bar)
-        bar.tell(
-            f"Horovod {facts.horovod} is ready in {name}, after {format_seconds(time.monotonic() - begin)}"
-        )
+    console = Console()
+    with console.status(f"Horovod for {escape(name)}") as status:  # draws nothing where there is no terminal
+
+        def show(line: str) -> None:
+            seconds = format_seconds(time.monotonic() - begin)
+            status.update(escape(f"{seconds}  {line}"[: console.width - 4]))
+
+        facts = build_horovod(target, tell=lambda text: click.echo(text), show=show)
+    click.echo(f"Horovod {facts.horovod} is ready in {name} after {format_seconds(time.monotonic() - begin)}")
 
 
 def main() -> None:
-    """Run it and exit: 0 Horovod is there, 1 it is not."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends too
+    """Run the command and exit: 0 Horovod is installed, 1 it is not."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build ends too
     try:
         horovod.main(prog_name="make horovod", standalone_mode=False)
     except (UsageError, click.ClickException) as error:
@@ -56,7 +53,7 @@ def main() -> None:
         click.echo(f"make horovod: {' '.join(text.split())}", err=True)
         sys.exit(FAILED_USAGE)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\nmake horovod: stopped; the same command begins again", err=True)
+        click.echo("\nmake horovod: interrupted; the same command starts again", err=True)
         sys.exit(INTERRUPTED)
 
 

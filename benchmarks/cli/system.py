@@ -65,7 +65,7 @@ def _section(title: str, rows: list[tuple[str, str, str]]) -> list[RenderableTyp
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    if any(known for _, _, known in rows):
+    if any(source for _, _, source in rows):
         table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*(escape(cell) for cell in row[: len(table.columns)]))
@@ -84,29 +84,31 @@ def _general(system: System) -> list[tuple[str, str, str]]:
         "is this machine": "yes" if system.is_here() else "no",
     }
     rows = [(name, value, "") for name, value in words.items()]
-    return [*rows, *([("nodes", *_told(system.num_nodes))] if system.num_nodes else [])]
+    return [*rows, *([("nodes", *_shown(system.num_nodes))] if system.num_nodes else [])]
 
 
 def _rows(part: BaseModel) -> list[tuple[str, str, str]]:
     known = dict(facts(part))
-    return [(name, *_told(fact)) for name, fact in known.items()] + list(_settings(part))
+    return [(name, *_shown(fact)) for name, fact in known.items()] + list(_settings(part))
 
 
-def _told(fact: Fact) -> tuple[str, str]:
+def _shown(fact: Fact) -> tuple[str, str]:
     """A fact's value, and how it is known."""
     value = str(getattr(fact, "value", ""))
     return value, f"{KINDS[fact.kind]} {fact.source}" + (f": {fact.note}" if fact.note else "")
 
 
 def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
-    """What is not a fact: options, variables, commands, those that are set."""
+    """Name and value of options, variables and commands that are set."""
     for name in type(part).model_fields:
         value = getattr(part, name)
         if value is None or isinstance(value, Fact) or value in ([], {}):
             continue
         if isinstance(value, Mapping):
             yield from (
-                (f"{name} {key}", str(one), "") for key, one in value.items() if not isinstance(one, Fact)
+                (f"{name} {key}", str(setting), "")
+                for key, setting in value.items()
+                if not isinstance(setting, Fact)
             )
         elif isinstance(value, list):
             yield name, "\n".join(map(str, value)), ""
@@ -115,14 +117,18 @@ def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), help="Write the draft to this .toml file instead.")
-@click.option("--force", is_flag=True, help="Write it even if there is such a file already.")
-@click.option("--name", help="The system's name; default: the cluster's, as its scheduler calls it.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File for the draft, *.toml; default: the terminal.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--name", help="Name of the system; default: Slurm's name of the cluster.")
 def probe(out: Path | None, force: bool, name: str | None) -> int:
-    """Describe the machine that this runs on: the draft of a system's file.
+    """Draft a system's file for the machine that this runs on.
 
-    Run it on a log-in node, and once more in a job if compute nodes differ. It reads files and asks the scheduler;
-    it starts and submits nothing.
+    Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks Slurm; it
+    submits nothing. For other schedulers the draft has a template to complete.
 
     \b
     Examples:
@@ -130,9 +136,7 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
       dlscale system probe --name mine --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
-    from dlscale.benchmarks.systems.probe.draft import FILL_IN, draft
-    from dlscale.benchmarks.systems.probe.machine import read_machine
-    from dlscale.benchmarks.systems.probe.node import Host
+    from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise UsageError(
@@ -140,7 +144,7 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
         )
     if out:
         _check(out, force=force)
-    text = draft(read_machine(Host()), name=name)
+    text = probe_machine(name=name)
     if not out:
         click.echo(text, nl=False)
         return 0
@@ -186,7 +190,7 @@ system.add_command(probe)
 @system.command("list")
 @json_option
 def list_systems(as_json: bool) -> int:
-    """Names of all systems, and whether this machine is one of them.
+    """List all systems, and whether this machine is one of them.
 
     \b
     Example: dlscale system list --json
@@ -212,17 +216,17 @@ def list_systems(as_json: bool) -> int:
     return 0
 
 
-def _row(found: System) -> dict[str, Any]:
+def _row(system: System) -> dict[str, Any]:
     return {
-        "system": found.name,
-        "aliases": found.aliases,
-        "title": found.title,
-        "scheduler": found.scheduler,
-        "num_nodes": found.num_nodes.value if found.num_nodes else None,
-        "devices_per_node": found.devices.per_node.value if found.devices else 0,
-        "device_model": found.devices.model.value if found.devices else "",
-        "state": found.state,
-        "here": found.is_here(),
+        "system": system.name,
+        "aliases": system.aliases,
+        "title": system.title,
+        "scheduler": system.scheduler,
+        "num_nodes": system.num_nodes.value if system.num_nodes else None,
+        "devices_per_node": system.devices.per_node.value if system.devices else 0,
+        "device_model": system.devices.model.value if system.devices else "",
+        "state": system.state,
+        "here": system.is_here(),
     }
 
 
@@ -230,16 +234,16 @@ def _row(found: System) -> dict[str, Any]:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> int:
-    """What is known of a system: every fact with its kind and its source. NAME can be a .toml file.
+    """Show every fact of a system with its kind and its source. NAME can be a .toml file.
 
     \b
     Example: dlscale system show cori
     """  # noqa: D301
-    found = load_system(name)
+    loaded = load_system(name)
     if as_json:
-        click.echo(found.model_dump_json(indent=2))
+        click.echo(loaded.model_dump_json(indent=2))
     else:
-        Console().print(render_system(found))
+        Console().print(render_system(loaded))
     return 0
 
 
@@ -247,7 +251,7 @@ def show(name: str, as_json: bool) -> int:
 @click.argument("names", metavar="NAME_OR_FILE...", nargs=-1)
 @json_option
 def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
-    """Everything that makes systems unfit, one line each; without names all that dlscale knows.
+    """Check systems: one line per problem. Without names: all systems that dlscale knows.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
-"""What a job runs on the first of its nodes: launch after launch on nested subsets of them.
+"""The program of a job, which runs on its first node: launch after launch on nested subsets of the nodes.
 
     python -m dlscale.benchmarks.jobs.allocation STUDY_FOLDER JOB
 
-A job may be started several times (requeued after a preemption, or submitted again): what is done is skipped. A
-launch that cannot end before the job's wall time does, or reach a checkpoint of its training, is not started.
+A job may be started several times (requeued after a preemption, or submitted again): finished cases are skipped. A
+launch is not started if it cannot end, or reach a checkpoint of its training, within the job's wall time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str,
 
 
 def _run(campaign: Campaign, end: float) -> int:
-    """Run launches until all are done or the time is; returns how many were left."""
+    """Run launches until all are done or the time is up; returns how many are left."""
     store = campaign.store
     make_folder(campaign.spool_folder)
     supervisor.collect_leftovers(campaign.spool_folder, store)
@@ -91,10 +91,10 @@ def _run(campaign: Campaign, end: float) -> int:
         parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
     todo = campaign.todo(store.summaries())
     begin, planned = time.monotonic(), 0.0
-    deadline = begin + end - time.time()  # from here on nobody's setting the time changes it
+    deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it
     for position, launch in enumerate(todo):
         expected = campaign.plan.least_seconds([launch])
-        # How much longer than planned so far.
+        # Ratio of measured to planned time so far.
         pace = max(1.0, (time.monotonic() - begin) / planned) if planned else 1.0
         if time.monotonic() + pace * expected + RESERVE_SECONDS > deadline:
             return len(todo) - position
@@ -116,8 +116,8 @@ def _say(launch: Launch, position: int, num_launches: int) -> None:
 
 
 def main() -> None:
-    """Run the job named on the command line; exit status 1 with one line if that cannot be."""
-    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
+    """Run the job named on the command line; exit status 1 with one line if it cannot run."""
+    # A batch system ends a job by SIGTERM; like Ctrl-C, it stops the ranks and keeps the records.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run(Path(sys.argv[1]), sys.argv[2])

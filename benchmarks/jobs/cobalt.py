@@ -28,7 +28,7 @@ _PENDING = {"queued", "hold"}
 def directives(request: JobRequest) -> list[str]:
     """Both streams go to one file, which Cobalt appends to. The job before must end with status 0: it has no afterany.
 
-    Cobalt reads directives from the script's second line on, up to the first line that is none.
+    Cobalt reads directives from the script's second line on, up to the first line that is not one.
     """
     output = quoted(request.output_path, "the output of the job")
     options = [
@@ -54,10 +54,10 @@ def _submit(script: Path) -> list[str]:
 
 
 def _job_id(text: str) -> str:
-    found = re.findall(r"^(\d+)\s*$", text, re.MULTILINE)
-    if not found:
+    numbers = re.findall(r"^(\d+)\s*$", text, re.MULTILINE)
+    if not numbers:
         raise ValueError(f"qsub printed no job id: {text!r}")
-    return str(found[-1])
+    return str(numbers[-1])
 
 
 def _query(ids: Sequence[str]) -> list[str]:
@@ -70,10 +70,10 @@ def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
     return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()}, ids)
 
 
-def _state(told: str) -> State:
-    if told in _ENDED:
+def _state(name: str) -> State:
+    if name in _ENDED:
         return "ended"
-    return "pending" if told in _PENDING or told.endswith("_hold") else "running"
+    return "pending" if name in _PENDING or name.endswith("_hold") else "running"
 
 
 def _forgot(errors: str) -> bool:
@@ -94,8 +94,8 @@ def _nodes(variables: Mapping[str, str]) -> list[str]:
 
 
 def _end_time(variables: Mapping[str, str]) -> float | None:
-    told = number(variables, "COBALT_ENDTIME")
-    return told if told is not None else script_end_time(variables)
+    seconds = number(variables, "COBALT_ENDTIME")
+    return seconds if seconds is not None else script_end_time(variables)
 
 
 def _requeues(variables: Mapping[str, str]) -> int:  # noqa: ARG001 - Cobalt queues nothing again by itself

@@ -21,7 +21,7 @@ from dlscale.benchmarks.jobs.scheduler import (
 )
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
 
-# A job of a batch script is an instance of Flux of its own, which has the answers instead of variables.
+# A batch job is an instance of Flux, which answers these queries; there are no variables for them.
 FACTS = {
     NODES_VARIABLE: "$(flux getattr hostlist)",
     END_TIME_VARIABLE: "$(($(date +%s) + $(flux job timeleft)))",
@@ -36,7 +36,7 @@ _STATES: dict[str, State] = {
 
 
 def directives(request: JobRequest) -> list[str]:
-    """Whole nodes. No warning before the end: Flux would send it to the ranks of the running launch, too."""
+    """Whole nodes. No signal before the end: Flux would send it to the ranks of the running launch, too."""
     path = request.output_path
     if "{{" in path:
         raise UsageError(
@@ -67,10 +67,10 @@ def _submit(script: Path) -> list[str]:
 
 def _job_id(text: str) -> str:
     """ƒM7Zq9AKHno, with an f where the terminal has no ƒ. Kept with the f, which Flux takes everywhere."""
-    found = re.search(r"^[ƒf]([1-9A-HJ-NP-Za-km-z]+)\s*$", text, re.MULTILINE)
-    if not found:
+    match = re.search(r"^[ƒf]([1-9A-HJ-NP-Za-km-z]+)\s*$", text, re.MULTILINE)
+    if not match:
         raise ValueError(f"flux batch printed no job id: {text!r}")
-    return "f" + found[1]
+    return "f" + match[1]
 
 
 def _query(ids: Sequence[str]) -> list[str]:
@@ -79,8 +79,8 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
     rows = (line.split() for line in text.splitlines())
-    found = {row[0].replace("ƒ", "f"): _STATES.get(row[1], "running") for row in rows if len(row) == 2}
-    return states_of(found, ids)
+    known = {row[0].replace("ƒ", "f"): _STATES.get(row[1], "running") for row in rows if len(row) == 2}
+    return states_of(known, ids)
 
 
 def _forgot(errors: str) -> bool:
@@ -92,7 +92,7 @@ def _cancel(job: str) -> list[str]:
 
 
 def _nodes(variables: Mapping[str, str]) -> list[str]:
-    """As the script asked Flux."""
+    """The nodes in the variable that the script sets from Flux's own attribute."""
     if NODES_VARIABLE not in variables:
         raise ValueError(f"{NODES_VARIABLE} is not set: this is not inside a job's script")
     return expand_hostlist(variables[NODES_VARIABLE])

@@ -1,11 +1,11 @@
-"""From launches to the jobs that a scheduler is given, what they cost, and what a study's folder keeps of them.
+"""Cutting a study's launches into jobs, what the jobs cost, and their files in the study's folder.
 
 jobs/
-job-000.json     what it is to run: written before it is submitted
-job-000.sh       the script that the scheduler is given
+job-000.json     its launches: written before it is submitted
+job-000.sh       its batch script
 job-000.id       the scheduler's number for it; missing if it was never accepted
-job-000.jsonl    what it said itself: begin and end, once per start
-job-000.log      what it and the scheduler printed
+job-000.jsonl    its events: begin and end, once per start
+job-000.log      its output, and the scheduler's
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import capabilities
 
-START_SECONDS = 60.0  # of a job: modules, staging, the first look at its nodes
-WARN_SECONDS = 120  # before the end of its wall time a job is told to stop
+START_SECONDS = 60.0  # before the first launch of a job: modules, staging, probing the nodes
+WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class JobPlan:
 
     index: int
     launches: tuple[Launch, ...]
-    num_nodes: int  # as many as its largest launch needs, or the partition gives; others run on the first ones of them
+    num_nodes: int  # as many as its largest launch needs, or the partition gives; smaller launches use the first ones
     seconds: float  # wall time that it asks for
 
     @property
@@ -65,12 +65,12 @@ def cut(
     min_nodes: int = 1,
     first_index: int = 0,
 ) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
-    """The jobs that run `launches` of `plan`, and warnings. `limit`: seconds that a job may have; None: any.
-    `min_nodes`: of a job, as the partition demands or bills.
+    """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: any.
+    `min_nodes`: fewest nodes of a job, as the partition demands or bills.
 
-    A training that is saved may take more than one job: the first is given here, `resume` cuts the next.
+    A training with checkpoints may take more than one job: this cuts the first, `resume` the next.
 
-    A tier's blocks stay whole where that is possible, so that what is compared runs in one job. Raises UsageError if a
+    A tier's blocks stay whole where that is possible, so that compared cases run in one job. Raises UsageError if a
     single launch with its canaries does not fit into a job.
     """
     jobs: list[JobPlan] = []
@@ -140,7 +140,7 @@ def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: 
 
 
 def _shorter(plan: Plan) -> str:
-    """What makes a launch shorter."""
+    """Advice that makes a launch shorter."""
     if plan.study.rules.train_steps:
         return "checkpoints at shorter intervals (--checkpoint-every)"
     return "fewer windows (--budget)"
@@ -151,12 +151,12 @@ def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tupl
 
 
 def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
-    """The same training on the job's largest number of nodes, at its beginning and at its end: has anything changed?
+    """A training on the job's largest number of nodes, run first and last to show whether the machine changed.
 
-    Its backend is the first of the study's that exchanges gradients, so that the network is looked at, too.
+    Its backend is the first of the study that exchanges gradients, so that the network is part of it.
     """
     order = [*sorted(plan.study.backends, key=lambda name: not capabilities(name).exchanges)]
-    # A reference on the whole machine may be of a backend that the study does not compare.
+    # A reference on the whole machine may use a backend that the study does not compare.
     compared = [launch for launch in launches if launch.cell.backend in order] or launches
     order += [launch.cell.backend for launch in launches]
     largest = max(
@@ -169,7 +169,7 @@ def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
 
 FOLDER = "jobs"
 
-# `vanished`: the scheduler no longer has it, and it never said that it had ended.
+# `vanished`: the scheduler no longer knows it, and it wrote no end event.
 JobState = Literal["never submitted", "pending", "running", "ended", "vanished"]
 
 
@@ -181,13 +181,13 @@ class JobLaunch(Frozen):
 
 
 class JobFile(Frozen):
-    """What a job is to run."""
+    """The file job-000.json: the launches of a job."""
 
     schema_version: Literal[1] = 1
     index: NonNegativeInt
     num_nodes: PositiveInt
     seconds: PositiveFloat  # wall time that it asks for
-    budget_per_case: float  # of the whole study, seconds (`Plan`)
+    budget_per_case: float  # seconds, by the whole study (`Plan`)
     launches: list[JobLaunch]
 
     @classmethod
@@ -206,9 +206,10 @@ class JobFile(Frozen):
         )
 
     def plan(self) -> JobPlan:
-        """The job again."""
+        """The job that the file was made of."""
         launches = tuple(
-            Launch(cases=tuple(one.cases), data=Path(one.data) if one.data else None) for one in self.launches
+            Launch(cases=tuple(launch.cases), data=Path(launch.data) if launch.data else None)
+            for launch in self.launches
         )
         return JobPlan(index=self.index, launches=launches, num_nodes=self.num_nodes, seconds=self.seconds)
 
@@ -226,45 +227,45 @@ class JobFiles:
 
     @property
     def plan_path(self) -> Path:
-        """What it is to run."""
+        """The file of its launches (`JobFile`)."""
         return self._folder / f"{self.name}.json"
 
     @property
     def script_path(self) -> Path:
-        """What the scheduler is given."""
+        """The batch script."""
         return self._folder / f"{self.name}.sh"
 
     @property
     def id_path(self) -> Path:
-        """The scheduler's number."""
+        """The file of the scheduler's number for it."""
         return self._folder / f"{self.name}.id"
 
     @property
     def events_path(self) -> Path:
-        """What the job said itself."""
+        """The file of its events, JSON lines."""
         return self._folder / f"{self.name}.jsonl"
 
     @property
     def log_path(self) -> Path:
-        """What it and the scheduler printed."""
+        """The job's output, and the scheduler's."""
         return self._folder / f"{self.name}.log"
 
     @property
     def spool_folder(self) -> Path:
-        """Where its launches write while they run: no other job's leftovers lie there."""
+        """The folder that its launches write to while they run, apart from other jobs' leftovers."""
         return self.folder / "spool" / self.name
 
     def read(self) -> JobFile:
-        """What it is to run. Raises UsageError if the file is unsound."""
+        """The launches of the job. Raises UsageError if the file is invalid."""
         try:
             return JobFile.model_validate_json(self.plan_path.read_bytes())
         except (OSError, ValidationError) as error:
             raise UsageError(
-                f"{self.plan_path} is unsound ({type(error).__name__}); delete it, and resume the study"
+                f"{self.plan_path} is invalid ({type(error).__name__}); delete it, and resume the study"
             ) from None
 
     def write(self, file: JobFile, script: str) -> None:
-        """Before it is submitted."""
+        """Write the file and the script, before the job is submitted."""
         make_folder(self._folder)
         write_atomically(self.plan_path, file.model_dump_json())
         write_atomically(self.script_path, script)
@@ -275,12 +276,12 @@ class JobFiles:
         return self.id_path.read_text(encoding="utf-8").strip() if self.id_path.exists() else None
 
     def accepted(self, job_id: str) -> None:
-        """The scheduler took it."""
+        """Keep the scheduler's number for it."""
         write_atomically(self.id_path, job_id + "\n")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one start of a job measures at a time; UsageError if another one does. Ends with its holder."""
+        """Held while the job measures; ends with its process. Raises UsageError if another start holds it."""
         with (self._folder / f"{self.name}.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,23 +290,23 @@ class JobFiles:
             yield
 
     def say(self, event: str, **values: Any) -> None:
-        """Append an event. It begins a line of its own even after one that was cut off."""
+        """Append an event, on a new line even after one that was cut off."""
         with self.events_path.open("a", encoding="utf-8") as file:
             file.write("\n" + json.dumps({"event": event, "time": time.time(), **values}) + "\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """What it said, in order; a line that was cut off by its end is left out."""
-        found = []
+        """Its events in order, without lines that were cut off."""
+        events = []
         for line in (
             self.events_path.read_text(encoding="utf-8").splitlines() if self.events_path.exists() else []
         ):
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                events.append(json.loads(line))
+        return events
 
     @property
     def has_ended(self) -> bool:
-        """Whether it said so after its latest beginning."""
+        """Whether its last event is its end."""
         events = [event["event"] for event in self.events()]
         return bool(events) and events[-1] == "end"
 
@@ -315,17 +316,17 @@ def all_jobs(folder: Path) -> list[JobFiles]:
     return [JobFiles(folder, path.stem) for path in sorted((folder / FOLDER).glob("job-*.json"))]
 
 
-def states(jobs: Sequence[JobFiles], scheduler_says: Mapping[str, str]) -> dict[str, JobState]:
-    """Each job's state by name. `scheduler_says`: the states of those that it still knows, by its numbers."""
-    found: dict[str, JobState] = {}
+def states(jobs: Sequence[JobFiles], known: Mapping[str, str]) -> dict[str, JobState]:
+    """Each job's state by name. `known`: the scheduler's states by its numbers, of the jobs that it still knows."""
+    by_name: dict[str, JobState] = {}
     for job in jobs:
-        said = scheduler_says.get(job.id or "", "unknown")
-        if said == "pending":
-            found[job.name] = "pending"
-        elif said == "running":
-            found[job.name] = "running"
+        state = known.get(job.id or "", "unknown")
+        if state == "pending":
+            by_name[job.name] = "pending"
+        elif state == "running":
+            by_name[job.name] = "running"
         elif job.has_ended:
-            found[job.name] = "ended"
+            by_name[job.name] = "ended"
         else:
-            found[job.name] = "vanished" if job.id or job.events() else "never submitted"
-    return found
+            by_name[job.name] = "vanished" if job.id or job.events() else "never submitted"
+    return by_name

@@ -57,10 +57,10 @@ def _submit(script: Path) -> list[str]:
 
 
 def _job_id(text: str) -> str:
-    found = re.search(r"Job <(\d+)> is submitted", text)
-    if not found:
+    match = re.search(r"Job <(\d+)> is submitted", text)
+    if not match:
         raise ValueError(f"bsub printed no job id: {text!r}")
-    return found[1]
+    return match[1]
 
 
 def _query(ids: Sequence[str]) -> list[str]:
@@ -72,10 +72,10 @@ def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
     return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()}, ids)
 
 
-def _state(told: str) -> State:
-    if told in _PENDING:
+def _state(name: str) -> State:
+    if name in _PENDING:
         return "pending"
-    return "ended" if told in _ENDED else "running"
+    return "ended" if name in _ENDED else "running"
 
 
 def _forgot(errors: str) -> bool:
@@ -93,7 +93,7 @@ def _nodes(variables: Mapping[str, str]) -> list[str]:
 
 
 def _requeues(variables: Mapping[str, str]) -> int:
-    """LSF says whether, not how often."""
+    """1 after any number of starts: LSF does not count them."""
     return int(variables.get("LSB_RESTART") == "Y")
 
 

@@ -29,7 +29,7 @@ _STATES: dict[str, State] = {
 
 
 def directives(request: JobRequest) -> list[str]:
-    """Whole nodes by their cores. PBS warns nobody before the wall time ends: then come SIGTERM and SIGKILL."""
+    """Whole nodes by their cores. PBS sends no signal before the wall time ends: then SIGTERM and SIGKILL."""
     cores = request.cores_per_node or request.ranks_per_node
     chunk = f"select={request.num_nodes}:ncpus={cores}:mpiprocs={request.ranks_per_node}"
     resources = [f"-l {chunk}", "-l place=scatter:excl", f"-l walltime={clock(request.minutes)}"]
@@ -37,7 +37,7 @@ def directives(request: JobRequest) -> list[str]:
 
 
 def marked(request: JobRequest, resources: Sequence[str]) -> list[str]:
-    """The lines that PBS and Torque share, around those that say which resources."""
+    """The lines that PBS and Torque share, with those of the resources between them."""
     path = request.output_path
     if ":" in path:
         raise UsageError(
@@ -62,11 +62,11 @@ def submit(script: Path) -> list[str]:
 
 
 def job_id(text: str) -> str:
-    """12345.server, the last word that qsub prints; a site's filter may say more before it."""
-    found = re.findall(r"^(\d+(?:\[\])?(?:\.\S+)?)\s*$", text, re.MULTILINE)
-    if not found:
+    """12345.server, the last word that qsub prints; a site's filter may print more before it."""
+    ids = re.findall(r"^(\d+(?:\[\])?(?:\.\S+)?)\s*$", text, re.MULTILINE)
+    if not ids:
         raise ValueError(f"qsub printed no job id: {text!r}")
-    return str(found[-1])
+    return str(ids[-1])
 
 
 def _query(ids: Sequence[str]) -> list[str]:
@@ -75,14 +75,13 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 
 def states(text: str, ids: Sequence[str]) -> dict[str, State]:
-    """By number: a server may answer under a longer name than qsub printed."""
-    found: dict[str, State] = {}
+    """States by job number: a server may answer with a longer name than qsub printed."""
+    by_number: dict[str, State] = {}
     for block in re.split(r"^Job Id:\s*", text, flags=re.MULTILINE)[1:]:
         state = re.search(r"^\s*job_state = (\w)", block, re.MULTILINE)
         if state:
-            found[_number(block.split()[0])] = _STATES.get(state[1], "running")
-    by_id = {one: found[_number(one)] for one in ids if _number(one) in found}
-    return states_of(by_id, ids)
+            by_number[_number(block.split()[0])] = _STATES.get(state[1], "running")
+    return states_of({job: by_number[_number(job)] for job in ids if _number(job) in by_number}, ids)
 
 
 def _number(job: str) -> str:
@@ -104,8 +103,8 @@ def nodes(variables: Mapping[str, str]) -> list[str]:
     return unique(lines_of(variables, "PBS_NODEFILE"))
 
 
-def requeues(variables: Mapping[str, str]) -> int:  # noqa: ARG001 - PBS tells a job nothing of it
-    """Not known: 0."""
+def requeues(variables: Mapping[str, str]) -> int:  # noqa: ARG001 - PBS has no variable for it
+    """Always 0: unknown."""
     return 0
 
 

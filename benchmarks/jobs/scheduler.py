@@ -1,7 +1,7 @@
-"""The interface of a scheduler: what a job asks of it, the table of functions that each one fills, and its quoting.
+"""The interface of a scheduler: a job's request, the table of functions that each scheduler fills, and quoting.
 
-There is one module per scheduler (`NAMES`), loaded when it is asked for. User's values become words of a script
-here: quoted, and refused where a line could not hold them.
+There is one module per scheduler (`NAMES`), loaded on demand. Values from the user become words of a script here:
+quoted, or refused where a line cannot hold them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ State = Literal[
     "pending", "running", "ended", "unknown"
 ]  # unknown: the scheduler does not know the job any more
 
-# What a script tells its program, for schedulers whose own variables do not say it. Records keep variables that begin
+# Set by a script for its program where the scheduler has no variable of its own. Records keep variables that begin
 # with DLSCALE_: these differ from job to job, and must not make records differ.
 END_TIME_VARIABLE = "_DLSCALE_END_TIME"  # seconds since the epoch
 NODES_VARIABLE = "_DLSCALE_NODES"  # a host list
@@ -30,7 +30,7 @@ NODES_VARIABLE = "_DLSCALE_NODES"  # a host list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """A job as it is asked for. Nodes are asked for whole."""
+    """A job to submit. It gets whole nodes."""
 
     name: str
     num_nodes: int
@@ -61,17 +61,17 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """How one scheduler is spoken to: functions from values to texts, which start nothing themselves.
+    """The commands and formats of one scheduler: functions from values to texts, which start nothing themselves.
 
     `states` is given what `query` printed on stdout, and calls an id that is not in there "unknown". A scheduler may
-    fail a query for one id that it has forgotten; `forgot` says of such a failure's stderr that this was the reason
-    and not, for instance, a scheduler that is down, which says nothing of any job.
+    fail a query for one id that it has forgotten; `forgot` is true if that was the reason by the failure's stderr,
+    and not, for instance, a scheduler that is down.
     """
 
     directives: Callable[[JobRequest], list[str]]  # whole lines of a script, "#SBATCH --nodes=4"
     submit: Callable[[Path], list[str]]  # the command that hands it a script
     job_id: Callable[[str], str]  # from what that printed; ValueError if there is none
-    query: Callable[[Sequence[str]], list[str]]  # the command that tells the states of jobs
+    query: Callable[[Sequence[str]], list[str]]  # the command that prints the states of jobs
     states: Callable[[str, Sequence[str]], dict[str, State]]
     forgot: Callable[[str], bool]
     cancel: Callable[[str], list[str]]
@@ -92,7 +92,7 @@ def clock(minutes: int) -> str:
 
 
 def script_end_time(variables: Mapping[str, str]) -> float | None:
-    """When the wall time ends as the script reckoned at its own begin, for schedulers that do not say it."""
+    """End of the wall time as the script computed it when it started, for schedulers that have no variable for it."""
     return number(variables, END_TIME_VARIABLE)
 
 
@@ -104,9 +104,9 @@ def number(variables: Mapping[str, str], name: str) -> float | None:
         return None
 
 
-def states_of(found: Mapping[str, State], ids: Sequence[str]) -> dict[str, State]:
-    """`found` for all of `ids`."""
-    return {one: found.get(one, "unknown") for one in ids}
+def states_of(known: Mapping[str, State], ids: Sequence[str]) -> dict[str, State]:
+    """The state of each of `ids`: "unknown" where `known` has none."""
+    return {job: known.get(job, "unknown") for job in ids}
 
 
 def unique(names: Sequence[str]) -> list[str]:
@@ -141,12 +141,12 @@ def quoted(value: str, what: str) -> str:
 
 
 def quoted_words(values: Iterable[str], what: str) -> str:
-    """Several of them."""
+    """Each of `values` as `quoted`, with blanks between them."""
     return " ".join(quoted(value, what) for value in values)
 
 
 def quoted_path(value: str, what: str) -> str:
-    """As `word`, but $NAME and ${NAME} stand for variables of the job: such paths differ from user to user."""
+    """Quote like `quoted`, but leave $NAME and ${NAME} to the job's shell: such paths differ from user to user."""
     one_line(value, what)
     if not _NAME.search(value):
         return shlex.quote(value)
@@ -172,5 +172,5 @@ def scheduler(name: str) -> Scheduler:
     """The functions of that scheduler. Raises ValueError for a system without one ("none")."""
     if name not in NAMES:
         raise ValueError(f"no scheduler {name!r}; there are: {', '.join(NAMES)}")
-    found: Scheduler = importlib.import_module(f"dlscale.benchmarks.jobs.{name}").SCHEDULER
-    return found
+    functions: Scheduler = importlib.import_module(f"dlscale.benchmarks.jobs.{name}").SCHEDULER
+    return functions

@@ -31,8 +31,8 @@ def batch_script(
 ) -> str:
     """The whole script, which runs `command` on the first of the job's nodes. Raises UsageError for unfit values.
 
-    It ends as `command` itself: a signal for the script is one for the program, and its exit status is the job's. The
-    program's path may name $VARIABLES of the job, as those of environments do; all else is taken literally.
+    The program replaces the shell: it gets the script's signals, and its exit status is the job's. Its path may name
+    $VARIABLES of the job, as those of environments do; everything else is taken literally.
     """
     commands = scheduler(system.scheduler)
     request = _completed(system, environment, request)
@@ -57,7 +57,7 @@ def batch_script(
 
 
 def _completed(system: System, environment: Environment, request: JobRequest) -> JobRequest:
-    """With the system's counts, and the environment's directives after the partition's."""
+    """The request with the system's counts, and the environment's directives after the partition's."""
     own = [*request.partition.directives, *environment.directives]
     cores = 0 if system.node.cores == "detect" else system.node.cores.value
     return replace(
@@ -69,14 +69,14 @@ def _completed(system: System, environment: Environment, request: JobRequest) ->
 
 
 def _facts(facts: Mapping[str, str]) -> list[str]:
-    """Not in one line each: `export NAME=$(...)` succeeds even where what is asked fails."""
-    return [*(f"{name}={asked}" for name, asked in facts.items()), f"export {' '.join(facts)}"]
+    """Assign first, export later: `export NAME=$(...)` succeeds even where the command fails."""
+    return [*(f"{name}={command}" for name, command in facts.items()), f"export {' '.join(facts)}"]
 
 
 def _software(environment: Environment) -> list[str]:
     """The centre's modules and the system file's own commands, which are shell.
 
-    Only after them are unset variables errors: the scripts behind modules use such.
+    Unset variables become errors after them only, because the scripts behind modules use such variables.
     """
     lines = [_module(module) for module in environment.modules]
     lines += [one_line(command, "a command of the environment") for command in environment.commands]
@@ -85,9 +85,9 @@ def _software(environment: Environment) -> list[str]:
 
 def _module(text: str) -> str:
     """A module's name, or another verb and its arguments: "unload darshan"."""
-    given = one_line(text, "a module of the environment").split()
-    verb = [] if given[:1] and given[0] in _MODULE_VERBS else ["load"]
-    return f"module {quoted_words([*verb, *given], 'a module')}"
+    words = one_line(text, "a module of the environment").split()
+    verb = [] if words[:1] and words[0] in _MODULE_VERBS else ["load"]
+    return f"module {quoted_words([*verb, *words], 'a module')}"
 
 
 def _staging(system: System, environment: Environment, num_nodes: int) -> list[str]:
@@ -107,12 +107,12 @@ def _staging(system: System, environment: Environment, num_nodes: int) -> list[s
 
 
 def _exports(system: System, environment: Environment) -> list[str]:
-    """Variables of the placement and the environment, taken literally; the latter's count where both set one."""
+    """Variables of the placement and the environment, taken literally; the environment's win where both set one."""
     variables = (system.placement.variables if system.placement else {}) | environment.variables
     for name in variables:
         if not name.isidentifier() or not name.isascii():
             raise UsageError(
-                f"{name!r} is no name of a variable; correct it in the file of system {system.name}"
+                f"{name!r} is not a variable name; correct it in the file of system {system.name}"
             )
     return [f"export {name}={_value(environment, name, value)}" for name, value in variables.items()]
 

@@ -28,9 +28,9 @@ _ENDED = {
 
 
 def directives(request: JobRequest) -> list[str]:
-    """The batch shell alone is warned before the end, and the script ends as the program (`script.py`).
+    """Only the batch shell gets the signal before the end; by then the program has replaced it (`script.py`).
 
-    A job that lost a node or was preempted is queued again under its number, and goes on in its log.
+    A job that lost a node or was preempted is queued again under its number, and appends to its log.
     """
     options = [
         f"--job-name={job_name(request.name)}",
@@ -66,10 +66,10 @@ def _submit(script: Path) -> list[str]:
 
 def _job_id(text: str) -> str:
     """`--parsable` prints the number, and the cluster's name after a semicolon where there are several."""
-    found = re.search(r"^(\d+)(?:;\S+)?\s*$", text, re.MULTILINE)
-    if not found:
+    match = re.search(r"^(\d+)(?:;\S+)?\s*$", text, re.MULTILINE)
+    if not match:
         raise ValueError(f"sbatch printed no job id: {text!r}")
-    return found[1]
+    return match[1]
 
 
 def _query(ids: Sequence[str]) -> list[str]:
@@ -81,11 +81,11 @@ def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
     return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2}, ids)
 
 
-def _state(told: str) -> State:
+def _state(name: str) -> State:
     """A job whose nodes boot (CONFIGURING) or are cleaned up (COMPLETING) has them: it runs."""
-    if told in _PENDING:
+    if name in _PENDING:
         return "pending"
-    return "ended" if told in _ENDED else "running"
+    return "ended" if name in _ENDED else "running"
 
 
 def _forgot(errors: str) -> bool:
@@ -103,9 +103,9 @@ def _nodes(variables: Mapping[str, str]) -> list[str]:
 
 
 def _end_time(variables: Mapping[str, str]) -> float | None:
-    """Slurm 22.05 does not say it yet, later ones do."""
-    told = number(variables, "SLURM_JOB_END_TIME")
-    return told if told is not None else script_end_time(variables)
+    """Slurm sets the variable in versions after 22.05 only."""
+    seconds = number(variables, "SLURM_JOB_END_TIME")
+    return seconds if seconds is not None else script_end_time(variables)
 
 
 def _requeues(variables: Mapping[str, str]) -> int:

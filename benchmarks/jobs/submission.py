@@ -1,6 +1,6 @@
 """Submitting jobs to a scheduler, and asking for their states.
 
-On a machine that is not the system's own, a rehearsal writes down what the system would be given
+On a machine that is not the system's own, a rehearsal writes the scripts that the system would get
 (`write_rehearsal`).
 """
 
@@ -47,9 +47,9 @@ def job_script(campaign: Campaign, job: JobPlan, *, account: str | None, after: 
 
 
 def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) -> list[JobFiles]:
-    """Hand the jobs to the system's scheduler, in order; those of a chained policy each after the one before.
+    """Hand the jobs to the system's scheduler, in order; under a chained policy each depends on its predecessor.
 
-    Raises UsageError with the scheduler's own words if it refuses one; those before it stay submitted.
+    Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted.
     """
     commands = scheduler(campaign.system.scheduler)
     chained = campaign.system.policy.jobs == "chained"
@@ -59,12 +59,12 @@ def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) 
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
         files.write(JobFile.of(job, campaign.plan.budget_per_case), text)
-        said = _submitted(commands.submit(files.script_path.absolute()), campaign.store.folder)
+        output = _submitted(commands.submit(files.script_path.absolute()), campaign.store.folder)
         try:
-            files.accepted(commands.job_id(said))
+            files.accepted(commands.job_id(output))
         except ValueError as error:
             raise UsageError(
-                f"{files.name} may have been submitted, but its number is not known: {error}"
+                f"{files.name} may have been submitted, but its number is unknown: {error}"
             ) from None
         submitted.append(files)
     return submitted
@@ -73,10 +73,10 @@ def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) 
 def job_states(system: System, jobs: Sequence[JobFiles]) -> dict[str, JobState]:
     """Each job's state by its name. Raises UsageError if the scheduler does not answer."""
     ids = [job.id for job in jobs if job.id]
-    return states(jobs, _scheduler_says(scheduler(system.scheduler), ids))
+    return states(jobs, _scheduler_states(scheduler(system.scheduler), ids))
 
 
-def _scheduler_says(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, str]:
+def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, str]:
     """The states of those jobs. Some schedulers fail a whole query for one id that they have forgotten."""
     if not ids:
         return {}
@@ -84,25 +84,25 @@ def _scheduler_says(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, str
     done = _run(query)
     if done.returncode == 0:
         return commands.states(done.stdout, ids)
-    if not commands.forgot(done.stderr):  # it is down, which says nothing of any job
-        raise UsageError(f"{query[0]} failed: {_last_words(done)}; try again when the scheduler answers")
+    if not commands.forgot(done.stderr):  # the scheduler is down
+        raise UsageError(f"{query[0]} failed: {_last_line(done)}; try again when the scheduler answers")
     if len(ids) == 1:
         return {ids[0]: "unknown"}
-    return {one: state for job in ids for one, state in _scheduler_says(commands, [job]).items()}
+    return {job: state for job in ids for state in _scheduler_states(commands, [job]).values()}
 
 
 def _submitted(command: Sequence[str], cwd: Path) -> str:
     done = _run(command, cwd)
     if done.returncode:
         raise UsageError(
-            f"{command[0]} refused (exit status {done.returncode}): {_last_words(done)}; correct that, and give "
+            f"{command[0]} refused (exit status {done.returncode}): {_last_line(done)}; correct that, and give "
             "the same command again"
         )
     return done.stdout
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command's end. Raises UsageError if it is not there or does not answer."""
+    """The finished command. Raises UsageError if it does not exist or does not answer."""
     try:
         return subprocess.run(
             list(command), capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, cwd=cwd
@@ -115,8 +115,8 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.Complete
         raise UsageError(f"{command[0]} did not answer for {COMMAND_SECONDS} s; try again later") from None
 
 
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    lines = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
     return redact(lines[-1])
 
 

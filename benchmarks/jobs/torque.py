@@ -10,7 +10,7 @@ from dlscale.benchmarks.jobs.scheduler import JobRequest, clock
 
 
 def directives(request: JobRequest) -> list[str]:
-    """Whole nodes: `ppn` is all cores of one, so that nobody else gets some."""
+    """Whole nodes: `ppn` is all cores of a node, so that no other job gets any."""
     cores = request.cores_per_node or request.ranks_per_node
     return pbs.marked(
         request, [f"-l nodes={request.num_nodes}:ppn={cores}", f"-l walltime={clock(request.minutes)}"]

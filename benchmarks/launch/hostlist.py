@@ -12,20 +12,20 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 def expand_hostlist(text: str) -> list[str]:
-    """The names in their order, repeated ones repeated.
+    """The names in their order, with repetitions.
 
-    A number is as wide as its range's begin is written: n[08-10] is n08, n09, n10. Several brackets in a name count as
-    odometers do, the last one first. Raises ValueError for what is no host list.
+    Numbers are as wide as the first of their range: n[08-10] is n08, n09, n10. With several brackets in a name the
+    last one varies fastest. Raises ValueError if `text` is not a host list.
     """
     names: list[str] = []
     position = 0
     text = text.strip()
     while position < len(text):
-        found = _ENTRY.match(text, position)
-        if not found or (found.end() < len(text) and text[found.end()] != ","):
+        entry = _ENTRY.match(text, position)
+        if not entry or (entry.end() < len(text) and text[entry.end()] != ","):
             raise ValueError(f"{text!r} is not a host list, from character {position} on")
-        names += _names(found[0])
-        position = found.end() + 1
+        names += _names(entry[0])
+        position = entry.end() + 1
     return names
 
 
@@ -36,20 +36,20 @@ def _names(entry: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str) -> list[str]:
-    found: list[str] = []
-    for one in ranges.split(","):
-        limits = _RANGE.fullmatch(one)
+    numbers: list[str] = []
+    for text in ranges.split(","):
+        limits = _RANGE.fullmatch(text)
         if not limits:
             raise ValueError(f"[{ranges}] is not a list of numbers and ranges")
         first, last = limits[1], limits[2] or limits[1]
         if int(first) > int(last):
             raise ValueError(f"[{ranges}] counts downward")
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 def compress_hostlist(names: Sequence[str]) -> str:
-    """The same names in the same order, as a host list: a command line cannot hold thousands of them one by one."""
+    """The same names in the same order, as a host list: a command line cannot hold thousands of names."""
     entries: list[str] = []
     group: list[str] = []  # numbers after one prefix, of one width
 
@@ -61,23 +61,23 @@ def compress_hostlist(names: Sequence[str]) -> str:
 
     before = ""
     for name in names:
-        found = _NUMBERED.fullmatch(name)
-        if not found or not found[1]:
+        numbered = _NUMBERED.fullmatch(name)
+        if not numbered or not numbered[1]:
             close(before)
             before = ""
             entries.append(name)
             continue
-        if found[1] != before or (group and not _alike(group[-1], found[2])):
+        if numbered[1] != before or (group and not _alike(group[-1], numbered[2])):
             close(before)
-            before = found[1]
-        group.append(found[2])
+            before = numbered[1]
+        group.append(numbered[2])
     close(before)
     return ",".join(entries)
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(left: str, right: str) -> bool:
     """Whether two numbers may stand in one bracket: equally wide, or neither with leading zeros."""
-    return len(one) == len(other) or not (one.startswith("0") or other.startswith("0"))
+    return len(left) == len(right) or not (left.startswith("0") or right.startswith("0"))
 
 
 def _ranges(numbers: Sequence[str]) -> str:

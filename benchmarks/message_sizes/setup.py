@@ -16,11 +16,10 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.horovod_build.build import build_horovod
-from dlscale.benchmarks.horovod_build.progress import Lines
-from dlscale.benchmarks.horovod_build.target import RECIPE as HOROVOD_RECIPE
-from dlscale.benchmarks.horovod_build.target import Target, pins
+from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
+from dlscale.benchmarks.horovod_build import build_horovod, pins
 from dlscale.benchmarks.message_sizes.peers import Peer, Place, checkout, compile_program, peer_variables
+from dlscale.benchmarks.systems.system import Installation
 
 PIP_SECONDS = 1800
 
@@ -85,7 +84,7 @@ def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> Note:
         tell(f"{peer.name}: {', '.join(peer.packages)}")
         pip(place, ["install", *peer.packages], {})
         if peer.build == "horovod":
-            build_horovod(_target(peer, place), watch=Lines(lambda text: tell(f"{peer.name}: {text}")))
+            build_horovod(_target(peer, place), tell=lambda text: tell(f"{peer.name}: {text}"))
         note = note.model_copy(update={"versions": _versions(place, peer)})
     except (UsageError, OSError, subprocess.SubprocessError) as error:
         note = note.model_copy(update={"failure": " ".join(redact(str(error)).split())})
@@ -93,8 +92,10 @@ def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> Note:
     return note
 
 
-def _target(peer: Peer, place: Place) -> Target:
-    return Target(
+def _target(peer: Peer, place: Place) -> Installation:
+    return Installation(
+        name=peer.name,
+        mpi="detect",
         prefix=place.folder,
         python=place.python,
         mpiexec=place.mpiexec,

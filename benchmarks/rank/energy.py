@@ -24,12 +24,10 @@ twice unseen; and after the last window.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections import Counter as Multiset
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +41,7 @@ MICRO = 1e-6
 
 
 class UnreadableError(Exception):
-    """A counter that is not there, or may not be read; says why, in one line."""
+    """A counter does not exist or may not be read; the message is the reason, in one line."""
 
 
 class Counter(Protocol):
@@ -59,44 +57,41 @@ class Counter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A number at the begin of a file, which is kept open: to open it costs more than to read it."""
-
-    descriptor: int
-    path: Path
-    unit: float  # joules
-
-    def read(self) -> float:
-        try:
-            return int(os.pread(self.descriptor, 64, 0).split()[0]) * self.unit
-        except OSError as error:
-            raise UnreadableError(f"{self.path}: {error.strerror}") from None
-        except (IndexError, ValueError):
-            raise UnreadableError(f"{self.path} holds no number") from None
-
-
 class FileCounter:
-    """Counters in files."""
+    """Counters in files, each a number at the start of a file that is kept open: opening costs more than reading."""
 
     def __init__(
         self,
         source: Source,
-        files: Sequence[Path],
+        paths: Sequence[Path],
         *,
         parts: str,
         unit: float,
         period: float,
         ranges: Sequence[float | None],
     ) -> None:
-        """Raises UnreadableError if one of them cannot be read."""
+        """Raises UnreadableError if one of them cannot be read. `unit` in joules."""
         self.source, self.parts, self.period, self.ranges = source, parts, period, ranges
-        self._files = [_File(_opened_counters(path), path, unit) for path in files]
+        self._unit = unit
+        self._files: dict[Path, int] = {}
+        for path in paths:
+            try:
+                self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as error:
+                raise UnreadableError(f"{path}: {error.strerror}") from None
         self.read()
 
     def read(self) -> list[float]:
-        """Joules of each file. Raises UnreadableError."""
-        return [file.read() for file in self._files]
+        """Joules of each part. Raises UnreadableError."""
+        return [self._joules(path, descriptor) for path, descriptor in self._files.items()]
+
+    def _joules(self, path: Path, descriptor: int) -> float:
+        try:
+            return int(os.pread(descriptor, 64, 0).split()[0]) * self._unit
+        except OSError as error:
+            raise UnreadableError(f"{path}: {error.strerror}") from None
+        except (IndexError, ValueError):
+            raise UnreadableError(f"{path} holds no number") from None
 
 
 def rapl(top: Path = Path("/")) -> FileCounter:
@@ -128,13 +123,6 @@ def pm_counters(top: Path = Path("/")) -> FileCounter:
     return FileCounter("pm_counters", [path], parts="node", unit=1.0, period=0.1, ranges=[None])
 
 
-def _opened_counters(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise UnreadableError(f"{path}: {error.strerror}") from None
-
-
 def _line(path: Path) -> str:
     """The first line of a file; empty if there is none, or it may not be read."""
     try:
@@ -143,7 +131,6 @@ def _line(path: Path) -> str:
         return ""
 
 
-NVML_LIBRARY = "libnvidia-ml.so.1"
 MILLI = 1e-3
 
 
@@ -153,47 +140,32 @@ class Nvml:
     source: Source = "nvml"
     period = 0.1
 
-    def __init__(self, library: Any = None) -> None:
+    def __init__(self) -> None:
         """Raises UnreadableError if there is no driver, no GPU, or one that does not count."""
-        self._library = library if library is not None else _loaded_nvml()
-        self._call("nvmlInit_v2")
-        count = ctypes.c_uint()
-        self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        if not count.value:
+        try:
+            import pynvml
+        except ImportError:
+            raise UnreadableError("nvidia-ml-py is not installed; pip install nvidia-ml-py") from None
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+            self._devices = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        except pynvml.NVMLError as error:
+            raise UnreadableError(f"NVML: {error}") from None
+        if not count:
             raise UnreadableError("NVML shows no GPU")
-        self._devices = [self._device(index) for index in range(count.value)]
-        self.parts = f"{count.value} GPU{'s' * (count.value > 1)}"
-        self.ranges: Sequence[float | None] = [None] * count.value
+        self.parts = f"{count} GPU{'s' * (count > 1)}"
+        self.ranges: Sequence[float | None] = [None] * count
         self.read()
 
     def read(self) -> list[float]:
         """Joules of each GPU. Raises UnreadableError."""
-        return [self._energy(device) for device in self._devices]
-
-    def _device(self, index: int) -> ctypes.c_void_p:
-        device = ctypes.c_void_p()
-        self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device))
-        return device
-
-    def _energy(self, device: ctypes.c_void_p) -> float:
-        millijoules = ctypes.c_ulonglong()
-        self._call("nvmlDeviceGetTotalEnergyConsumption", device, ctypes.byref(millijoules))
-        return millijoules.value * MILLI
-
-    def _call(self, name: str, *arguments: Any) -> None:
+        energy = self._nvml.nvmlDeviceGetTotalEnergyConsumption
         try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            raise UnreadableError(f"{NVML_LIBRARY} has no {name}") from None
-        if status := function(*arguments):
-            raise UnreadableError(f"{name} returned {status}")
-
-
-def _loaded_nvml() -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(NVML_LIBRARY)
-    except OSError:
-        raise UnreadableError(f"no {NVML_LIBRARY}") from None
+            return [energy(device) * MILLI for device in self._devices]
+        except self._nvml.NVMLError as error:
+            raise UnreadableError(f"NVML's energy counter: {error}") from None
 
 
 REREAD_SECONDS = 10.0
@@ -214,13 +186,13 @@ class Tally:
         self._reason: str | None = None
 
     def begin(self, moment: float) -> None:
-        """From now on; what was counted before is forgotten."""
+        """Start from zero."""
         self._joules, self._reason = 0.0, None
         self._first = self._moment = moment
         self._before = self._read()
 
     def add(self, moment: float) -> None:
-        """Count what has come since the last reading."""
+        """Add the joules since the last reading."""
         if self._reason:
             return
         now, elapsed = self._read(), moment - self._moment
@@ -265,7 +237,7 @@ class Meter:
         missing: Sequence[tuple[Source, str]] = (),
         clock: Clock = time.monotonic,
     ) -> None:
-        """`missing`: counters that there might be, and why they cannot be read."""
+        """`missing`: counters that cannot be read, with the reason."""
         self._tallies = [Tally(counter) for counter in counters]
         self._missing, self._clock = missing, clock
         self._moment = clock()
@@ -277,7 +249,7 @@ class Meter:
             tally.begin(self._moment)
 
     def passed(self) -> None:
-        """A window has ended. Reads only if that is due."""
+        """Call after each window; reads the counters every `REREAD_SECONDS`."""
         if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
             self._add()
 

@@ -37,7 +37,7 @@ class Anchor:
 
 
 def load_anchors(path: Path = ANCHORS_FILE) -> list[Anchor]:
-    """All anchors; none where they are not installed. Raises UsageError if unsound."""
+    """All anchors; none where they are not installed. Raises UsageError if the file is invalid."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -56,11 +56,11 @@ def _anchor(row: dict[str, str]) -> Anchor:
 
 
 def sample_seconds(system: str, path: Path = ANCHORS_FILE) -> dict[str, float]:
-    """Workload -> published seconds per sample of a node, at the published size; of those that are published."""
+    """Workload -> published seconds per sample of a node at the published size, where there is such a number."""
     return {
-        one.workload: one.value
-        for one in load_anchors(path)
-        if one.system == system and one.quantity == "seconds_per_sample" and one.value
+        anchor.workload: anchor.value
+        for anchor in load_anchors(path)
+        if anchor.system == system and anchor.quantity == "seconds_per_sample" and anchor.value
     }
 
 
@@ -77,18 +77,18 @@ def compute_time(
 ) -> Compute | None:
     """A published time per sample at the published size, else FLOPs at the stated peak; None if neither is known.
 
-    At its peak nothing trains: the second one makes steps too short, and so the network look worse than it is.
+    No training reaches the peak: steps by FLOPs are too short, which makes the network look worse than it is.
     """
     if preset.name == "paper":
-        for one in load_anchors():
-            if (one.system, one.workload, one.quantity) == (
+        for anchor in load_anchors():
+            if (anchor.system, anchor.workload, anchor.quantity) == (
                 system.name,
                 workload,
                 "seconds_per_sample",
-            ) and one.value:
+            ) and anchor.value:
                 return Compute(
-                    seconds=one.value * local_batch * ranks_per_node,
-                    origin=f"published: {one.value * 1e3:g} ms per sample ({one.kind}; {one.source})",
+                    seconds=anchor.value * local_batch * ranks_per_node,
+                    origin=f"published: {anchor.value * 1e3:g} ms per sample ({anchor.kind}; {anchor.source})",
                 )
     owner = system.devices or system.node
     share = 1 if system.devices else ranks_per_node

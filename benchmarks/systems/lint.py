@@ -1,4 +1,4 @@
-"""What makes a system's file unfit, beyond what its schema refuses."""
+"""Problems of a system's file that its schema does not refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCHEDULERS_OF = {
     "aprun": ("cobalt", "pbs", "torque", "slurm"),
     "jsrun": ("lsf",),
 }
-# Options that the scripts get from a study; the short ones mean the same to Slurm, Cobalt and Flux.
+# Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
 _OURS = (
     "--nodes",
     "-N",
@@ -39,7 +39,7 @@ _HOME = re.compile(r"~|\$\{?HOME\b|/(?:home|homes|users)(?:/|$)", re.IGNORECASE)
 
 
 def lint(name: str) -> list[str]:
-    """All problems of the system of that name or alias, or in that TOML file, one line each; none: it is fit.
+    """All problems of the system of that name or alias, or in that TOML file, one line each; empty if it is fit.
 
     Raises UsageError if there is no such system, or no such file.
     """
@@ -50,16 +50,18 @@ def lint(name: str) -> list[str]:
         return [f"is not valid TOML: {error}"]
     except ValidationError as error:
         return definitions.problems(error)
-    shipped = {one: load_system(one) for one in definitions.names("systems")}
-    others = [one for stem, one in shipped.items() if path != definitions.path_of(stem, folder="systems")]
-    found = list(problems(system, others))
+    shipped = {stem: load_system(stem) for stem in definitions.names("systems")}
+    others = [
+        system for stem, system in shipped.items() if path != definitions.path_of(stem, folder="systems")
+    ]
+    lines = list(problems(system, others))
     if len(others) < len(shipped) and system.name != path.stem:
-        found.append(f"name: {system.name!r} in a file called {path.name}; they must agree")
-    return found
+        lines.append(f"name: {system.name!r} in a file called {path.name}; they must agree")
+    return lines
 
 
 def problems(system: System, others: Iterable[System]) -> Iterator[str]:
-    """What is wrong with a system that its schema accepts, beside `others`."""
+    """Problems of a system that its schema accepts, by itself and with the names of `others`."""
     yield from _sources(system)
     yield from _names(system, others)
     yield from _peaks(system)

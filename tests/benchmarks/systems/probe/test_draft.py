@@ -1,7 +1,9 @@
-"""The file that is made: a valid system, whatever was found, without anybody's name."""
+"""The file that is made: a valid system, whatever was read, without anybody's name."""
 
+import dataclasses
 import re
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,28 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.system import probe
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.probe import draft as drafting
-from dlscale.benchmarks.systems.probe.draft import draft, host_pattern
-from dlscale.benchmarks.systems.probe.machine import read_machine
-from dlscale.benchmarks.systems.probe.node import NVIDIA
+from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern
+from dlscale.benchmarks.systems.probe.node import Cpu, Gpu, Gpus, Network, ThisNode
+from dlscale.benchmarks.systems.probe.slurm import read_slurm
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
+NODE = ThisNode(
+    hostname="login03.cluster.example.org",
+    cpu=Cpu(
+        num_cores=64,
+        num_threads=64,
+        num_allowed=64,
+        threads_per_core=1,
+        numa_domains=None,
+        model="EPYC 7713",
+        memory_gib=251.6,
+    ),
+    gpus=None,
+    network=None,
+    mpi=None,
+    modules=None,
+)
+A100 = Gpus(count=4, gpu=Gpu("NVIDIA A100-SXM4-80GB", 80.0))
 SLURM = {
     "scontrol show config": "ClusterName             = Aurochs 2\nMpiDefault              = pmix\n",
     "scontrol show partition -o": (
@@ -32,37 +51,58 @@ SLURM = {
 }
 
 
+def with_node(**changes):
+    return dataclasses.replace(NODE, **changes)
+
+
+def with_cpu(**changes):
+    return with_node(cpu=dataclasses.replace(NODE.cpu, **changes))
+
+
+def slurm(**changes):
+    answers = SLURM | {words.replace("_", " ") + " -o": text for words, text in changes.items()}
+    return read_slurm(lambda *words: answers.get(" ".join(words), ""), None)
+
+
 def loaded(text):
     return System.model_validate(tomllib.loads(text))
 
 
-def test_an_unknown_machine_without_anything(told):
-    system = loaded(draft(read_machine(told())))
+def test_a_machine_without_scheduler_gpu_and_network():
+    text = draft(with_cpu(threads_per_core=None, model=None), None)
+    system = loaded(text)
     assert (system.name, system.scheduler, system.launcher) == ("this-machine", "none", "mpiexec")
-    assert system.node.cores.value == 1
+    assert (system.node.cores.value, system.node.memory.value) == (64, "251.6 GiB")
     assert system.devices is system.fabric is system.placement is None
     assert system.environments["current"].prefix == "current"
+    assert "# Unknown: threads_per_core, cpu_model, numa_domains.\n" in text
+    assert "# [devices] is left out: NVML lists no GPU" in text
+    assert "# [fabric] is left out: no network interface is up.\n" in text
 
 
-def test_slurm_with_gpus_seen_from_a_log_in_node(told):
-    text = draft(read_machine(told({"/proc/cpuinfo": "processor\t: 0\nmodel name\t: Login CPU\n"}, SLURM)))
+def test_a_machine_with_gpus_a_network_and_mpi():
+    network = Network(name="InfiniBand HDR", interfaces=("mlx5_0", "mlx5_1"), gigabits=400.0)
+    gpus = dataclasses.replace(A100, others=("NVIDIA T1000",))
+    system = loaded(draft(with_node(gpus=gpus, network=network, mpi=("openmpi", "Open MPI 5.0.6")), None))
+    assert (system.devices.per_node.value, system.devices.memory.value) == (4, "80.0 GiB")
+    assert system.devices.model.note == "counted with: NVIDIA T1000"
+    assert (system.fabric.bandwidth.value, system.fabric.nics_per_node.value) == ("400 Gb/s", 2)
+    assert system.environments["current"].mpi == "openmpi"
+    assert "openmpi" in system.environments["current"].setup
+
+
+def test_slurm_with_gpus_seen_from_a_log_in_node():
+    text = draft(with_cpu(num_cores=1, model="Login CPU"), slurm())
     system = loaded(text)
-    assert (system.name, system.scheduler, system.launcher, system.partition) == (
-        "aurochs-2",
-        "slurm",
-        "srun",
-        "gpu",
-    )
+    assert (system.name, system.scheduler, system.launcher) == ("aurochs-2", "slurm", "srun")
+    assert system.partition == "gpu"
     assert (system.node.cores.value, system.node.memory.value) == (64, "250.0 GiB")
     assert system.node.cpu_model is None  # this is not one of those nodes
     assert "Login CPU" not in text
     assert (system.devices.per_node.value, system.devices.model.value) == (4, "a100")
     gpu, memory = system.partitions["gpu"], system.partitions['big"mem']
-    assert (gpu.num_nodes.value, gpu.max_walltime.number, gpu.max_walltime.note) == (
-        1,
-        43200,
-        "30 min if a job does not say",
-    )
+    assert (gpu.num_nodes.value, gpu.max_walltime.number) == (1, 43200)
+    assert gpu.max_walltime.note == "30 min if a job does not say"
     assert gpu.directives == ["--partition=gpu", "--gpus-per-node=4"]
     assert memory.max_walltime is None
     assert "# Nodes unlike [node], to be described in a file of their own: 96 cores, 2000.0 GiB.\n" in text
@@ -71,62 +111,109 @@ def test_slurm_with_gpus_seen_from_a_log_in_node(told):
     assert system.recognised.variables == {"SLURM_CLUSTER_NAME": "Aurochs 2"}
 
 
-def test_a_queue_of_several_kinds_of_nodes_says_so(told):
+def test_a_partition_of_several_kinds_of_nodes_says_so():
     mixed = SLURM["scontrol show node -o"].replace('Partitions=big"mem', 'Partitions=big"mem,gpu')
-    text = draft(read_machine(told(answers=SLURM | {"scontrol show node -o": mixed})))
+    text = draft(NODE, slurm(scontrol_show_node=mixed))
     assert "FILL IN: num_nodes counts all kinds." in text.replace("\n# ", " ")
     assert loaded(text).partitions["gpu"].num_nodes.value == 2
 
 
-def test_in_a_job_the_node_itself_is_described_too(told):
-    cpus = {f"/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list": str(n) for n in range(64)}
-    files = cpus | {"/sys/devices/system/cpu/online": "0-63", "/proc/cpuinfo": "model name\t: EPYC 7713\n"}
-    answers = SLURM | {" ".join(NVIDIA): "NVIDIA A100-SXM4-80GB, 81920\n" * 4}
-    system = loaded(draft(read_machine(told(files, answers))))
+def test_slurm_without_gpus_has_a_rank_per_socket():
+    nodes = SLURM["scontrol show node -o"].replace("Gres=gpu:a100:4", "Gres=(null)")
+    text = draft(with_node(gpus=A100), slurm(scontrol_show_node=nodes))
+    system = loaded(text)
+    assert (system.devices, system.placement.ranks_per_node) == (None, 2)
+    assert "default partition; this machine has 4 of NVIDIA A100-SXM4-80GB." in text.replace("\n# ", " ")
+
+
+def test_slurm_that_does_not_describe_its_nodes():
+    system = loaded(draft(NODE, slurm(scontrol_show_node="")))
+    assert (system.node.cores.value, system.placement.ranks_per_node) == (64, 1)
+    assert system.node.cores.note == drafting.HERE
+
+
+def test_slurm_without_a_default_partition_asks_for_one():
+    partitions = SLURM["scontrol show partition -o"].replace("Default=YES", "Default=NO")
+    text = draft(NODE, slurm(scontrol_show_partition=partitions))
+    assert "FILL IN: Slurm names no default partition" in text
+    assert loaded(text).partition == "gpu"
+
+
+def test_in_a_job_the_node_itself_is_described_too():
+    system = loaded(draft(with_node(gpus=A100), slurm()))
     assert system.node.cpu_model.value == "EPYC 7713"
     assert system.node.cpu_model.note
     assert (system.devices.model.value, system.devices.memory.value) == ("NVIDIA A100-SXM4-80GB", "80.0 GiB")
 
 
-def test_every_number_names_what_was_read_and_when(told):
-    system = loaded(draft(read_machine(told({"/proc/meminfo": "MemTotal: 1048576 kB"}, SLURM))))
-    for place, one in facts(system):
-        assert one.kind == "machine", place
-        assert "2026-11-22" in system.sources[one.source], place
-    assert set(system.sources) == {one.source for _, one in facts(system)}
+def test_every_number_names_what_was_read_and_when():
+    system = loaded(draft(NODE, slurm()))
+    for place, fact in facts(system):
+        assert fact.kind == "machine", place
+        assert str(datetime.now(UTC).year) in system.sources[fact.source], place
+    assert set(system.sources) == {fact.source for _, fact in facts(system)}
 
 
-def test_lint_finds_only_what_a_person_must_write(told, tmp_path):
+def test_lint_finds_only_what_a_person_must_write(tmp_path):
     out = tmp_path / "mine.toml"
-    out.write_text(draft(read_machine(told())))
+    out.write_text(draft(NODE, None))
     assert lint(str(out)) == []
-    out.write_text(draft(read_machine(told(answers=SLURM))))
+    out.write_text(draft(NODE, slurm()))
     assert [problem.partition(":")[0] for problem in lint(str(out))] == ["environments.site"]
 
 
-def test_what_must_be_there_and_was_not_told_asks_to_be_filled_in(told):
-    queues = f"Name     MaxTime   TotalNodes  State\n{'=' * 40}\ndefault  None      None        running\n"
-    answers = {"qstat --version": "Cobalt 1.0", "qstat -Q": queues}
-    text = draft(read_machine(told(answers=answers)))
-    nodes = loaded(text).partitions["default"].num_nodes
-    assert (nodes.value, nodes.source) == (1, "placeholder")
-    assert "FILL IN: the scheduler does not say how many nodes there are." in text
-
-
-def test_affinity_is_told_and_does_not_count(told):
-    files = {"/proc/cpuinfo": "processor\t: 0\n" * 8}
-    text = draft(read_machine(told(files, num_allowed=2)))
-    assert loaded(text).node.cores.value == 8
-    assert "may run on 2 of this machine's 8 hardware threads" in text
-    assert "hardware threads" not in draft(read_machine(told(files, num_allowed=8)))
-
-
-def test_commands_that_failed_are_named(told):
-    host = told()
-    host.problems.append("scontrol show config: exit status 1, Unable to contact slurm controller")
-    text = draft(read_machine(host))
-    assert "Not answered: scontrol show config" in text
+@pytest.mark.parametrize(
+    ("command", "scheduler", "directive"),
+    [("qstat", "pbs", "-q batch"), ("bsub", "lsf", "-q batch"), ("flux", "flux", "--queue batch")],
+)
+def test_other_schedulers_get_a_template_that_completes_the_system(
+    monkeypatch, command, scheduler, directive
+):
+    monkeypatch.setattr(drafting.shutil, "which", lambda name: name if name == command else None)
+    text = draft(NODE, None)
     assert loaded(text).scheduler == "none"
+    assert f"{command} is here, which the probe does not ask" in text.replace("\n# ", " ")
+    start = text.index("# [recognised]")
+    template = re.sub(r"^# ?", "", text[start:], flags=re.MULTILINE)
+    top = f'scheduler = "{scheduler}"\npartition = "batch"'
+    completed = text[:start].replace('scheduler = "none"', top) + template
+    system = loaded(completed.replace("\n[sources]", '\n[sources]\nsite = "the pages"'))
+    assert system.partitions["batch"].directives == [directive]
+    assert system.recognised.hostnames == ["login*.cluster.example.org"]
+
+
+def test_affinity_is_shown_and_does_not_count():
+    text = draft(with_cpu(num_allowed=2), None)
+    assert loaded(text).node.cores.value == 64
+    assert "may run on 2 of this machine's 64 hardware threads" in text
+    assert "hardware threads" not in draft(NODE, None)
+
+
+def test_commands_that_failed_are_named():
+    problem = "scontrol show config: exit status 1, Unable to contact slurm controller"
+    text = draft(NODE, None, problems=[problem, problem])
+    assert text.count("Not answered: scontrol show config") == 1
+    assert loaded(text).scheduler == "none"
+
+
+@pytest.mark.parametrize(
+    "model", ['say "no"', "C:\\nodes\\1", "Zürich, 東京 🖥", "a\tb\nc", "\x00\x1f\x7f", "'''", "# none"]
+)
+def test_difficult_texts_are_read_back(model):
+    text = draft(with_node(gpus=Gpus(count=2, gpu=Gpu(model, None))), None, problems=[model])
+    assert loaded(text).devices.model.value == model
+
+
+def test_long_remarks_are_wrapped():
+    lines = draft(NODE, None, problems=["word " * 60]).splitlines()
+    assert all(len(line) <= 110 for line in lines if line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(129600, "36 h"), (1800, "30 min"), (90, "90 s"), (5400, "90 min")]
+)
+def test_durations_have_units(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -144,14 +231,10 @@ def test_the_host_is_known_by_a_pattern(hostname, user, pattern):
     assert host_pattern(hostname, user) == pattern
 
 
-def test_nobody_is_named(told, monkeypatch):
+def test_nobody_is_named(monkeypatch):
     monkeypatch.setattr(drafting.Path, "home", lambda: Path("/home/jane"))
-    variables = {
-        "SCRATCH": "/scratch/jane",
-        "LMOD_VERSION": "8.7",
-        "LOADEDMODULES": "gcc/12:/home/jane/own:jane/tools",
-    }
-    text = draft(read_machine(told(answers=SLURM, variables=variables, hostname="jane-login4.cluster.org")))
+    monkeypatch.setenv("SCRATCH", "/scratch/jane")
+    text = draft(with_node(hostname="jane-login4.cluster.org", modules=("gcc/12",)), slurm())
     assert "jane" not in text
     assert loaded(text).filesystem.results == "$SCRATCH/dlscale"
     assert '# modules = ["gcc/12"]' in text

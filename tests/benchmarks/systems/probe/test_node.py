@@ -1,152 +1,114 @@
-"""Processors and memory, GPUs, networks, MPI and modules, from files and texts as the kernel and tools write them."""
+"""What a node says of itself: files of /sys as the kernel documents them, and the libraries' answers."""
 
-import json
-
+import pynvml
 import pytest
 
-from dlscale.benchmarks.systems.probe.node import (
-    AMD,
-    NVIDIA,
-    count_processors,
-    gib,
-    memory_in,
-    model_in,
-    parse_amd,
-    parse_list,
-    parse_mpi,
-    parse_nvidia,
-    parse_rate,
-    read_cpu,
-    read_gpus,
-    read_interconnect,
-    read_modules,
-    read_mpi,
-)
-
-# proc(5); POWER and ARM write other lines (Documentation/arch, lscpu(1)).
-X86 = "processor\t: 0\ncpu family\t: 6\nmodel name\t: Intel(R) Xeon Phi(TM)  CPU 7250\ncpu MHz\t: 1400\n"
-POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.000000MHz\n"
-ARM = "processor\t: 0\nBogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n"
-LSCPU = (
-    "Architecture:            aarch64\nCPU(s):                  288\nModel name:              Neoverse-V2\n"
-)
-MEMINFO = "MemTotal:       263842692 kB\nMemFree:         1000000 kB\n"
+from dlscale.benchmarks.systems.probe import node
+from dlscale.benchmarks.systems.probe.node import Commands, gib, read_cpu, read_gpus, read_network, read_node
+from dlscale.benchmarks.systems.system import mpi_title
 
 
-def topology(*cores):
-    """Files of /sys/devices/system/cpu (Documentation/admin-guide/cputopology.rst): [(threads, package), ...]."""
-    files, cpus = {}, []
-    for threads, package in cores:
-        for cpu in parse_list(threads):
-            cpus.append(cpu)
-            folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
-            files |= {
-                f"{folder}/thread_siblings_list": threads,
-                f"{folder}/physical_package_id": f"{package}\n",
-            }
-    return files | {"/sys/devices/system/cpu/online": f"0-{max(cpus)}\n"}
+@pytest.fixture
+def write_files(tmp_path):
+    """Writes {path: text} below a folder in place of /sys, and returns it."""
+
+    def write(files):
+        for path, text in files.items():
+            place = tmp_path / path.removeprefix("/sys/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+        return tmp_path
+
+    return write
 
 
-def test_cores_are_physical_and_of_the_whole_node(told):
-    files = topology(("0,4", 0), ("1,5", 0), ("2,6", 1), ("3,7", 1)) | {
-        "/proc/cpuinfo": X86,
-        "/proc/meminfo": MEMINFO,
-        "/sys/devices/system/node/has_cpu": "0-1\n",
-        "/sys/devices/system/node/online": "0-3\n",  # two of them are memory alone
-        "/sys/devices/system/cpu/cpu0/cpufreq/base_frequency": "1400000\n",
-    }
-    cpu = read_cpu(told(files, num_allowed=2))
-    assert (cpu.num_cores, cpu.threads_per_core, cpu.num_sockets, cpu.num_cpus) == (4, 2, 2, 8)
-    assert cpu.num_allowed == 2
-    assert cpu.numa_domains == 2
-    assert cpu.frequency == "1.4 GHz"
-    assert cpu.model == "Intel(R) Xeon Phi(TM) CPU 7250"
-    assert cpu.memory_gib == pytest.approx(251.62, abs=0.01)
+@pytest.fixture
+def processors(monkeypatch):
+    """What psutil and py-cpuinfo answer."""
+
+    def answer(*, threads, cores, model="AMD EPYC 7763 64-Core Processor"):
+        monkeypatch.setattr(node.psutil, "cpu_count", lambda logical: threads if logical else cores)
+        monkeypatch.setattr(node.cpuinfo, "get_cpu_info", lambda: {"brand_raw": model} if model else {})
+
+    return answer
 
 
-def test_cores_with_different_numbers_of_threads_have_no_common_one(told):
-    cpu = read_cpu(told(topology(("0-1", 0), ("2-3", 0), ("4", 0), ("5", 0))))
-    assert (cpu.num_cores, cpu.threads_per_core, cpu.num_cpus) == (4, None, 6)
+def test_cores_threads_and_numa_domains(processors, write_files):
+    processors(threads=256, cores=128)
+    folder = "/sys/devices/system/node"
+    files = {f"{folder}/node{n}/cpu{n}/uevent": "" for n in range(8)} | {f"{folder}/node8/memory8/uevent": ""}
+    cpu = read_cpu(write_files(files))
+    assert (cpu.num_cores, cpu.num_threads, cpu.threads_per_core, cpu.numa_domains) == (128, 256, 2, 8)
+    assert cpu.model == "AMD EPYC 7763 64-Core Processor"
+    assert cpu.memory_gib > 0.25
 
 
-def test_without_sys_every_processor_is_a_core(told):
-    cpu = read_cpu(told({"/proc/cpuinfo": "processor\t: 0\n\nprocessor\t: 1\n"}))
-    assert (cpu.num_cores, cpu.threads_per_core, cpu.num_sockets, cpu.numa_domains) == (2, None, None, None)
-    assert cpu.frequency is cpu.model is cpu.memory_gib is None
+def test_cores_with_different_numbers_of_threads_have_no_common_one(processors, tmp_path):
+    processors(threads=6, cores=4)
+    assert read_cpu(tmp_path).threads_per_core is None
 
 
-def test_lscpu_knows_names_that_proc_does_not(told):
-    cpu = read_cpu(told({"/proc/cpuinfo": ARM}, {"lscpu": LSCPU}))
-    assert (cpu.model, cpu.model_source) == ("Neoverse-V2", "lscpu")
-    assert model_in(POWER) == "POWER9, altivec supported"
-    assert model_in(ARM) is None
+def test_what_the_libraries_do_not_know(processors, tmp_path):
+    processors(threads=2, cores=None, model=None)
+    cpu = read_cpu(tmp_path)
+    assert (cpu.num_cores, cpu.threads_per_core, cpu.numa_domains, cpu.model) == (2, None, None, None)
 
 
-def test_amd_tells_its_base_frequency_elsewhere(told):
-    files = topology(("0", 0)) | {"/sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq": "2450\n"}
-    assert read_cpu(told(files)).frequency == "2.45 GHz"
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"), [("0-3,8", [0, 1, 2, 3, 8]), ("5\n", [5]), ("", []), ("(null)", []), ("3-", [])]
-)
-def test_lists_of_the_kernel(text, numbers):
-    assert parse_list(text) == numbers
-
-
-def test_counts_and_sizes():
-    assert count_processors(X86 * 3) == 3
-    assert memory_in("MemFree: 1 kB") is None
+def test_sizes():
     assert gib(251.62) == "251.6 GiB"
 
 
-# nvidia-smi --help-query-gpu
-A100 = "NVIDIA A100-SXM4-40GB, 40960\n"
-# rocm-smi --json, of ROCm 5 and of ROCm 6
-MI250X = {
-    "Card series": "AMD INSTINCT MI250X",
-    "Card model": "0x0b0c",
-    "VRAM Total Memory (B)": "68702699520",
-}
-MI300A = {
-    "Card Series": "AMD Instinct MI300A",
-    "Card Model": "0x74a0",
-    "VRAM Total Memory (B)": "137438953472",
-}
+class Memory:
+    def __init__(self, size):
+        self.total = size * 2**30
 
 
-def test_nvidia(told):
-    gpus = read_gpus(told(answers={" ".join(NVIDIA): A100 * 4}))
-    assert (gpus.count, gpus.gpu.model, gpus.gpu.memory_gib) == (4, "NVIDIA A100-SXM4-40GB", 40.0)
+@pytest.fixture
+def nvml(monkeypatch):
+    """NVML lists GPUs of these models and GiB; None: it does not know."""
+
+    def listed(*gpus):
+        def memory(index):
+            if gpus[index][1] is None:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return Memory(gpus[index][1])
+
+        monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(gpus))
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda index: gpus[index][0])
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", memory)
+
+    return listed
+
+
+def test_gpus(nvml):
+    nvml(*[("NVIDIA A100-SXM4-40GB", 40)] * 4)
+    gpus = read_gpus()
+    assert (gpus.count, gpus.gpu.model, gpus.gpu.memory_gib) == (4, "NVIDIA A100-SXM4-40GB", 40)
     assert gpus.others == ()
-    assert gpus.told_by.startswith("nvidia-smi --query-gpu")
 
 
-def test_the_model_of_most_gpus_and_the_others(told):
-    gpus = read_gpus(told(answers={" ".join(NVIDIA): f"NVIDIA T1000, 4096\n{A100}{A100}"}))
-    assert (gpus.count, gpus.gpu.model, gpus.others) == (3, "NVIDIA A100-SXM4-40GB", ("NVIDIA T1000",))
+def test_the_model_of_most_gpus_and_the_others(nvml):
+    nvml(("NVIDIA T1000", 4), ("NVIDIA A100", 40), ("NVIDIA A100", 40))
+    gpus = read_gpus()
+    assert (gpus.count, gpus.gpu.model, gpus.others) == (3, "NVIDIA A100", ("NVIDIA T1000",))
 
 
-def test_memory_that_nvidia_does_not_tell():
-    assert parse_nvidia("NVIDIA GB10, [N/A]\n")[0].memory_gib is None
-    assert parse_nvidia("No devices were found\n") == []
+def test_memory_that_nvml_does_not_know(nvml):
+    nvml(("NVIDIA GB10", None))
+    assert read_gpus().gpu.memory_gib is None
 
 
-@pytest.mark.parametrize(
-    ("card", "model", "size"), [(MI250X, "AMD INSTINCT MI250X", 63.98), (MI300A, "AMD Instinct MI300A", 128)]
-)
-def test_amd(told, card, model, size):
-    cards = json.dumps({f"card{number}": card for number in range(8)} | {"system": {"Driver version": "6.7"}})
-    gpus = read_gpus(
-        told(answers={" ".join(AMD): f"WARNING: AMD GPU device(s) is/are in a low-power state\n{cards}\n"})
-    )
-    assert (gpus.count, gpus.gpu.model) == (8, model)
-    assert gpus.gpu.memory_gib == pytest.approx(size, abs=0.01)
+def test_no_gpus(nvml, monkeypatch):
+    nvml()
+    assert read_gpus() is None
 
+    def no_driver():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-@pytest.mark.parametrize("output", ["", "ERROR: no AMD GPUs\n", "{broken", '{"card0": "no"}'])
-def test_nothing_that_amd_lists(output):
-    assert parse_amd(output) == []
+    monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
+    assert read_gpus() is None
 
 
 # Documentation/ABI/stable/sysfs-class-infiniband
@@ -226,65 +188,85 @@ def interface(name, speed, *, state="up", real="device/vendor"):
         ),
     ],
 )
-def test_networks(told, files, name, gigabits, interfaces):
-    network = read_interconnect(
-        told(files | interface("eno9", "1000")) if name != "Ethernet" else told(files)
-    )
+def test_networks(write_files, files, name, gigabits, interfaces):
+    if name != "Ethernet":
+        write_files(interface("eno9", "1000"))
+    network = read_network(write_files(files))
     assert (network.name, network.gigabits, network.interfaces) == (name, gigabits, interfaces)
 
 
 @pytest.mark.parametrize(
     "files", [{}, interface("eth0", "1000", state="down"), interface("lo", "", real="type")]
 )
-def test_no_network(told, files):
-    assert read_interconnect(told(files)) is None
+def test_no_network(write_files, files):
+    assert read_network(write_files(files)) is None
 
 
-def test_rates():
-    assert parse_rate("2.5 Gb/sec (1X SDR)") == (2.5, "SDR")
-    assert parse_rate("100 Gb/sec") == (100, "")
-    assert parse_rate("unknown") is None
+@pytest.fixture
+def write_program(tmp_path, monkeypatch):
+    """Writes a script that comes first on PATH."""
+
+    def write(name, script):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return write
 
 
-# What each prints for --version: pages of MPICH's hydra, Open MPI's mpirun(1), Intel MPI's mpiexec.hydra.
-HYDRA = "HYDRA build details:\n    Version:                                 4.1.2\n    CC:    gcc\n"
-OPEN_MPI = "mpiexec (Open MPI) 5.0.6\n\nReport bugs to https://www.open-mpi.org/community/help/\n"
-INTEL = (
-    "Intel(R) MPI Library for Linux* OS, Version 2021.14 Build 20241121 (id: e7829d6)\nCopyright 2003-2024\n"
-)
+def test_mpi_and_modules_without_folders(write_program, monkeypatch, tmp_path):
+    write_program("mpiexec", "echo 'mpiexec (Open MPI) 5.0.6'")
+    monkeypatch.setattr(node.sys, "prefix", str(tmp_path / "none"))
+    monkeypatch.setenv("LMOD_VERSION", "8.7.32")
+    monkeypatch.setenv("LOADEDMODULES", "gcc/12.2.0:cray-mpich/8.1.28:/home/someone/modules/mine:")
+    this = read_node(Commands())
+    assert this.mpi == ("openmpi", "Open MPI 5.0.6")
+    assert this.modules == ("gcc/12.2.0", "cray-mpich/8.1.28")
+    monkeypatch.delenv("LMOD_VERSION")
+    monkeypatch.setattr(node.sys, "prefix", str(tmp_path))
+    write_program("mpiexec", "echo 'HYDRA build details:'; echo '    Version:    4.1.2'")
+    this = read_node(Commands())
+    assert this.mpi == ("mpich", "MPICH 4.1.2")
+    assert this.modules is None
 
 
 @pytest.mark.parametrize(
-    ("text", "flavour", "title"),
+    ("text", "title"),
     [
-        (HYDRA, "mpich", "MPICH 4.1.2"),
-        (OPEN_MPI, "openmpi", "Open MPI 5.0.6"),
-        ("mpirun (Open MPI) 4.1.4\n", "openmpi", "Open MPI 4.1.4"),
-        (INTEL, "intelmpi", "Intel MPI 2021.14"),
+        ("mpirun (Open MPI) 4.1.4\n", "Open MPI 4.1.4"),
+        (
+            "Intel(R) MPI Library for Linux* OS, Version 2021.14 Build 20241121 (id: e7829d6)\n",
+            "Intel MPI 2021.14",
+        ),
+        ("aprun 2.0", None),
     ],
 )
-def test_mpi(text, flavour, title):
-    mpi = parse_mpi(text)
-    assert (mpi.flavour, mpi.title) == (flavour, title)
+def test_names_of_mpis(text, title):
+    assert mpi_title(text) == title
 
 
-def test_mpi_of_the_environment_comes_before_that_on_path(told, tmp_path):
-    own = f"{tmp_path}/bin/mpiexec"
-    answers = {"mpiexec --version": OPEN_MPI, f"{own} --version": HYDRA}
-    assert read_mpi(told(answers=answers), tmp_path).flavour == "mpich"
-    del answers[f"{own} --version"]
-    assert read_mpi(told(answers=answers), tmp_path).flavour == "openmpi"
-    assert read_mpi(told(), tmp_path) is None
-    assert parse_mpi("aprun 2.0") is None
+def test_commands_that_answer(write_program):
+    commands = Commands()
+    write_program("scontrol", 'echo "$1 $LC_ALL"')
+    assert commands.run("scontrol", "show") == "show C\n"
+    write_program("scontrol", "echo 'srun: pmi2' >&2")
+    assert commands.run("scontrol") == "srun: pmi2\n"
+    write_program("scontrol", "printf 'A100\\377\\n'")
+    assert "A100" in commands.run("scontrol")
+    assert commands.run("no-such-scheduler", "-a") == ""
+    assert commands.problems == []
 
 
-def test_modules_that_name_no_folder(told):
-    variables = {
-        "LMOD_VERSION": "8.7.32",
-        "LOADEDMODULES": "gcc/12.2.0:cray-mpich/8.1.28:/home/someone/modules/mine:",
-    }
-    modules = read_modules(told(variables=variables))
-    assert modules.title == "Lmod 8.7.32"
-    assert modules.loaded == ("gcc/12.2.0", "cray-mpich/8.1.28")
-    assert read_modules(told(variables={"MODULESHOME": "/opt/modules"})).title == "Environment Modules"
-    assert read_modules(told()) is None
+def test_commands_that_fail(write_program, monkeypatch):
+    commands = Commands()
+    write_program("scontrol", "echo first >&2; echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert commands.run("scontrol", "show", "config") == ""
+    monkeypatch.setattr(node, "COMMAND_SECONDS", 0.3)
+    write_program("scontrol", "exec sleep 20")
+    assert commands.run("scontrol", "show") == ""
+    assert commands.problems == [
+        "scontrol show config: exit status 1, Unable to contact slurm controller",
+        "scontrol show: no answer within 0 s",
+    ]

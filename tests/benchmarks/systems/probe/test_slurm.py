@@ -5,6 +5,7 @@ import pytest
 from dlscale.benchmarks.systems.probe.slurm import (
     default_partition,
     mpi_options,
+    parse_clock,
     parse_config,
     parse_gres,
     parse_nodes,
@@ -73,9 +74,8 @@ def test_partitions_that_are_up_with_their_limits():
     cpu, gpu = parse_partitions(PARTITIONS, parse_nodes(NODES))
     assert (cpu.name, cpu.num_nodes, cpu.max_nodes) == ("cpu", 3, 2)
     assert (cpu.max_seconds, cpu.default_seconds) == (36 * 3600, 1800)
-    assert cpu.directives == ("--partition=cpu",)
     assert (gpu.max_nodes, gpu.max_seconds, gpu.default_seconds) == (None, None, None)
-    assert gpu.directives == ("--partition=gpu", "--gpus-per-node=4")
+    assert gpu.kinds[0].num_gpus == 4
 
 
 def test_the_most_frequent_nodes_come_first():
@@ -128,34 +128,55 @@ def test_config_without_what_is_not_set():
     ],
 )
 def test_srun_is_told_how_to_connect_ranks_where_it_does_not_know(default, flavour, options):
-    found, remarks = mpi_options({"MpiDefault": default}, PLUGINS, flavour)
+    found, remark = mpi_options({"MpiDefault": default}, PLUGINS, flavour)
     assert found == options
-    assert len(remarks) == 1
+    assert remark
 
 
-def test_slurm_is_read_as_a_whole(told):
-    batch = read_slurm(told(answers=ANSWERS), "mpich")
-    assert (batch.scheduler, batch.launcher, batch.default, batch.cluster) == (
-        "slurm",
-        "srun",
-        "cpu",
-        "aurochs",
-    )
-    assert batch.variables == (("SLURM_CLUSTER_NAME", "aurochs"),)
-    assert batch.launch_options == ("--mpi=pmi2",)
-    assert "23.02.6" in batch.told_by
+def run_of(answers):
+    return lambda *words: answers.get(" ".join(words), "")
+
+
+def test_slurm_is_read_as_a_whole():
+    slurm = read_slurm(run_of(ANSWERS), "mpich")
+    assert (slurm.version, slurm.default, slurm.cluster) == ("23.02.6", "cpu", "aurochs")
+    assert slurm.launch_options == ("--mpi=pmi2",)
+    assert slurm.partition.name == "cpu"
+    assert slurm.kind.cores == 128
 
 
 @pytest.mark.parametrize("missing", ["scontrol show config", "scontrol show partition -o"])
-def test_a_controller_that_does_not_answer_is_no_slurm(told, missing):
+def test_a_controller_that_does_not_answer_is_no_slurm(missing):
     answers = {words: text for words, text in ANSWERS.items() if words != missing}
-    assert read_slurm(told(answers=answers), None) is None
+    assert read_slurm(run_of(answers), None) is None
 
 
-def test_without_nodes_the_partitions_are_left(told):
-    answers = ANSWERS | {"scontrol show node -o": ""}
-    batch = read_slurm(told(answers=answers), None)
-    assert [(queue.name, queue.num_nodes, queue.kinds) for queue in batch.queues] == [
+def test_without_a_default_the_largest_partition_is_taken():
+    partitions = PARTITIONS.replace("Default=YES", "Default=NO")
+    slurm = read_slurm(run_of(ANSWERS | {"scontrol show partition -o": partitions}), None)
+    assert (slurm.default, slurm.partition.name) == (None, "cpu")
+
+
+def test_without_nodes_the_partitions_are_left():
+    slurm = read_slurm(run_of(ANSWERS | {"scontrol show node -o": ""}), None)
+    assert [(partition.name, partition.num_nodes, partition.kinds) for partition in slurm.partitions] == [
         ("cpu", 3, ()),
         ("gpu", 1, ()),
     ]
+    assert slurm.kind is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1-12:00:00", 129600),
+        ("00:30:00", 1800),
+        ("336:00:00", 1209600),
+        ("UNLIMITED", None),
+        ("NONE", None),
+        ("00:00:00", None),
+        ("", None),
+    ],
+)
+def test_clocks(text, seconds):
+    assert parse_clock(text) == seconds

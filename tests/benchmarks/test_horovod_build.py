@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.horovod_build import build
-from dlscale.benchmarks.horovod_build import build as building
-from dlscale.benchmarks.horovod_build.progress import Lines
-from dlscale.benchmarks.horovod_build.target import (
-    InstalledFacts,
-    Target,
+from dlscale.benchmarks import horovod_build
+from dlscale.benchmarks.horovod_build import (
+    BuildFacts,
+    build_horovod,
     build_variables,
     describe,
+    wheels_folder,
     write_compiler,
 )
+from dlscale.benchmarks.systems.system import Installation
 
-FACTS = InstalledFacts(
+FACTS = BuildFacts(
     abi="cpython-311-x86_64-linux-gnu",
     frameworks={"torch": {"torch": "2.13.0+cpu"}, "tensorflow": {"tensorflow-cpu": "2.21.0"}},
     libraries={"mpich": "5.0.2"},
@@ -32,7 +32,7 @@ FACTS = InstalledFacts(
 
 
 @pytest.fixture
-def target(tmp_path: Path, write_program: Callable[..., None]) -> Target:
+def target(tmp_path: Path, write_program: Callable[..., None]) -> Installation:
     """An environment whose programs are scripts."""
     bin_ = tmp_path / "env" / "bin"
     (tmp_path / "env" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
@@ -44,7 +44,9 @@ def target(tmp_path: Path, write_program: Callable[..., None]) -> Target:
         "libraries": {"mpich": "5.0.2"},
     }
     write_program(bin_ / "python", f"echo '{json.dumps(found)}'")
-    return Target(
+    return Installation(
+        name="env",
+        mpi="detect",
         prefix=tmp_path / "env",
         python=bin_ / "python",
         mpiexec=bin_ / "mpiexec",
@@ -89,11 +91,11 @@ def test_every_version_has_its_wheel(change: dict[str, object]):
 
 def test_the_recipe_has_its_wheel(monkeypatch: pytest.MonkeyPatch):
     before = FACTS.key
-    monkeypatch.setattr("dlscale.benchmarks.horovod_build.target.RECIPE", 99)
+    monkeypatch.setattr("dlscale.benchmarks.horovod_build.RECIPE", 99)
     assert FACTS.key != before
 
 
-def test_what_is_installed(target: Target, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_installed(target: Installation, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOROVOD_GPU_OPERATIONS", "NCCL")
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "1")  # for when it runs
     facts = describe(target)
@@ -110,17 +112,17 @@ def test_what_is_installed(target: Target, monkeypatch: pytest.MonkeyPatch):
         ("something", "an unknown MPI"),
     ],
 )
-def test_other_mpis(target: Target, write_program: Callable[..., None], banner: str, mpi: str):
+def test_other_mpis(target: Installation, write_program: Callable[..., None], banner: str, mpi: str):
     write_program(target.mpiexec, f"echo '{banner}'")
     assert describe(target).mpi == mpi
 
 
-def test_no_framework_no_wrapper_no_answer(target: Target, write_program: Callable[..., None]):
+def test_no_framework_no_wrapper_no_answer(target: Installation, write_program: Callable[..., None]):
     write_program(target.python, 'echo \'{"abi": "", "frameworks": {}, "libraries": {}}\'')
     with pytest.raises(UsageError, match="neither PyTorch nor TensorFlow is installed there; install one"):
         describe(target)
     write_program(target.python, "echo broken >&2")
-    with pytest.raises(UsageError, match="cannot say what is installed there: broken"):
+    with pytest.raises(UsageError, match="cannot list what is installed there: broken"):
         describe(target)
     target.mpiexec.with_name("mpicxx").unlink()
     write_program(target.python, "echo '{}'")
@@ -128,14 +130,14 @@ def test_no_framework_no_wrapper_no_answer(target: Target, write_program: Callab
         describe(target)
 
 
-def test_no_compiler(target: Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_no_compiler(target: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("CXX", "no-such-compiler -O2")
     with pytest.raises(UsageError, match=r"no C\+\+ compiler 'no-such-compiler -O2' on PATH.*CXX="):
         write_compiler(target, tmp_path / "c++")
 
 
 def test_the_compiler_corrects_what_it_is_told(
-    target: Target, write_program: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    target: Installation, write_program: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     write_program(tmp_path / "real", 'for word in "$@"; do echo "$word"; done')
     monkeypatch.setenv("CXX", f"{tmp_path / 'real'} --first")
@@ -153,7 +155,7 @@ def test_the_compiler_corrects_what_it_is_told(
     assert call(rpath)[1] == "-Wl,-rpath,$ORIGIN/../../../../../lib:$ORIGIN/../../torch/lib:/opt/mpi/lib"
 
 
-def test_what_the_build_is_told(target: Target, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_build_is_told(target: Installation, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CCL_ROOT", "/opt/intel")
     only_torch = FACTS.model_copy(update={"frameworks": {"torch": {"torch": "2.13.0"}}})
     variables = build_variables(target, only_torch, Path("c++"))
@@ -167,78 +169,97 @@ def test_what_the_build_is_told(target: Target, monkeypatch: pytest.MonkeyPatch)
     assert build_variables(target, ccl, Path("c++"))["CCL_ROOT"] == "/opt/intel"
 
 
-def test_a_kept_wheel(cache: Path):
-    with build.open_wheels_folder("key", waiting=pytest.fail) as folder:
-        assert folder == cache / "key"
-        assert build.find_wheel(folder) is None
-        new = folder / "new" / "horovod-0.28.1.whl"
-        new.parent.mkdir()
-        new.write_bytes(b"wheel")
-        kept = build.keep_wheel(new, folder)
-    assert build.find_wheel(folder) == kept
-    subprocess.run(["sha256sum", "--check", f"{kept.name}.sha256"], cwd=folder, check=True)
-
-    kept.write_bytes(b"whee")
-    assert build.find_wheel(folder) is None
-    kept.write_bytes(b"wheel")
-    kept.with_name(f"{kept.name}.sha256").unlink()
-    assert build.find_wheel(folder) is None
-
-
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match=r"cannot keep wheels in .*Not a directory; .*XDG_CACHE_HOME="):
-        build.open_wheels_folder("key", waiting=print).__enter__()
+        wheels_folder("key")
 
 
-def test_from_the_cache_and_what_is_noted(
-    target: Target,
-    cache: Path,
+@pytest.fixture
+def scripted(
+    target: Installation,
     write_program: Callable[..., None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> Path:
+    """The environment's Python lists what it was called with in this file; $PIP is what `pip wheel` does."""
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "constraints.txt").write_text("horovod==0.28.1\n")
-    monkeypatch.setattr("dlscale.benchmarks.horovod_build.target.checkout", lambda: sources)
-    monkeypatch.setattr(building, "checkout", lambda: sources)
-    asked = tmp_path / "asked"
+    monkeypatch.setattr(horovod_build, "checkout", lambda: sources)
+    monkeypatch.setenv("CXX", "sh")
+    called = tmp_path / "called"
     write_program(
         target.python,
-        f'[ "$1" = -m ] && echo "$@" >>{asked} && exit 0\n'
-        f'case "$2" in *hvd*) echo "OSError: libmpi.so.12"; exit ${{STATUS:-0}};; esac\n{target.python}.real',
+        f'echo "$@" >>{called}\n'
+        'case "$*" in\n'
+        '  "-m pip"*" wheel --"*) eval "$PIP";;\n'
+        '  "-m pip"*) ;;\n'
+        '  *hvd*) echo "OSError: libmpi.so.12"; exit ${STATUS:-0};;\n'
+        """  *) echo '{"abi": "x", "frameworks": {"torch": {"torch": "2.13.0"}}, "libraries": {}}';;\n"""
+        "esac",
     )
-    write_program(
-        target.python.with_name("python.real"),
-        """echo '{"abi": "x", "frameworks": {"torch": {"torch": "2.13.0"}}, "libraries": {}}'""",
-    )
-    folder = build.wheels_folder(describe(target).key)
-    (folder / "new-killed").mkdir(parents=True)
-    (folder / "new-killed" / "horovod-0.28.1.whl").write_bytes(b"wheel")
-    kept = build.keep_wheel(folder / "new-killed" / "horovod-0.28.1.whl", folder)
+    return called
 
-    told: list[str] = []
-    building.build_horovod(target, watch=Lines(told.append))
-    assert "from" in told[0]
-    assert asked.read_text().splitlines()[-1].endswith(f"--force-reinstall {kept}")
+
+PIP_MAKES_A_WHEEL = (
+    'for word; do case $word in --wheel-dir=*) echo >"${word#*=}/horovod-0.28.1.whl";; esac; done'
+)
+
+
+def test_a_wheel_is_made_once_and_noted(
+    target: Installation, scripted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PIP", PIP_MAKES_A_WHEEL)
+    lines: list[str] = []
+    facts = build_horovod(target, tell=lines.append)
+    kept = cache / facts.key / "horovod-0.28.1.whl"
+    assert list(kept.parent.iterdir()) == [kept]
+    assert "compiling" in lines[0]
+    assert "wheel --verbose --no-cache-dir" in scripted.read_text()
+    assert f"--force-reinstall {kept}" in scripted.read_text()
     note = json.loads((target.prefix / "horovod.json").read_text())
-    assert note["built_against"] == {"torch": "2.13.0"}
+    assert note == {
+        "horovod": "0.28.1",
+        "built_against": {"torch": "2.13.0"},
+        "mpi": "MPICH 5.0.2",
+        "key": facts.key,
+    }
 
+    scripted.unlink()
+    lines.clear()
+    build_horovod(target, tell=lines.append)
+    assert lines[0].endswith(f"from {kept.parent}")
+    assert "wheel --verbose" not in scripted.read_text()
+
+
+def test_a_library_that_does_not_load(target: Installation, scripted: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PIP", PIP_MAKES_A_WHEEL)
     monkeypatch.setenv("STATUS", "1")
+    (target.prefix / "horovod.json").touch()
     with pytest.raises(
-        UsageError, match=r"import check failed: horovod\.torch: OSError: libmpi\.so\.12; the whole"
+        UsageError, match=r"loading horovod\.torch failed: OSError: libmpi\.so\.12; the whole"
     ):
-        building.build_horovod(target, watch=Lines(told.append))
+        build_horovod(target, tell=print)
     assert not (target.prefix / "horovod.json").exists()
 
-    # pip says that it works and makes nothing.
-    kept.write_bytes(b"damaged")
-    with pytest.raises(UsageError, match="source package failed: pip made no wheel; the whole output is in"):
-        building.build_horovod(target, watch=Lines(told.append))
-    assert "wheel --verbose --no-cache-dir" in asked.read_text()
-    assert not list(folder.glob("new-*"))
+
+def test_a_failed_build_shows_the_end_of_its_log_and_names_the_first_error(
+    target: Installation, scripted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(
+        "PIP", "seq 99; echo 'half.cc:1:10: fatal error: mpi.h: No such file'; echo 'ERROR: Failed'; exit 1"
+    )
+    lines: list[str] = []
+    shown: list[str] = []
+    with pytest.raises(UsageError, match=r"pip wheel failed: half\.cc:1:10: fatal error: mpi\.h") as caught:
+        build_horovod(target, tell=lines.append, show=shown.append)
+    assert "\n" not in str(caught.value)
+    assert lines[-1].splitlines()[0] == "87"
+    assert lines[-1].splitlines()[-1] == "ERROR: Failed"
+    assert shown[-1] == "ERROR: Failed"
+    assert not list(cache.glob("*/*"))
 
 
 def test_a_mistake_is_one_line():
