@@ -21,8 +21,7 @@ from dlscale.benchmarks.cli.export_formats import lines, mllog
 from dlscale.benchmarks.cli.export_harness import jube, ramble, reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
-from dlscale.benchmarks.records.archive import PACK_FILE
-from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.files import PACK_FILE, BadFile, load_records
 from dlscale.benchmarks.records.packing import pack as pack_records
 from dlscale.benchmarks.records.packing import unpack as unpack_records
 from dlscale.benchmarks.records.store import Store
