@@ -187,7 +187,7 @@ class TFRecordStore:
 
 
 def _scan(path: Path) -> tuple[array[int], str]:
-    """Of each record, where it begins and how long its data are [bytes]; what is wrong with the last one, or ""."""
+    """Offset and length in bytes of each record's data; what is wrong with the last one, or ""."""
     records = array("q")  # for millions of records, tuples would take ten times the memory
     descriptor = os.open(path, os.O_RDONLY)
     try:
