@@ -21,8 +21,7 @@ from dlscale.benchmarks.cli.export_formats import lines, mllog
 from dlscale.benchmarks.cli.export_harness import jube, ramble, reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
-from dlscale.benchmarks.records.archive import PACK_FILE
-from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.files import PACK_FILE, BadFile, load_records
 from dlscale.benchmarks.records.packing import pack as pack_records
 from dlscale.benchmarks.records.packing import unpack as unpack_records
 from dlscale.benchmarks.records.store import Store
@@ -38,9 +37,9 @@ ANOTHER = "free space or choose another place with --out"
     type=click.Choice(["csv", "parquet"]),
     default="csv",
     show_default=True,
-    help="Of the tables; Parquet needs pyarrow.",
+    help="Format of the tables; Parquet needs pyarrow.",
 )
-@click.option("--per-rank", is_flag=True, help="Also a row per window and rank.")
+@click.option("--per-rank", is_flag=True, help="An additional table with a row per window and rank.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -53,7 +52,7 @@ def tidy(
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
     docs/tidy-tables.md says what each column is, and so does datapackage.json beside the tables. Exit status: 2 if
-    records are corrupt.
+    records are invalid.
 
     \b
     Examples:
@@ -86,19 +85,19 @@ def extrap(study: str | None, out: Path | None, results: Path) -> int:
     """  # noqa: D301
     folder = choose_study(results, study)
     records, bad_files = load_records(folder)
-    found = extrap_models(records)
+    models = extrap_models(records)
     out = out or folder / "extra-p"
-    if found:
+    if models:
         make_folder(out)
-    for one in found:
-        path = out / f"{one.stem}.jsonl"
-        write_atomically(path, "\n".join(one.lines) + "\n", mode=0o644, remedy=ANOTHER)
-        few = f" of the {MIN_POINTS} that Extra-P asks for" if one.num_points < MIN_POINTS else ""
-        without = f"; without {', '.join(one.left_out)}" if one.left_out else ""
-        click.echo(f"{path}: {one.name}, {one.num_points} numbers of ranks{few}{without}")
-    if not found:
+    for model in models:
+        path = out / f"{model.stem}.jsonl"
+        write_atomically(path, "\n".join(model.lines) + "\n", mode=0o644, remedy=ANOTHER)
+        few = f" of the {MIN_POINTS} that Extra-P asks for" if model.num_points < MIN_POINTS else ""
+        without = f"; without {', '.join(model.left_out)}" if model.left_out else ""
+        click.echo(f"{path}: {model.name}, {model.num_points} numbers of ranks{few}{without}")
+    if not models:
         click.echo("no training has a number", err=True)
-    return _complain(bad_files) or (0 if found else INSUFFICIENT_DATA)
+    return _complain(bad_files) or (0 if models else INSUFFICIENT_DATA)
 
 
 @click.command()
@@ -108,23 +107,23 @@ def extrap(study: str | None, out: Path | None, results: Path) -> int:
 def markdown(study: str | None, out: Path | None, results: Path) -> int:
     """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
 
-    Exit status: 2 if records are corrupt or were left out, 4 if nothing has a number.
+    Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
 
     \b
     Examples:
       dlscale export markdown weak-scaling >> pull-request.md
       dlscale export markdown --out scaling.md
     """  # noqa: D301
-    found = load(Store(choose_study(results, study)))
-    text = markdown_text(found.table, bad_files=found.bad_files, left_out=found.left_out)
+    loaded = load(Store(choose_study(results, study)))
+    text = markdown_text(loaded.table, bad_files=loaded.bad_files, left_out=loaded.left_out)
     if out:
         write_atomically(out, text, mode=0o644, remedy=ANOTHER)
         click.echo(f"table: {out}")
     else:
         click.echo(text, nl=False)
-    if _complain(found.bad_files) or found.left_out:
+    if _complain(loaded.bad_files) or loaded.left_out:
         return FAILED_CASES
-    return 0 if any(row.throughput for row in found.table.rows) else INSUFFICIENT_DATA
+    return 0 if any(row.throughput for row in loaded.table.rows) else INSUFFICIENT_DATA
 
 
 def _complain(bad_files: list[BadFile]) -> int:
@@ -138,8 +137,8 @@ def _complain(bad_files: list[BadFile]) -> int:
 def pack(study: str | None, results: Path) -> int:
     """Put the records of STUDY (default: the latest) into one Parquet file, which every verb reads.
 
-    Their files go away once it was read back and compared. Records that are measured later are files again, beside it,
-    until they are packed too.
+    The record files are deleted after the Parquet file was read back and compared. Records measured later are files
+    again until they are packed too.
 
     \b
     Example: dlscale export pack weak-scaling
@@ -160,7 +159,7 @@ def unpack(study: str | None, results: Path) -> int:
 
 
 def pack_study(study: str | None, results: Path) -> int:
-    """As `pack`."""
+    """Pack the records and print where they are."""
     store = Store(choose_study(results, study))
     num_records = pack_records(store)
     path = store.folder / PACK_FILE
@@ -170,7 +169,7 @@ def pack_study(study: str | None, results: Path) -> int:
 
 
 def unpack_study(study: str | None, results: Path) -> int:
-    """As `unpack`."""
+    """Unpack the records and print where they are."""
     store = Store(choose_study(results, study))
     num_records = unpack_records(store)
     click.echo(f"{num_records} records unpacked into {store.records_folder}")
@@ -182,8 +181,15 @@ STUDY: dict[str, Any] = {"is_flag": False, "flag_value": "", "metavar": "[STUDY]
 
 
 @click.group(invoke_without_command=True)
-@click.option("--pack", "to_pack", **STUDY, help="As `dlscale export pack`.")
-@click.option("--unpack", "to_unpack", **STUDY, help="As `dlscale export unpack`.")
+@click.option(
+    "--pack", "to_pack", **STUDY, help="Study to pack; default: the latest. Same as `dlscale export pack`."
+)
+@click.option(
+    "--unpack",
+    "to_unpack",
+    **STUDY,
+    help="Study to unpack; default: the latest. Same as `dlscale export unpack`.",
+)
 @results_option
 @click.pass_context
 def export(context: click.Context, to_pack: str | None, to_unpack: str | None, results: Path) -> int:
@@ -201,7 +207,7 @@ def export(context: click.Context, to_pack: str | None, to_unpack: str | None, r
     if context.invoked_subcommand:
         if given:
             raise UsageError(
-                f"options before {context.invoked_subcommand} are not for it; put them after it, as in: "
+                f"options must follow {context.invoked_subcommand}; put them after it, as in: "
                 f"dlscale export {context.invoked_subcommand} --results {results}"
             )
         return 0

@@ -28,7 +28,7 @@ from dlscale.benchmarks.records.record import Record
 def mllog(study: str | None, out: Path | None, results: Path) -> int:
     """Write each record of STUDY (default: the latest) as an MLPerf log, <case>.<attempt>.log.
 
-    Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are corrupt.
+    Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are invalid.
 
     \b
     Example: dlscale export mllog weak-scaling
@@ -47,7 +47,7 @@ def mllog(study: str | None, out: Path | None, results: Path) -> int:
 
 
 def _window_rates(record: Record) -> list[float]:
-    """Samples per second of each steady window; none if the record gives no number, or of an exchange by itself."""
+    """Samples per second of each steady window; none of a communication-only case or if the record gives no number."""
     if why_unusable(record) is not None or record.case.cell.control == "exchange":
         return []
     return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
@@ -64,27 +64,29 @@ def _make(folder: Path) -> None:
 
 @click.command()
 @click.argument("study", required=False)
-@click.option("--backends", type=Words(), help="Only these.")
-@click.option("--ranks", type=Counts(), help="Only on so many ranks, for example 4 or 1,2,4.")
+@click.option("--backends", type=Words(), help="Backends to print; default: all.")
+@click.option(
+    "--ranks", type=Counts(), help="Numbers of ranks to print, for example 4 or 1,2,4; default: all."
+)
 @results_option
 def lines(study: str | None, backends: list[str] | None, ranks: list[int] | None, results: Path) -> int:
     """Print the throughput of STUDY (default: the latest) in the lines that site harnesses look for.
 
     Those of tf_cnn_benchmarks and of Horovod's synthetic benchmarks, for each training, most ranks first
-    (docs/exports.md). Exit status: 2 if records are corrupt, 4 if no training has a number.
+    (docs/exports.md). Exit status: 2 if records are invalid, 4 if no training has a number.
 
     \b
     Example: dlscale export lines weak-scaling --backends ring --ranks 2
     """  # noqa: D301
     records, bad_files = load_records(choose_study(results, study))
-    found = [
-        one
-        for one in _throughputs(records)
-        if (backends is None or one.cell.backend in backends)
-        and (ranks is None or one.cell.num_ranks in ranks)
+    chosen = [
+        throughput
+        for throughput in _throughputs(records)
+        if (backends is None or throughput.cell.backend in backends)
+        and (ranks is None or throughput.cell.num_ranks in ranks)
     ]
-    _print(found)
-    return _complain(bad_files) or (0 if found else INSUFFICIENT_DATA)
+    _print(chosen)
+    return _complain(bad_files) or (0 if chosen else INSUFFICIENT_DATA)
 
 
 def show_lines(study: Path) -> None:
@@ -108,10 +110,10 @@ def _throughputs(records: list[Record]) -> list[Throughput]:
     ]
 
 
-def _print(found: list[Throughput]) -> None:
-    for one in sorted(found, key=lambda one: one.sort_key):
-        click.echo("\n".join(compatibility_lines(one)))
-    if not found:
+def _print(throughputs: list[Throughput]) -> None:
+    for throughput in sorted(throughputs, key=lambda throughput: throughput.sort_key):
+        click.echo("\n".join(compatibility_lines(throughput)))
+    if not throughputs:
         click.echo("no training has a number", err=True)
 
 

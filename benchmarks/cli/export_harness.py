@@ -37,11 +37,19 @@ def _harness_options(command: F) -> F:
             click.argument("system"),
             click.argument("more", metavar="[-- RUN_OPTIONS]", nargs=-1, type=click.UNPROCESSED),
             click.option(
-                "--study", default="weak-scaling", show_default=True, help="A study, or its .toml file."
+                "--study", default="weak-scaling", show_default=True, help="Study, or its .toml file."
             ),
-            click.option("--nodes", type=Counts(), help="Of systems with a scheduler; default: 1,2,4."),
-            click.option("--ranks", type=Counts(), help="Of systems without one; default: 1,2."),
-            click.option("--backends", type=Words(), help="Default: the study's."),
+            click.option(
+                "--nodes",
+                type=Counts(),
+                help="Numbers of nodes, on a system with a scheduler; default: 1,2,4.",
+            ),
+            click.option(
+                "--ranks",
+                type=Counts(),
+                help="Numbers of ranks, on a system without a scheduler; default: 1,2.",
+            ),
+            click.option("--backends", type=Words(), help="Backends to run; default: those of the study."),
         )
     ):
         command = option(command)
@@ -55,7 +63,11 @@ def _out_option(what: str) -> Callable[[F], F]:
 @click.command()
 @_harness_options
 @click.option(
-    "--valid-systems", type=Words(), default="*", show_default=True, help="ReFrame's names, as in cori:knl."
+    "--valid-systems",
+    type=Words(),
+    default="*",
+    show_default=True,
+    help="Systems by their names in ReFrame, as in cori:knl.",
 )
 @_out_option("File to write; default: standard output.")
 def reframe(valid_systems: list[str], out: Path | None, **options: Any) -> int:
@@ -92,7 +104,7 @@ def jube(out: Path | None, **options: Any) -> int:
     help="Folder to write.",
 )
 def ramble(out: Path, **options: Any) -> int:
-    """Write a Ramble application of a study on SYSTEM and a workspace's ramble.yaml, as a beginning.
+    """Write a Ramble application of a study on SYSTEM and a workspace's ramble.yaml, as a starting point.
 
     \b
     Example: dlscale export ramble local --out dlscale-ramble
@@ -122,9 +134,9 @@ def _harness_run(
         definitions.one_of("backend", name, BACKENDS)
     per_node = shape(chosen, machine).ranks_per_node or 1
     return HarnessRun(
-        study=_seen_from_anywhere(study),
+        study=_absolute(study),
         study_title=chosen.title,
-        system=_seen_from_anywhere(system),
+        system=_absolute(system),
         system_title=machine.title,
         backends=tuple(chosen.backends),
         scheduled=machine.scheduler != "none",
@@ -137,7 +149,7 @@ def _harness_run(
 
 
 def _parse(study: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """The user's words as `dlscale run` understands them. Raises UsageError for those that the test itself sets."""
+    """The user's options as `dlscale run` parses them. Raises UsageError for those that the test sets itself."""
     from dlscale.benchmarks.cli.run import run
 
     if "--help" in more or "-h" in more:
@@ -167,8 +179,8 @@ def _sizes(
     return nodes or list(DEFAULT_NODES), None
 
 
-def _seen_from_anywhere(name: str) -> str:
-    """A harness starts its tests in folders of its own."""
+def _absolute(name: str) -> str:
+    """A file's absolute path: a harness starts its tests in folders of its own. Other names stay."""
     return str(Path(name).absolute()) if name.endswith(".toml") else name
 
 

@@ -23,11 +23,13 @@ from dlscale.benchmarks.study.study import StudyFile, read_study_file
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Leave cases that failed so often.",
+    help="Number of failed attempts after which a case is skipped.",
 )
-@click.option("--account", help="That the jobs are charged to; default: as before.")
-@click.option("--walltime", help="Of a job at most; default: as before.")
-@click.option("--max-node-hours", type=float, help="Refuse jobs that may be billed more.")
+@click.option("--account", help="Account to charge the jobs to; default: as before.")
+@click.option("--walltime", help="Maximum wall time per job, e.g. 30min or 4h; default: as before.")
+@click.option(
+    "--max-node-hours", type=float, help="Limit on billed node hours; jobs that may exceed it are refused."
+)
 def resume(
     study: str | None,
     results: Path,
@@ -36,10 +38,10 @@ def resume(
     walltime: str | None,
     max_node_hours: float | None,
 ) -> int:
-    """Go on with STUDY (a name or its beginning; default: the latest) as it was asked for.
+    """Resume STUDY (a name or its beginning; default: the latest) with its original options.
 
-    Finished cases are skipped, failed ones are tried again, up to a limit. On a system with a scheduler jobs are
-    submitted for what is neither done nor in a job that waits or runs.
+    Finished cases are skipped, failed ones are retried, up to a limit. On a system with a scheduler jobs are
+    submitted for the cases that are neither done nor in a queued or running job.
 
     \b
     Examples:
@@ -50,7 +52,9 @@ def resume(
     file = read_study_file(folder)
     jobs = file.system.scheduler != "none"
     if jobs and not file.system.is_here():
-        raise UsageError(f"{folder} is of {file.system.name}, which this machine is not; resume it there")
+        raise UsageError(
+            f"{folder} was measured on {file.system.name}, and this is another machine; resume it there"
+        )
     campaign = (campaign_for_jobs if jobs else prepare_campaign)(
         file.study,
         file.system,

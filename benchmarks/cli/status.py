@@ -1,4 +1,4 @@
-"""`dlscale status`: how far the studies of a results folder are, what failed, and what became of their jobs."""
+"""`dlscale status`: the progress of the studies in a results folder, their failures and their jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Case(BaseModel):
 
 
 class _Plan(BaseModel):
-    """What is shown of study.json; the rest of what may be very long is only read over."""
+    """The fields of study.json that are shown; the file may be very long."""
 
     study: _Named
     launches: list[list[_Case]]
@@ -38,7 +38,7 @@ class _Plan(BaseModel):
 @results_option
 @json_option
 def status(results: Path, as_json: bool) -> int:
-    """Say how far the studies in a results folder are, and what failed.
+    """Show the progress of the studies in a results folder, and what failed.
 
     \b
     Example: dlscale status --results results
@@ -58,12 +58,10 @@ def status(results: Path, as_json: bool) -> int:
 
 def _row(folder: Path) -> dict[str, Any]:
     attempts, bad_files = summaries(folder)
-    attempts = [one for one in attempts if not is_canary(one.case)]
-    done = {one.case for one in attempts if one.good}
-    not_done = sorted(
-        (one for one in attempts if one.case not in done), key=lambda one: (one.case, one.attempt)
-    )
-    failed = {one.case: one for one in not_done}  # the latest attempt says why
+    attempts = [attempt for attempt in attempts if not is_canary(attempt.case)]
+    done = {attempt.case for attempt in attempts if attempt.good}
+    not_done = sorted(attempt for attempt in attempts if attempt.case not in done)
+    failed = {attempt.case: attempt for attempt in not_done}  # the latest attempt says why
     study, num_planned = _planned(folder / "study.json")
     return {
         "folder": str(folder),
@@ -72,9 +70,9 @@ def _row(folder: Path) -> dict[str, Any]:
         "done": len(done),
         "failed": len(failed),
         "jobs": job_rows(folder),
-        "failures": dict(Counter(one.failure_kind for one in failed.values())),
+        "failures": dict(Counter(attempt.failure_kind for attempt in failed.values())),
         "problems": [
-            *(f"{one.case}: {one.failure_message}" for one in failed.values()),
+            *(f"{attempt.case}: {attempt.failure_message}" for attempt in failed.values()),
             *(f"{bad.path}: {bad.reason}" for bad in bad_files),
         ],
     }
@@ -85,15 +83,15 @@ def _planned(path: Path) -> tuple[str, int]:
     try:
         plan = _Plan.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no sound plan"
+        reason = error.strerror if isinstance(error, OSError) else "no valid plan"
         raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None
     return plan.study.name, sum(len(cases) for cases in plan.launches)
 
 
 def job_rows(folder: Path) -> list[dict[str, str | None]]:
-    """Name, scheduler's id, state and reason of each job; nothing of a study that has none.
+    """Name, scheduler's id, state and reason of each job; none for a study without jobs.
 
-    Away from the system nobody can be asked: the state is then what the job said itself.
+    Away from the system its scheduler cannot be queried; the state is then the one that the job logged.
     """
     jobs = all_jobs(folder)
     if not jobs:

@@ -79,8 +79,8 @@ def _constants() -> Any:
 
 
 def _into(output: io.StringIO) -> logging.Logger:
-    """A logger that nobody else has or configures."""
-    logger = logging.Logger("dlscale.mllog")  # not the registry's: nobody else adds handlers
+    """A private logger that writes to `output`."""
+    logger = logging.Logger("dlscale.mllog")  # not in the registry, where others could add handlers
     logger.addHandler(logging.StreamHandler(output))
     return logger
 
@@ -98,7 +98,11 @@ def _first_window(record: Record) -> float | None:
     """
     phases = record.phases
     per_rank = list(zip(phases.start_up, phases.import_backend, phases.connect, phases.gates, strict=False))
-    sums = [sum(seconds for seconds in one if seconds is not None) for one in per_rank if None not in one]
+    sums = [
+        sum(seconds for seconds in ranks_phases if seconds is not None)
+        for ranks_phases in per_rank
+        if None not in ranks_phases
+    ]
     return max(sums) if sums and len(sums) == record.case.cell.num_ranks else None
 
 
@@ -155,15 +159,16 @@ class Throughput:
         return (-cell.num_ranks, cell.backend == "none", cell.workload, cell.framework, cell.backend, cell.id)
 
 
-def compatibility_lines(found: Throughput) -> list[str]:
+def compatibility_lines(throughput: Throughput) -> list[str]:
     """What it is, after a `#`, and the two lines.
 
     Y is half the length of the interval; without an interval the second line ends after X.
     """
-    cell, rate = found.cell, found.samples_per_second
-    half = "" if found.low is None or found.high is None else f" +-{_text((found.high - found.low) / 2, 1)}"
+    cell, rate = throughput.cell, throughput.samples_per_second
+    low, high = throughput.low, throughput.high
+    half = "" if low is None or high is None else f" +-{_text((high - low) / 2, 1)}"
     return [
-        f"# {_title(cell)}, {found.evidence}",
+        f"# {_title(cell)}, {throughput.evidence}",
         f"total images/sec: {_text(rate, 2)}",
         f"Total img/sec on {cell.num_ranks} {cell.device.upper()}(s): {_text(rate, 1)}{half}",
     ]

@@ -15,7 +15,7 @@ from importlib import resources
 
 from dlscale.base.errors import UsageError
 
-# What `dlscale run` is told, on a system with a scheduler, so that it uses the allocation that it is in.
+# Makes `dlscale run`, on a system with a scheduler, use the allocation that it runs in.
 IN_ALLOCATION = ("--in-allocation",)
 
 
@@ -33,11 +33,11 @@ class HarnessRun:
     ranks_per_node: int
     cpus_per_rank: int  # hardware threads
     minutes: int  # of wall time that the whole study may take
-    more: tuple[str, ...] = ()  # words of the user's for `dlscale run`
+    more: tuple[str, ...] = ()  # the user's options for `dlscale run`
 
     @property
     def name(self) -> str:
-        """Of the test: an identifier in Python, and safe as a file name."""
+        """The test's name: an identifier in Python, and safe as a file name."""
         stem = self.study.rpartition("/")[2].removesuffix(".toml")
         return "dlscale_" + re.sub(r"\W+", "_", stem, flags=re.ASCII)
 
@@ -72,7 +72,7 @@ def fill(template: str, **values: str) -> str:
         .joinpath("templates", f"{template}.template")
         .read_text("utf-8")
     )
-    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1].lower()], text)
+    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1].lower()], text)
 
 
 def one_line(text: str) -> str:

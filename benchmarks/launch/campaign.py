@@ -28,8 +28,8 @@ from dlscale.benchmarks.launch import environment, gpus, launchers, supervisor
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.launch import LaunchSpec
-from dlscale.benchmarks.records.archive import Summary
 from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.records.record import Configuration, Fingerprint, Record, Setting
 from dlscale.benchmarks.records.store import Store

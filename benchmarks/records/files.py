@@ -1,12 +1,7 @@
-"""Reading records from a study's folder. A file that is no valid record is named, never skipped silently.
+"""Reads a study's records: files under records/, rows of its pack, or both.
 
-Records are files under records/, or rows of the study's pack (`archive.py`), or both; who reads need not know.
-
-<study>/index.jsonl says what the records are without reading each of them again: a line for each file under
-records/, with its name, size and time, and what a list shows of it. The index is a cache and never believed against
-the files: a line counts only if its checksum holds and the file still has that size and time. What has no such line
-is read, and the index then written anew; where that cannot be done, the same comes out a little later. Packed
-records need none.
+A record's file is <case>.<attempt>.json. The pack (`packing.py` writes it) is one Parquet file whose rows are such
+files, byte by byte. A file that is no valid record is named, never skipped silently.
 """
 
 from __future__ import annotations
@@ -14,25 +9,27 @@ from __future__ import annotations
 import gc
 import json
 import os
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import write_atomically
-from dlscale.benchmarks.records import archive
-from dlscale.benchmarks.records.archive import Summary, summary
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Parity, Record, Window
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record, Window
 
 RECORDS_FOLDER = "records"
 PARITY_FILE = "parity.json"
 PARITIES = TypeAdapter(list[Parity])
-_GIVEN = set(Window.model_fields)
+
+PACK_FILE = "records.parquet"
+GROUP_ROWS = 1000  # of a pack: about 10 MB of JSON
+VERSION_KEY = b"dlscale.record_schema_version"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,22 +40,132 @@ class BadFile:
     reason: str
 
 
+class InvalidPackError(Exception):
+    """A pack that is damaged or has another schema version; the message says which."""
+
+
+class Summary(NamedTuple):
+    """The fields of an attempt that lists show; a study may have very many of these."""
+
+    case: str
+    attempt: int
+    failure_kind: str | None
+    failure_message: str | None
+
+    @property
+    def good(self) -> bool:
+        """True if the case is done."""
+        return self.failure_kind is None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the record's file."""
+        return file_name(self.case, self.attempt)
+
+
+class _Header(BaseModel):
+    """The fields behind a `Summary`. A record's other fields need only be JSON: this takes a third of the time."""
+
+    schema_version: Literal[5]
+    case: Case
+    attempt: PositiveInt
+    failure: Failure | None
+
+
+def summary(record: Record | _Header) -> Summary:
+    """The fields of that record that lists show."""
+    failure = record.failure
+    kind, message = (failure.kind, failure.message) if failure else (None, None)
+    case_id = f"{_cell_id(record.case.cell.model_dump_json())}-{record.case.block:02d}"  # as Case.id
+    return Summary(case_id, record.attempt, kind, message)
+
+
+@cache
+def _cell_id(cell: str) -> str:
+    """The id of a cell, from its JSON. A study has few cells and many records, and an id takes 10 µs."""
+    return Cell.model_validate_json(cell).id
+
+
+def file_name(case: str, attempt: int) -> str:
+    """The name of that attempt's file."""
+    return f"{case}.{attempt}.json"
+
+
+def parse_file_name(name: str) -> tuple[str, int] | None:
+    """(case, attempt) of a record's file; None if the name is not one that records have."""
+    case, _, attempt = name.removesuffix(".json").rpartition(".")
+    return (case, int(attempt)) if case and attempt.isdecimal() else None
+
+
 def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
-    """The records of a study, packed or not, ordered by file name, and the files that are not sound ones.
+    """The records of a study, ordered by file name, and the invalid files, ordered by path.
 
     Raises UsageError only if there is no folder of records, or a pack and no pyarrow to read it.
     """
-    while True:
-        before = archive.pack_state(study)
-        with uncollected():
-            found = _load(study)
-        if archive.pack_state(study) == before:
-            return found
+    records, bad_files = _read_all(study, _parse_whole)
+    return [records[name] for name in sorted(records)], bad_files
+
+
+def summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
+    """The summaries of a study's records, in no order, and the invalid files, ordered by path.
+
+    Damage beyond the summary's fields shows only if the file is no JSON any more. Raises UsageError as `load_records`.
+    """
+    found, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
+    return list(found.values()), bad_files
+
+
+def load_parity(study: Path) -> list[Parity]:
+    """The parity gate's verdicts in a study's folder; none where it never ran. Raises UsageError if invalid."""
+    path = study / PARITY_FILE
+    if not path.exists():
+        return []
+    try:
+        return PARITIES.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(
+            f"{path} is invalid ({type(error).__name__}); delete it, and the next run writes it again"
+        ) from None
+
+
+def read_record(path: Path) -> Record | BadFile:
+    """The record in that file."""
+    try:
+        return parse_record(path, path.read_bytes())
+    except OSError as error:
+        return _unreadable(path, error)
+
+
+def parse_record(path: Path, content: bytes) -> Record | BadFile:
+    """The record that `content` is; `path` is where it lies."""
+    try:
+        return _parse_whole(content)
+    except ValidationError as error:
+        return BadFile(path=path, reason=_why_invalid(content, error))
+
+
+def measured(study: Path) -> bool:
+    """Whether a study's folder is one that records were, or could have been, written into."""
+    return (study / RECORDS_FOLDER).is_dir() or (study / PACK_FILE).exists()
+
+
+def file_names(study: Path) -> list[str]:
+    """The names of the files under records/, in no order. Raises UsageError without folder and pack."""
+    folder = study / RECORDS_FOLDER
+    if not measured(study):
+        raise UsageError(
+            f"no records in {study}: {folder} is not a folder; name the folder that a study wrote"
+        )
+    try:
+        # A name that begins with a dot is a file that is being written.
+        return [name for name in os.listdir(folder) if name.endswith(".json") and name[0] != "."]
+    except FileNotFoundError:  # all are packed, and whoever copied the study left out its empty folder
+        return []
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector of cycles, of which records have none: it would look at each of them again and again."""
+    """Without the garbage collector, which would visit every record again and again; records have no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,128 +175,81 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _load(study: Path) -> tuple[list[Record], list[BadFile]]:
-    names = set(file_names(study))
-    twice, bad = packed_too(study, names)
-    records: dict[str, Record] = {}
-    try:
-        for name, content in archive.packed_contents(study / archive.PACK_FILE):
-            _keep(parse_record(study / archive.PACK_FILE / name, content), name, records, bad)
-    except archive.InvalidPackError as error:
-        bad.append(BadFile(path=study / archive.PACK_FILE, reason=str(error)))
-    for name in names - twice:
-        path = study / RECORDS_FOLDER / name
-        found = read_record(path)
-        if isinstance(found, Record) or os.path.lexists(path):  # not packed and removed meanwhile
-            _keep(found, name, records, bad)
-    return [records[name] for name in sorted(records)], sorted(bad, key=lambda one: one.path)
+def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], list[BadFile]]:
+    """What `parse` makes of each record, by file name; read again if the study was packed meanwhile."""
+    while True:
+        before = _pack_state(study)
+        with uncollected():
+            parsed: dict[str, T] = {}
+            bad_files: list[BadFile] = []
+            for path, content in _contents(study, bad_files):
+                try:
+                    parsed[path.name] = parse(content)
+                except ValidationError as error:
+                    bad_files.append(BadFile(path=path, reason=_why_invalid(content, error)))
+        if _pack_state(study) == before:
+            return parsed, sorted(bad_files, key=lambda bad_file: bad_file.path)
 
 
-def file_names(study: Path) -> list[str]:
-    """The names of the files under records/, in no order. Raises UsageError as `entries`."""
-    return [entry.name for entry in record_entries(study)]
+def _contents(study: Path, bad_files: list[BadFile]) -> Iterator[tuple[Path, bytes]]:
+    """Path and content of each record, packed ones first; files without any are added to `bad_files`.
 
-
-def record_entries(study: Path) -> list[os.DirEntry[str]]:
-    """The files under records/, in no order. Raises UsageError only if there is neither such a folder nor a pack."""
-    folder = study / RECORDS_FOLDER
-    if not measured(study):
-        raise UsageError(
-            f"no records in {study}: {folder} is not a folder; name the folder that a study wrote"
-        )
-    try:
-        with os.scandir(folder) as found:
-            # One that begins with a dot is being written.
-            return [entry for entry in found if entry.name.endswith(".json") and entry.name[0] != "."]
-    except FileNotFoundError:  # all are packed, and whoever copied the study left out its empty folder
-        return []
-
-
-def measured(study: Path) -> bool:
-    """Whether a study's folder is one that records were, or could have been, written into."""
-    return (study / RECORDS_FOLDER).is_dir() or (study / archive.PACK_FILE).exists()
-
-
-def packed_too(study: Path, names: set[str]) -> tuple[set[str], list[BadFile]]:
-    """Those of the files under records/ that are packed as well, and those of them that say something else there.
-
-    Equal ones are what is left when packing was interrupted; of two that differ nobody can say which one holds.
+    A file that is packed as well counts once if both are equal: packing was interrupted. Of two that differ nobody
+    can say which one holds.
     """
-    if not names:
-        return set(), []
+    pack, folder = study / PACK_FILE, study / RECORDS_FOLDER
+    names = set(file_names(study))
     try:
-        twice = names.intersection(one.file_name for one in archive.packed_summaries(study))
-    except archive.InvalidPackError:  # told by who reads all of it
-        return set(), []
-    bad = []
-    for name, content in archive.packed_contents(study / archive.PACK_FILE) if twice else ():
-        path = study / RECORDS_FOLDER / name
-        if name in twice and not _holds(path, content):
-            reason = (
-                f"differs from the record of that name in {archive.PACK_FILE}; delete it if that one is right"
-            )
-            bad.append(BadFile(path=path, reason=reason))
-    return twice, bad
+        for name, content in packed_contents(pack):
+            yield pack / name, content
+            if name in names:
+                names.remove(name)
+                if bad_file := differing(folder / name, content):
+                    bad_files.append(bad_file)
+    except InvalidPackError as error:
+        bad_files.append(BadFile(path=pack, reason=str(error)))
+    for name in names:
+        path = folder / name
+        try:
+            with open(path, "rb", buffering=0) as file:  # half the time of read_bytes
+                yield path, file.read()
+        except OSError as error:
+            if os.path.lexists(path):  # else packed and removed meanwhile
+                bad_files.append(_unreadable(path, error))
 
 
-def read_record(path: Path) -> Record | BadFile:
-    """The record in that file."""
+def differing(path: Path, content: bytes) -> BadFile | None:
+    """The file at `path` if it is not what the pack holds under that name; None also if it is gone."""
     try:
-        return parse_record(path, path.read_bytes())
-    except OSError as error:
-        return BadFile(path=path, reason=f"cannot be read: {error.strerror}")
+        equal = path.read_bytes() == content
+    except OSError:
+        equal = not os.path.lexists(path)
+    if equal:
+        return None
+    reason = f"differs from the record of that name in {PACK_FILE}; delete it if that one is right"
+    return BadFile(path=path, reason=reason)
 
 
-def parse_record(path: Path, content: bytes) -> Record | BadFile:
-    """The record that `content` is; `path` is where it lies."""
-    try:
-        return _lean(Record.model_validate_json(content))
-    except ValidationError as error:
-        return BadFile(path=path, reason=_why_unsound(content, error))
-
-
-def _lean(record: Record) -> Record:
-    """The record with one set of field names for all of its windows.
+def _parse_whole(content: bytes) -> Record:
+    """The record, with one set of field names for all of its windows.
 
     pydantic keeps with each object which of its fields were given, which takes half of a window's memory. All are:
     records are written whole.
     """
+    record = Record.model_validate_json(content)
     for window in record.windows:
-        object.__setattr__(window, "__pydantic_fields_set__", _GIVEN)
+        object.__setattr__(window, "__pydantic_fields_set__", _WINDOW_FIELDS)
     return record
 
 
-def load_parity(study: Path) -> list[Parity]:
-    """The parity gate's verdicts in a study's folder; none where it never ran. Raises UsageError if unsound."""
-    path = study / PARITY_FILE
-    if not path.exists():
-        return []
-    try:
-        return PARITIES.validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise UsageError(
-            f"{path} is unsound ({type(error).__name__}); delete it, and the next run writes it again"
-        ) from None
+_WINDOW_FIELDS = set(Window.model_fields)
 
 
-def _keep(found: Record | BadFile, name: str, records: dict[str, Record], bad: list[BadFile]) -> None:
-    if isinstance(found, Record):
-        records[name] = found
-    else:
-        bad.append(found)
+def _unreadable(path: Path, error: OSError) -> BadFile:
+    return BadFile(path=path, reason=f"cannot be read: {error.strerror}")
 
 
-def _holds(path: Path, content: bytes) -> bool:
-    """Whether that file holds exactly that; one that is gone says nothing else."""
-    try:
-        return path.read_bytes() == content
-    except FileNotFoundError:
-        return not path.is_symlink()
-    except OSError:
-        return False
-
-
-def _why_unsound(text: bytes, error: ValidationError) -> str:
+def _why_invalid(text: bytes, error: ValidationError) -> str:
     try:
         content = json.loads(text)
     except ValueError:  # not UTF-8, or not JSON
@@ -202,104 +262,57 @@ def _why_unsound(text: bytes, error: ValidationError) -> str:
     return f"not a record: {place}: {first['msg']}"
 
 
-INDEX_FILE = "index.jsonl"
+def packed_contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of each record in the pack at `path`, ordered by name; none if there is no such file.
 
-_Stamp = tuple[int, int]  # a file's size and time of change, nanoseconds
-# Lines that another version wrote, about records that this one may not read, have other checksums.
-_SEED = zlib.crc32(f"{SCHEMA_VERSION} {Summary._fields}".encode())
-
-
-def summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
-    """What a list shows of a study's records, packed or not, in no order, and the files that are not sound ones.
-
-    Raises UsageError only if there is no folder of records, or a pack and no pyarrow to read it.
+    Raises InvalidPackError, and UsageError without pyarrow.
     """
-    while True:
-        before = archive.pack_state(study)
-        with uncollected():
-            found = _summaries(study)
-        if archive.pack_state(study) == before:
-            return found
+    for case, attempt, content in _packed_rows(path, "case", "attempt", "json"):
+        yield file_name(case, attempt), content
 
 
-def add_to_index(study: Path, path: Path, record: Record) -> None:
-    """The index knows the record that was just written to `path`; if it cannot be told, it will find out."""
-    with suppress(OSError):
-        line = _index_line(path.name, _stamp(path.stat()), summary(record))
-        descriptor = os.open(study / INDEX_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(descriptor, line)  # in one piece, whoever else appends
-        finally:
-            os.close(descriptor)
+def packed_attempts(path: Path) -> Iterator[tuple[str, int]]:
+    """(case, attempt) of each record in the pack at `path`, without reading more than that. Raises as above."""
+    return _packed_rows(path, "case", "attempt")
 
 
-def _summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
-    found, bad = _loose(study)
-    twice, differing = packed_too(study, set(found))
-    in_files = [one for name, one in found.items() if name not in twice]
+def _packed_rows(path: Path, *columns: str) -> Iterator[Any]:
+    """The values in those columns of the pack at `path`, row by row. Parquet's page checksums are verified."""
+    if not path.exists():
+        return
+    pa, pq = import_pyarrow(f"reading {path}")
     try:
-        in_pack = archive.packed_summaries(study)
-    except archive.InvalidPackError as error:
-        in_pack, bad = [], [*bad, BadFile(path=study / archive.PACK_FILE, reason=str(error))]
-    return in_files + in_pack, [*bad, *differing]
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"?").decode()
+            if version != str(SCHEMA_VERSION):
+                raise InvalidPackError(
+                    f"schema version {version}; this version of dlscale reads {SCHEMA_VERSION}"
+                )
+            for batch in file.iter_batches(GROUP_ROWS, columns=list(columns)):
+                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidPackError(f"cannot be read: {reason}; restore it from a copy") from None
 
 
-def _loose(study: Path) -> tuple[dict[str, Summary], list[BadFile]]:
-    """The files under records/, by name, and the unsound ones among them."""
-    known = _read_index(study)
-    current: dict[str, tuple[_Stamp, Summary]] = {}
-    bad = []
-    num_read = 0
-    for entry in record_entries(study):
-        line = known.get(entry.name)
-        try:
-            stamp = _stamp(entry.stat())
-        except OSError:
-            stamp = (-1, -1)
-        if line and line[0] == stamp:
-            current[entry.name] = line
-            continue
-        found = read_record(Path(entry.path))
-        if isinstance(found, Record):
-            current[entry.name] = stamp, summary(found)
-            num_read += 1
-        elif os.path.lexists(entry.path):  # not packed and removed meanwhile
-            bad.append(found)
-    if num_read or known.keys() != current.keys():
-        _write_index(study, current)
-    return {name: one for name, (_, one) in current.items()}, sorted(bad, key=lambda one: one.path)
-
-
-def _read_index(study: Path) -> dict[str, tuple[_Stamp, Summary]]:
-    """The lines of the index by file name; of two for one file the later."""
+def _pack_state(study: Path) -> tuple[int, ...] | None:
+    """Equal as long as the study's pack is the same file; None without one."""
     try:
-        lines = (study / INDEX_FILE).read_bytes().split(b"\n")
-    except OSError:
-        return {}
-    known = {}
-    for line in lines:
-        checksum, _, text = line.partition(b" ")
-        if checksum == _checksum(text):
-            name, size, changed, *values = from_json(text)  # half the time of json's
-            known[name] = (size, changed), Summary(*values)
-    return known
+        state = (study / PACK_FILE).stat()
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _write_index(study: Path, current: dict[str, tuple[_Stamp, Summary]]) -> None:
-    """The index is that, where it can be written."""
-    content = b"".join(_index_line(name, stamp, one) for name, (stamp, one) in current.items())
-    with suppress(UsageError):
-        write_atomically(study / INDEX_FILE, content)
-
-
-def _index_line(name: str, stamp: _Stamp, values: Summary) -> bytes:
-    text = json.dumps([name, *stamp, *values]).encode()
-    return b"%b %b\n" % (_checksum(text), text)
-
-
-def _checksum(text: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(text, _SEED)
-
-
-def _stamp(found: os.stat_result) -> _Stamp:
-    return found.st_size, found.st_mtime_ns
+def import_pyarrow(purpose: str) -> tuple[Any, Any]:
+    """Pyarrow and its Parquet module. Raises UsageError if it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyarrow":
+            raise
+        raise UsageError(
+            f"{purpose} needs pyarrow, which is not installed; pip install 'dlscale[parquet]'"
+        ) from None
+    return pyarrow, pyarrow.parquet

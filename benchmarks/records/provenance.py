@@ -61,7 +61,7 @@ def load_average(top: Path = Path("/")) -> float | None:
 
 
 def _cache_bytes(sys_cpu: Path) -> int | None:
-    """Of all caches from the second level on, each one that some CPUs share counted once."""
+    """Total size of the caches from the second level on; a shared cache counts once."""
     sizes: dict[tuple[str, str], int] = {}
     for folder in sys_cpu.glob("cpu[0-9]*/cache/index[0-9]*"):
         level, size = _line(folder / "level"), _line(folder / "size")
@@ -79,9 +79,9 @@ def _line(path: Path) -> str | None:
 
 
 def _each(folder: Path, pattern: str) -> str | None:
-    """What the files say, each answer once."""
-    found = {_line(path) for path in folder.glob(pattern)} - {None}
-    return ", ".join(sorted(str(one) for one in found)) or None
+    """The different first lines of the files, sorted."""
+    lines = {_line(path) for path in folder.glob(pattern)} - {None}
+    return ", ".join(sorted(str(line) for line in lines)) or None
 
 
 def _boost(sys_cpu: Path) -> bool | None:
@@ -95,27 +95,27 @@ def _boost(sys_cpu: Path) -> bool | None:
 
 def _chosen(path: Path) -> str | None:
     """The word in brackets: "always [madvise] never"."""
-    found = re.search(r"\[(\w+)\]", _line(path) or "")
-    return found[1] if found else None
+    match = re.search(r"\[(\w+)\]", _line(path) or "")
+    return match[1] if match else None
 
 
 def _device_driver(top: Path) -> str | None:
     """Name and version of the GPUs' kernel driver."""
-    found = re.search(r"Module.*?\s(\d+\.[\d.]+)\s", _line(top / "proc/driver/nvidia/version") or "")
-    if found:
-        return f"nvidia {found[1]}"
+    match = re.search(r"Module.*?\s(\d+\.[\d.]+)\s", _line(top / "proc/driver/nvidia/version") or "")
+    if match:
+        return f"nvidia {match[1]}"
     version = _line(top / "sys/module/amdgpu/version")
     return f"amdgpu {version}" if version else None
 
 
 def _devices(top: Path) -> str | None:
-    """The models of NVIDIA's GPUs, "4 x NVIDIA A100-SXM4-40GB"; others' are not told by their drivers."""
+    """The models of NVIDIA's GPUs, "4 x NVIDIA A100-SXM4-40GB"; other drivers do not report theirs."""
     models = []
     for path in sorted((top / "proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError, UnicodeDecodeError):
-            if found := re.search(r"^Model:\s*(.+?)\s*$", path.read_text(encoding="utf-8"), re.MULTILINE):
-                models.append(found[1])
-    return ", ".join(f"{models.count(one)} x {one}" for one in sorted(set(models))) or None
+            if match := re.search(r"^Model:\s*(.+?)\s*$", path.read_text(encoding="utf-8"), re.MULTILINE):
+                models.append(match[1])
+    return ", ".join(f"{models.count(model)} x {model}" for model in sorted(set(models))) or None
 
 
 def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
@@ -125,7 +125,7 @@ def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
     except OSError:
         return None
     wanted = os.path.realpath(path)
-    best, found = -1, None
+    best, filesystem = -1, None
     for line in text.splitlines():
         place, _, rest = line.partition(" - ")
         words = place.split(" ")
@@ -135,8 +135,8 @@ def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
         inside = wanted == mount or wanted.startswith(mount.rstrip("/") + "/")
         # Of several file systems on one mount point the last one counts: it hides the others.
         if inside and len(mount) >= best:
-            best, found = len(mount), rest.split(" ")[0]
-    return found
+            best, filesystem = len(mount), rest.split(" ")[0]
+    return filesystem
 
 
 def _plain(name: str) -> str:
@@ -181,7 +181,7 @@ SCHEDULERS = (
 
 
 def batch_job(variables: Mapping[str, str]) -> Allocation | None:
-    """The job that these variables tell of; None outside one."""
+    """The batch job that these variables describe; None outside one."""
     for names in SCHEDULERS:
         if job_id := variables.get(names.job_id):
             hosts = _hosts(variables.get(names.hosts, ""))

@@ -2,8 +2,7 @@
 
 A file is a sequence of records: length (8 bytes, little-endian), its masked CRC32C (4), the data, their masked
 CRC32C (4). Each record is a tensorflow.train.Example, a mapping from names to lists of bytes or of integers, with
-`image/encoded` (a JPEG or PNG) and `image/class/label`. Examples are read and written by protocol buffers' wire
-format here, because the generated classes come with TensorFlow only.
+`image/encoded` (a JPEG or PNG) and `image/class/label`.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,23 +22,51 @@ from dlscale.models.images.store import CLASSES_FILE, Encoded, OpenFiles, bad_sa
 
 Values = list[bytes] | list[int]
 
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-_BYTES_LIST, _INT64_LIST = 1, 3
+# TensorFlow's example.proto without lists of floats, as a FileDescriptorProto: its generated classes come with
+# TensorFlow only, and a compiler of .proto files with grpcio-tools only.
+_SCHEMA = """
+name: "dlscale/example.proto" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".BytesList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_MESSAGE type_name: ".Feature" }
+  }
+}
+message_type { name: "Example" field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".Features" } }
+"""
+
+
+@cache
+def _example_class() -> Any:
+    """The class of messages, in a pool of its own: TensorFlow has another one of nearly that name."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+    pool = descriptor_pool.DescriptorPool()
+    file = pool.AddSerializedFile(
+        text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()).SerializeToString()
+    )
+    return message_factory.GetMessageClass(file.message_types_by_name["Example"])
 
 
 def write_example(features: Mapping[str, Values]) -> bytes:
-    """The message with these features; each list has values of one type."""
-    entries = []
+    """The message with these features, each of which has values of one type. Equal features give equal bytes."""
+    example = _example_class()()
     for name, values in features.items():
-        texts = [value for value in values if isinstance(value, bytes)]
-        numbers = [value for value in values if isinstance(value, int)]
-        if texts:
-            feature = _field(_BYTES_LIST, b"".join(_field(1, text) for text in texts))
-        else:
-            packed = b"".join(_varint(number & (1 << 64) - 1) for number in numbers)
-            feature = _field(_INT64_LIST, _field(1, packed))
-        entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
-    return _field(1, b"".join(entries))
+        feature = example.features.feature[name]
+        values_list = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
+        values_list.value.extend(values)
+    content: bytes = example.SerializeToString(deterministic=True)
+    return content
 
 
 def read_example(message: bytes) -> dict[str, Values]:
@@ -46,100 +74,14 @@ def read_example(message: bytes) -> dict[str, Values]:
 
     Raises ValueError if the message is malformed.
     """
-    features: dict[str, Values] = {}
-    for entry in _members(memoryview(message), path=(1, 1)):
-        name, value = b"", memoryview(b"")
-        for number, field in _fields(entry):
-            if number == 1 and not isinstance(field, int):
-                name = bytes(field)
-            elif number == 2 and not isinstance(field, int):
-                value = field
-        for number, field in _fields(value):
-            if number == _BYTES_LIST and not isinstance(field, int):
-                features[name.decode()] = [bytes(text) for text in _members(field, path=(1,))]
-            elif number == _INT64_LIST and not isinstance(field, int):
-                features[name.decode()] = list(_integers(field))
-    return features
+    from google.protobuf.message import DecodeError
 
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _LENGTH) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the highest bit says that another byte follows."""
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def _members(message: memoryview, *, path: tuple[int, ...]) -> Iterator[memoryview]:
-    """The contents of all fields that are reached by these numbers, one for each level of nesting."""
-    for number, field in _fields(message):
-        if number == path[0] and not isinstance(field, int):
-            if len(path) > 1:
-                yield from _members(field, path=path[1:])
-            else:
-                yield field
-
-
-def _integers(message: memoryview) -> Iterator[int]:
-    for number, field in _fields(message):
-        if number != 1:
-            continue
-        if isinstance(field, int):  # not packed, as some writers have it
-            yield _signed(field)
-            continue
-        place = 0
-        while place < len(field):
-            value, place = _read_varint(field, place)
-            yield _signed(value)
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """Number and value of each field: an integer for a varint, else its bytes, which are not copied."""
-    place = 0
-    while place < len(message):
-        key, place = _read_varint(message, place)
-        kind = key & 7
-        if kind == _VARINT:
-            value, place = _read_varint(message, place)
-            yield key >> 3, value
-            continue
-        if kind == _LENGTH:
-            length, place = _read_varint(message, place)
-        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
-            length = 8 if kind == _EIGHT_BYTES else 4
-        else:
-            raise ValueError(f"no tensorflow.train.Example: a field of kind {kind}")
-        if place + length > len(message):
-            raise ValueError(
-                f"no tensorflow.train.Example: a field of {length} bytes ends beyond the message"
-            )
-        yield key >> 3, message[place : place + length]
-        place += length
-
-
-def _read_varint(message: memoryview, place: int) -> tuple[int, int]:
-    """The number at `place`, and the place behind it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if place >= len(message):
-            break
-        byte = message[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-    raise ValueError("no tensorflow.train.Example: a number does not end")
-
-
-def _signed(value: int) -> int:
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
+    try:
+        features = _example_class().FromString(message).features.feature
+    except DecodeError as error:
+        raise ValueError(f"no tensorflow.train.Example: {error}") from None
+    kinds = {name: feature.WhichOneof("kind") for name, feature in features.items()}
+    return {name: list(getattr(features[name], kind).value) for name, kind in kinds.items() if kind}
 
 
 FIRST_LABEL = 1  # of ImageNet's convention
@@ -181,6 +123,7 @@ class TFRecordStore:
     def __init__(
         self, path: Path, files: list[Path], *, skip_bad: bool = False, first_label: int | None = None
     ) -> None:
+        _example_class()  # so that a missing package is an error on opening
         self.path = path
         self.classes = read_classes(files[0].with_name(CLASSES_FILE))
         self.num_classes: int | None = len(self.classes) or None
@@ -244,7 +187,7 @@ class TFRecordStore:
 
 
 def _scan(path: Path) -> tuple[array[int], str]:
-    """Of each record, where it begins and how long its data are [bytes]; what is wrong with the last one, or ""."""
+    """Offset and length in bytes of each record's data; what is wrong with the last one, or ""."""
     records = array("q")  # for millions of records, tuples would take ten times the memory
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -8,7 +8,6 @@ from typing import get_args
 
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
 from dlscale.benchmarks.rank.launch import LaunchSpec
-from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.record import (
     Case,
@@ -140,7 +139,6 @@ def write_study(folder: Path, num_records: int) -> None:
         made = record(case, numbers, failed=index % 50 == 49)
         path = store.records_folder / f"{case.id}.1.json"
         path.write_text(made.model_dump_json() + "\n")
-        files.add_to_index(folder, path, made)
 
 
 def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]]]:

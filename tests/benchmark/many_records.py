@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from made_records import made_jobs, write_study
 
 from dlscale.benchmarks.launch.supervisor import supervise
 from dlscale.benchmarks.records import packing
-from dlscale.benchmarks.records.archive import PACK_FILE
-from dlscale.benchmarks.records.files import INDEX_FILE, load_records
+from dlscale.benchmarks.records.files import PACK_FILE, load_records
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -120,9 +118,6 @@ def measure(results: Path, num_records: int) -> bool:
     print(f"(files of {size / 1e6:.0f} MB)")
     good &= listing(results, "contents not in memory", allowed) if not forget(folder) else False
     good &= listing(results, "again", allowed)
-    with suppress(FileNotFoundError):
-        (folder / INDEX_FILE).unlink()
-    listing(results, "without an index", allowed)
     good &= recording(folder)
     from dlscale.analysis.efficiency import (
         scaling_table,  # not before: what starts launches is smaller without

@@ -6,8 +6,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records import packing
-from dlscale.benchmarks.records.archive import PACK_FILE, summary
-from dlscale.benchmarks.records.files import load_records, summaries
+from dlscale.benchmarks.records.files import PACK_FILE, load_records, summaries, summary
 from dlscale.benchmarks.records.store import Store
 
 pytestmark = pytest.mark.requires("pyarrow")
@@ -49,6 +48,27 @@ def test_packed_records_are_the_same_and_in_the_same_order(store, packed):
     assert list(store.records_folder.iterdir()) == []
     assert both(store) == (packed, [])
     assert store.load() == packed
+
+
+def test_what_lists_show_has_the_records_ids(store, make_record):
+    """Ids are made in another way there."""
+    records = [make_record(0), make_record(107, attempt=2, failure="died")]
+    for record in records:
+        store.add(record)
+    shown, _ = summaries(store.folder)
+    assert sorted((one.case, one.attempt, one.failure_kind) for one in shown) == sorted(
+        (record.case.id, record.attempt, record.failure.kind if record.failure else None)
+        for record in records
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema_version": 4}', b'{"schema_version": 5}'])
+def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, content):
+    store.add(make_record())
+    (store.records_folder / "other.1.json").write_bytes(content)
+    bad_files = both(store)[1]
+    assert [bad.path.name for bad in bad_files] == ["other.1.json"]
+    assert summaries(store.folder)[1][0].path == bad_files[0].path
 
 
 def test_later_files_count_too(store, packed, make_record):
@@ -129,7 +149,7 @@ def test_a_damaged_pack_is_named_and_hides_no_file(store, packed, make_record):
 
 
 def test_a_pack_of_another_version_is_named(store, packed, monkeypatch):
-    monkeypatch.setattr("dlscale.benchmarks.records.archive.SCHEMA_VERSION", 99)
+    monkeypatch.setattr("dlscale.benchmarks.records.files.SCHEMA_VERSION", 99)
     records, (bad,) = both(store)
     assert records == []
     assert bad.reason.endswith("this version of dlscale reads 99")

@@ -11,8 +11,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records import packing
-from dlscale.benchmarks.records.archive import PACK_FILE, summary
-from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.files import PACK_FILE, load_records, summary
 from dlscale.benchmarks.records.store import Store
 
 pytestmark = pytest.mark.requires("pyarrow")
@@ -89,7 +88,7 @@ def test_the_columns_say_what_the_records_do(store):
 
 
 def test_many_groups_of_rows(store, make_record, monkeypatch):
-    monkeypatch.setattr("dlscale.benchmarks.records.archive.GROUP_ROWS", 2)
+    monkeypatch.setattr("dlscale.benchmarks.records.packing.GROUP_ROWS", 2)
     before, records = files(store), store.load()
     packing.pack(store)
     assert store.load() == records
@@ -102,7 +101,7 @@ def test_many_groups_of_rows(store, make_record, monkeypatch):
     [
         ("cut.1.json", b"{", "not complete JSON"),
         ("copy.1.json", None, "is that of"),
-        ("x.json", b"[]", "unsound"),
+        ("x.json", b"[]", "invalid"),
     ],
 )
 def test_what_cannot_be_packed_stops_it_before_anything_is_removed(store, name, content, why):
@@ -116,13 +115,13 @@ def test_what_cannot_be_packed_stops_it_before_anything_is_removed(store, name, 
 
 
 def test_a_pack_that_reads_back_otherwise_removes_nothing(store, monkeypatch):
-    before, contents = files(store), packing.archive.packed_contents
+    before, contents = files(store), packing.files.packed_contents
 
     def other(path):
         for name, content in contents(path):
             yield name, content.replace(b"0.15", b"0.14")
 
-    monkeypatch.setattr(packing.archive, "packed_contents", other)
+    monkeypatch.setattr(packing.files, "packed_contents", other)
     with pytest.raises(UsageError, match="nothing was removed"):
         packing.pack(store)
     assert files(store) == before

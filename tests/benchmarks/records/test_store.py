@@ -64,7 +64,7 @@ def test_secrets_and_homes_stay_out(monkeypatch):
 def test_attempts_are_counted_without_looking_at_the_folder_again(store, make_record, monkeypatch):
     (store.records_folder / f"{make_record().case.id}.9.json").write_text(
         "{"
-    )  # unsound, but its number is taken
+    )  # invalid, but its number is taken
     looks = []
     monkeypatch.setattr(module, "file_names", lambda study: looks.append(study) or file_names(study))
     case = make_record().case
@@ -107,7 +107,7 @@ def test_what_is_finished_has_a_good_attempt(store, make_record):
     store.add(make_record(1, attempt=2))
     assert store.finished() == {make_record(1).case.id}
     (store.records_folder / f"{make_record(2).case.id}.1.json").write_text("{")
-    with pytest.raises(UsageError, match="unsound"):
+    with pytest.raises(UsageError, match="invalid"):
         store.finished()
 
 

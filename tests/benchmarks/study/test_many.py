@@ -27,7 +27,7 @@ def seconds(work, times=3):
 
 @pytest.fixture
 def store(tmp_path, make_record):
-    """Records of that many cases, whose index is there."""
+    """Records of that many cases."""
     store = Store(tmp_path / "study")
     store.open({"launches": []})
     record = make_record()
@@ -39,8 +39,10 @@ def store(tmp_path, make_record):
     return store
 
 
-def test_listing_records_with_an_index(store):
-    assert seconds(lambda: summaries(store.folder)) < BUSY * 5 * NUM_RECORDS / 100_000
+def test_listing_records(store):
+    begin = time.process_time()
+    summaries(store.folder)
+    assert time.process_time() - begin < BUSY * 5 * NUM_RECORDS / 100_000
 
 
 def test_work_per_record_does_not_grow_with_their_number(store, make_record):

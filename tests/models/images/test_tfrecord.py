@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import warnings
 
 import numpy as np
@@ -12,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.base.errors import UsageError
-from dlscale.models.images import open_store
+from dlscale.models.images import open_store, tfrecord
 from dlscale.models.images.convert import convert
 from dlscale.models.images.store import OpenFiles
 from dlscale.models.images.tfrecord import frame_record, masked_crc, read_example, write_example
 from dlscale.models.samples import BadSample
 
-pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
+pytestmark = pytest.mark.requires("lmdb", "google_crc32c", "google.protobuf")
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # An empty list has no type on the wire, so it cannot come back as it went.
 VALUES = st.lists(st.binary(max_size=300), min_size=1, max_size=4) | st.lists(INT64, min_size=1, max_size=4)
@@ -77,6 +78,15 @@ def test_any_bytes_are_read_or_refused(message):
 def test_every_cut_of_a_message_is_refused(place):
     with pytest.raises(ValueError, match=r"no tensorflow\.train\.Example"):
         read_example(OF_TENSORFLOW[:place])
+
+
+def test_without_protobuf_opening_says_what_to_install(records, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    tfrecord._example_class.cache_clear()
+    try:
+        assert "google.protobuf is not installed here; pip install 'dlscale[images]'" in refusal(records.path)
+    finally:
+        tfrecord._example_class.cache_clear()
 
 
 def test_framing_is_that_of_tensorflow():
