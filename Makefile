@@ -44,10 +44,10 @@ time-to-solution: $(NEEDED)  ## Training to a target (not there yet)
 horovod: $(NEEDED)  ## Build Horovod for what ENVIRONMENT has installed; a build for the same versions is kept
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)
 
-collectives-setup: .venv  ## Install the ring's peers, each in an environment of its own (needs the network)
+collectives-setup: .venv  ## Install the libraries that the ring is compared with, each in an environment of its own (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
 
-collectives: .venv  ## Allreduce over message sizes: the ring beside its peers (SIZES=4KiB:256MiB:x4 RANKS=2)
+collectives: .venv  ## Allreduce over message sizes: the ring and other libraries (SIZES=4KiB:256MiB:x4 RANKS=2)
 	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
 figures: .venv  ## The published figures in their own layout, our series beside them (FIGURE=, ON=a system of ours)

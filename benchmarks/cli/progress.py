@@ -1,22 +1,15 @@
-"""Progress of a running study and of a message-size run: a bar in a terminal, lines elsewhere."""
+"""Progress of a running study: a bar in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from types import TracebackType
 
-import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.progress import Progress as Bar
 
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.message_sizes import schedule
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder
-from dlscale.benchmarks.message_sizes.run import Display
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Record
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
@@ -73,47 +66,3 @@ class StudyProgress:
         """What is planned, at the pace so far."""
         pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
         return pace * sum(self._planned.values())
-
-
-class MessageSizeProgress(Display):
-    """Of one part of a run. On standard error: standard output may be JSON."""
-
-    def __init__(self, title: str, orders: Sequence[LaunchOrder]) -> None:
-        console = Console(stderr=True)
-        self._title = title
-        self._left = sum(map(schedule.expected_seconds, orders))
-        self._done, self._begin = 0.0, time.monotonic()
-        self._is_terminal = console.is_terminal
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            refresh_per_second=REFRESHES_PER_SECOND,
-            disable=not self._is_terminal,
-        )
-        self._task = self._bar.add_task(title, total=len(orders), left="")
-
-    def __enter__(self) -> MessageSizeProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def started(self, order: LaunchOrder) -> None:
-        """A launch begins."""
-        pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
-        left = f"{format_seconds(pace * self._left)} left"
-        self._bar.update(self._task, description=escape(f"{self._title}: {order.name}"), left=left)
-        if not self._is_terminal:
-            click.echo(f"{self._title}: {order.name}; {left}", err=True)
-
-    def finished(self, order: LaunchOrder, record: MessageSizeLaunch) -> None:
-        """It has ended; why it failed is told at once and stops nothing."""
-        expected = schedule.expected_seconds(order)
-        self._done, self._left = self._done + expected, self._left - expected
-        self._bar.advance(self._task)
-        if record.failure:
-            self._bar.console.print(f"failed: {order.name}: {record.failure}", markup=False, highlight=False)
