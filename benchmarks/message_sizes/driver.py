@@ -239,8 +239,8 @@ class Lockstep:
 
     def round_trip(self, runs: int = 5, bounces: int = 100) -> float:
         """The best mean of seconds that a flag takes from rank 0 to rank 1 and back."""
-        best = math.inf
-        for _ in range(runs):
+        best = math.inf if self.size > 1 else 0.0
+        for _ in range(runs if self.size > 1 else 0):
             self.wait()
             begin = time.perf_counter()
             for _ in range(bounces if self.rank < 2 else 0):
