@@ -79,15 +79,15 @@ def _draw(summary: MessageSizeSummary, rows: Sequence[MessageSizeRow], num_ranks
 
 
 def _warning(summary: MessageSizeSummary) -> str:
-    void = dict.fromkeys(check.backend for check in summary.checks if not check.valid)
-    return f"VOID: {', '.join(void)} not within 5 % of IMB-MPI1" if void else ""
+    invalid = dict.fromkeys(check.backend for check in summary.checks if check.compared and not check.valid)
+    return f"invalid: {', '.join(invalid)} not within 5 % of IMB-MPI1" if invalid else ""
 
 
 def _lines(rows: Sequence[MessageSizeRow]) -> dict[str, str]:
     """The curves of a figure: key and label."""
     names = {RING: "ring", RING_SHARED: "ring, memory of its own"}
-    found = {role: label for role, label in names.items() if any(row.role == role for row in rows)}
-    return found | {row.backend: row.title for row in rows if row.role == PEER}
+    own = {role: label for role, label in names.items() if any(row.role == role for row in rows)}
+    return own | {row.backend: row.title for row in rows if row.role == PEER}
 
 
 def _curve(axes: Axes, rows: Sequence[MessageSizeRow], name: str) -> None:
@@ -116,21 +116,14 @@ def _handle(name: str, label: str) -> Line2D:
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     ticks = [sizes[0]]
-    ticks += [one for one in sizes if one >= _TICKS_APART * ticks[-1]] if len(sizes) < 3 else _apart(sizes)
+    for size in sizes:
+        if size >= _TICKS_APART * ticks[-1]:
+            ticks.append(size)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value)).replace(" ", "\n")))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axes.set_xlabel("message size")
-
-
-def _apart(sizes: Sequence[int]) -> list[int]:
-    """Of the sizes those that can be labelled side by side."""
-    found = [sizes[0]]
-    for one in sizes:
-        if one >= _TICKS_APART * found[-1]:
-            found.append(one)
-    return found
 
 
 def _small_print(summary: MessageSizeSummary) -> list[str]:

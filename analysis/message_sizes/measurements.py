@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageS
 class MessageSizeRow:
     """One library at one setting, at one place. Intervals are over launches."""
 
-    role: str  # PEER, or one of the operations of our programs (times.py)
+    role: str  # PEER, or an operation of the driver
     backend: str
     title: str
     setting: str
@@ -52,17 +52,17 @@ class MessageSizeRow:
 
     @property
     def best_algbw(self) -> float | None:
-        """Of the best call, in GB/s."""
+        """The rate of the best call, in GB/s."""
         return 1e-9 * self.message_bytes / self.best_seconds if self.best_seconds else None
 
     @property
     def bus_factor(self) -> float:
-        """Of busbw over algbw: what every rank must at least send and receive, per byte of the message."""
+        """The ratio of busbw to algbw: what every rank must at least send and receive, per byte of the message."""
         return 2 * (self.num_ranks - 1) / self.num_ranks
 
 
 def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
-    """Of these, at one place. Beside the ring if all were measured beside it: that does not drift; else by time."""
+    """The fastest of rows at one place; by their ratios to the ring if all have one, which drift less than times."""
     measured = [row for row in rows if row.seconds]
     if measured and all(row.ring_speedup for row in measured):
         return min(measured, key=lambda row: row.ring_speedup.center if row.ring_speedup else math.inf)
@@ -92,7 +92,7 @@ class MeasuredAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
-    """Of one launch, over its calls: the slowest rank's seconds."""
+    """The slowest rank's seconds, over the calls of one launch."""
 
     median: float
     best: float
@@ -112,8 +112,7 @@ class MessageTimes:
         for launch in launches:
             host = LibrarySetting(backend=launch.backend, setting=launch.setting)
             for (operation, point), calls in slowest_by_point(launch).items():
-                name = PEER if operation in ("mpi", launch.backend) else operation
-                self._series[host, name, point][launch.block] = summary_of(calls)
+                self._series[host, role_of(launch, operation), point][launch.block] = summary_of(calls)
 
     def of(self, host: LibrarySetting | None, operation: str, point: MeasuredAt) -> Series:
         """A number per block in which it was measured; none where it was not."""
@@ -121,10 +120,15 @@ class MessageTimes:
 
     def hosting(self, operation: str, num_ranks: int) -> list[LibrarySetting]:
         """Those in whose programs an operation was measured on so many ranks."""
-        found = (
+        hosts = (
             host for host, name, point in self._series if (name, point.num_ranks) == (operation, num_ranks)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(hosts))
+
+
+def role_of(launch: MessageSizeLaunch, operation: str) -> str:
+    """What an operation is called in rows: a library's own allreduce is PEER, all others keep their names."""
+    return PEER if operation in {"mpi", launch.backend} - {RING} else operation
 
 
 def medians(series: Series) -> ByBlock:
@@ -136,13 +140,13 @@ def slowest_by_point(
     launch: MessageSizeLaunch,
 ) -> dict[tuple[str, MeasuredAt], np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """Seconds of each call on the rank that took longest, all blocks of calls together."""
-    found: dict[tuple[str, MeasuredAt], list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = defaultdict(
+    calls: dict[tuple[str, MeasuredAt], list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = defaultdict(
         list
     )
     for block in launch.samples:
         point = MeasuredAt(num_ranks=launch.num_ranks, mode=block.mode, message_bytes=block.message_bytes)
-        found[block.operation, point].append(1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0))
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+        calls[block.operation, point].append(1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0))
+    return {key: np.concatenate(parts) for key, parts in calls.items()}
 
 
 def summary_of(calls: np.ndarray[tuple[int], np.dtype[np.float64]]) -> CallTimes:
@@ -164,7 +168,7 @@ class RoundTrip:
 
     def holds(self, *nanoseconds: float) -> bool:
         """All of them lie within."""
-        return all(self.least <= one <= self.most for one in nanoseconds)
+        return all(self.least <= time <= self.most for time in nanoseconds)
 
 
 def only_at_distance(
@@ -172,17 +176,16 @@ def only_at_distance(
 ) -> list[MessageSizeLaunch]:
     """The measured launches with the sizes before and after which a flag took as long as `wanted`.
 
-    Launches that do not note it (those of torch) are left out, and so are ranks that share CPUs; other launches, such
-    as those beside IMB-MPI1, stay as they are. Raises UsageError if nothing is left.
+    Launches without that time are left out, and so are ranks that share CPUs; launches that were not measured, such as
+    the comparison with IMB-MPI1, stay as they are. Raises UsageError if nothing is left.
     """
     measured = [
         launch
         for launch in launches
         if launch.purpose == "measured" and launch.num_ranks <= len(campaign.cpus)
     ]
-    kept = [
-        one for one in (_only_at_distance(campaign, launch, wanted) for launch in measured) if one.samples
-    ]
+    limited = (_only_at_distance(campaign, launch, wanted) for launch in measured)
+    kept = [launch for launch in limited if launch.samples]
     if not kept:
         trips = sorted(time for launch in measured for time in launch.round_trip_nanoseconds)
         took = f"; it took {trips[0]} to {trips[-1]}" if trips else ""
@@ -203,8 +206,8 @@ def _only_at_distance(
     good = {cell: pair for cell, pair in around if wanted.holds(*pair)}
     return launch.model_copy(
         update={
-            "samples": [one for one in launch.samples if (one.mode, one.message_bytes) in good],
-            "failures": [one for one in launch.failures if (one.mode, one.message_bytes) in good],
+            "samples": [block for block in launch.samples if (block.mode, block.message_bytes) in good],
+            "failures": [cell for cell in launch.failures if (cell.mode, cell.message_bytes) in good],
             "round_trip_nanoseconds": [time for pair in good.values() for time in pair],
         }
     )

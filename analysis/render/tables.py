@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -183,6 +183,18 @@ def _only(table: Table, places: Sequence[int]) -> Table:
         table,
         columns=tuple(table.columns[place] for place in places),
         rows=tuple(replace(row, values=tuple(row.values[place] for place in places)) for row in table.rows),
+    )
+
+
+def brief(table: Table, *, without: Collection[str] = ()) -> Table:
+    """Without details, without what a heading says already, and without the columns of these labels."""
+    return _only(
+        table,
+        [
+            place
+            for place, column in enumerate(table.columns)
+            if not column.detail and not column.common and column.label not in without
+        ],
     )
 
 

@@ -12,20 +12,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
-from dlscale.analysis.findings.contrast_table import change_text
+from dlscale.analysis.findings.contrast_table import too_few
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
-from dlscale.analysis.findings.waterfall import Waterfall, loss_text
+from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead, too_few
-from dlscale.analysis.render.html.labels import efficiency_text, plural
-from dlscale.analysis.render.text import Grid, backend_name, number, percent, rate
+from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead
+from dlscale.analysis.render.tables import Grid, brief, numbered
+from dlscale.analysis.render.text import backend_name, efficiency_text, plural, rate, share_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
 
 FULL = "dlscale report --full"
-COLUMNS = ("backend", "ranks", "samples/s", "efficiency\n(a) [%]", "efficiency\n(b) [%]", "n", "notes")
 MOST_NOTES = 8  # below a table
 MOST_RIVALS = 2  # causes named beside the largest
 MOST_SENTENCES = 4  # about a factor that is compared across trainings
@@ -59,7 +58,7 @@ def _render_family(
     if not rows:
         return
     notes: dict[str, int] = {}
-    yield Grid(COLUMNS, [list(_labelled_cells(rows, notes))])
+    yield Grid(numbered(brief(SCALING.of(rows), without=("memory",)), notes))
     if notes:
         yield Text(_notes_text(notes))
     falls = list(_on_most_ranks(table.waterfalls_of(family)))
@@ -146,7 +145,7 @@ def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
     """What the comparisons show: differences, likeness, nothing, or too little data; they need that many blocks."""
     claimed = [
         f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
-        f"({change_text(contrast.ratio)} % samples/s)"
+        f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
         for contrast in declared
         if contrast.verdict in ("faster", "slower") and contrast.ratio
     ]
@@ -209,8 +208,8 @@ def largest_loss(fall: Waterfall) -> str:
     if not any(part.loss.low is not None and part.loss.low > 0 for part in fall.parts):
         certain = fall.loss.low is not None and fall.loss.low > 0
         what = "no single cause" if certain else "no loss"
-        return f"{what} is beyond the noise; largest: {largest.name} {loss_text(largest.loss)}"
-    text = f"{largest.name} {loss_text(largest.loss)}"
+        return f"{what} is beyond the noise; largest: {largest.name} {share_text(largest.loss)}"
+    text = f"{largest.name} {share_text(largest.loss)}"
     if not fall.rivals:
         return text
     names = (
@@ -222,27 +221,6 @@ def largest_loss(fall: Waterfall) -> str:
 def _on_most_ranks(falls: Sequence[Waterfall]) -> Iterator[Waterfall]:
     most = max((fall.cell.num_ranks for fall in falls), default=0)
     return (fall for fall in falls if fall.cell.num_ranks == most)
-
-
-def _labelled_cells(rows: Iterable[ScalingRow], notes: dict[str, int]) -> Iterator[tuple[str, ...]]:
-    """The cells of each row; its backend where that is not the row's before. Notes are numbered into `notes`."""
-    previous = ""
-    for row in rows:
-        label = backend_name(row.cell)
-        kind = [] if row.evidence in (None, "measured") else [f"{row.evidence}, not measured"]
-        marks = [notes.setdefault(note, len(notes) + 1) for note in (*kind, *row.notes)]
-        yield (
-            "" if label == previous else label,
-            number(row.cell.num_ranks),
-            rate(row.throughput),
-            *(
-                "-" if efficiency is None else percent(efficiency, unit="")
-                for efficiency in (row.efficiency_none, row.efficiency_backend)
-            ),
-            f"{row.num_launches}/{row.num_planned}",
-            " ".join(map(str, marks)),
-        )
-        previous = label
 
 
 def _notes_text(notes: dict[str, int]) -> str:

@@ -1,8 +1,9 @@
-"""`dlscale collectives`: how fast the ring's allreduce is over message sizes, beside other libraries'."""
+"""`dlscale collectives`: how fast allreduce is over message sizes, by the ring and by other libraries."""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
 from dlscale.benchmarks.cli.collectives_tune import tune
 from dlscale.benchmarks.cli.options import Counts, Words, json_option, results_option
-from dlscale.benchmarks.cli.progress import MessageSizeProgress
 
 if TYPE_CHECKING:
     from dlscale.analysis.message_sizes.summary import MessageSizeSummary
@@ -53,14 +54,10 @@ class Nanoseconds(click.ParamType[tuple[float, float]]):
         """(low, high) of `value`; a malformed one ends in one line."""
         if isinstance(value, tuple):
             return value
-        low, _, high = value.partition(":")
-        try:
-            found = float(low), float(high)
-        except ValueError:
-            found = (1.0, 0.0)
-        if not 0 <= found[0] <= found[1]:
+        match = re.fullmatch(r"(\d+):(\d+)", value)
+        if match is None or int(match[1]) > int(match[2]):
             self.fail(f"{value!r} is not a range of nanoseconds; write 0:150", param, ctx)
-        return found
+        return float(match[1]), float(match[2])
 
 
 def _environments_option(command: F) -> F:
@@ -69,28 +66,36 @@ def _environments_option(command: F) -> F:
         type=click.Path(path_type=Path),
         default=Path(".peers"),
         show_default=True,
-        help="Folder of the peers' environments.",
+        help="Folder with the libraries' environments.",
     )(command)
 
 
 def _backends_option(command: F) -> F:
     return click.option(
-        "--backends", type=Words(), default="all", show_default=True, help=f"Of {EVERY_PEER}."
+        "--backends",
+        type=Words(),
+        default="all",
+        show_default=True,
+        help=f"Libraries to measure: {EVERY_PEER}.",
     )(command)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Of messages.")
-@click.option("--ranks", type=Counts(), default="2", show_default=True, help="2, or 2,4; on one node.")
+@click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Message sizes.")
+@click.option(
+    "--ranks", type=Counts(), default="2", show_default=True, help="Rank counts, all on one node: 2, or 2,4."
+)
 @_backends_option
-@click.option("--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Of each setting.")
-@click.option("--budget", default="14min", show_default=True, help="Wall time: 90s, 14min, 1h.")
-@click.option("--seed", type=int, default=2018, show_default=True, help="Of the randomised order.")
+@click.option(
+    "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
+)
+@click.option("--budget", default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h.")
+@click.option("--seed", type=int, default=2018, show_default=True, help="Seed for the launch order.")
 @click.option(
     "--reference",
     multiple=True,
     metavar="BACKEND=PATH",
-    help="An IMB-MPI1 that was built with that MPI; MPICH and Intel MPI need none.",
+    help="IMB-MPI1 built with that MPI, to compare with; MPICH and Intel MPI need none.",
 )
 @_environments_option
 @results_option
@@ -100,8 +105,8 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """Time allreduce (fp32 sum, in place, the ranks of one node) over message sizes: the ring, MPICH, Open MPI,
     Intel MPI, Gloo and Horovod, each at its default and at its best settings.
 
-    Prints a table, says which of the ring's goals are met, and writes raw samples, a CSV and a figure into a folder
-    of its own below RESULTS. Exit status 2 if a backend could not be measured.
+    Prints a table and writes raw samples, a CSV and a figure into a folder of its own below RESULTS. Exit status 2 if
+    a backend could not be measured.
 
     \b
     Examples:
@@ -112,10 +117,9 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """  # noqa: D301
     if ctx.invoked_subcommand:
         return 0
-    from dlscale.benchmarks.message_sizes.run import Run
-    from dlscale.benchmarks.message_sizes.run import RunRequest as Request
+    from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
-    request = Request(
+    request = RunRequest(
         sizes=options["sizes"],
         rank_counts=_rank_counts(options["ranks"]),
         backends=options["backends"],
@@ -127,17 +131,21 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     )
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks are seen to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    run = Run(request, tell=_tell)
-    campaign = run.prepare(results)
-    for state in campaign.peers:
-        if state.unusable:
-            _tell(f"{state.title} is left out: {state.unusable}")
-    _tell(f"measuring for about {format_seconds(request.budget_seconds)} into {run.folder}")
-    try:
-        run.measure(MessageSizeProgress)
-    except KeyboardInterrupt:
-        _tell(f"\ndlscale: stopped; what was measured is kept: dlscale collectives report {run.folder}")
-        return INTERRUPTED
+    console = Console(stderr=True)
+    with console.status("preparing", refresh_per_second=0.5) as status:
+        show = (lambda text: status.update(escape(text))) if console.is_terminal else _tell
+        run = Run(request, tell=_tell, progress=show)
+        for state in run.prepare(results).peers:
+            if state.unusable:
+                _tell(f"{state.title} is left out: {state.unusable}")
+        _tell(f"measuring for {format_seconds(request.budget_seconds)} at most into {run.folder}")
+        try:
+            run.measure()
+        except KeyboardInterrupt:
+            _tell(
+                f"\ndlscale: interrupted; finished launches are saved: dlscale collectives report {run.folder}"
+            )
+            return INTERRUPTED
     return _show(run.folder, as_json=as_json)
 
 
@@ -148,21 +156,20 @@ collectives.add_command(tune)
 @_backends_option
 @_environments_option
 def setup(backends: list[str], environments: Path) -> int:
-    """Install each backend into an environment of its own, and compile the benchmark with each MPI.
+    """Install each backend into an environment of its own.
 
-    What is there already is left alone. Exit status 2 if something could not be had; the run then says why.
+    Existing environments are left alone. Exit status 2 if a backend could not be installed.
 
     \b
     Example: dlscale collectives setup --backends mpich,openmpi
     """  # noqa: D301
-    from dlscale.benchmarks.message_sizes.peers import choose_peers, place_of
-    from dlscale.benchmarks.message_sizes.setup import set_up
+    from dlscale.benchmarks.message_sizes.peers import choose_peers, place_of, set_up
 
     peers = choose_peers(backends)
     notes = [set_up(peer, place_of(peer.name, environments), tell=click.echo) for peer in peers]
     missing = [peer.title for peer, note in zip(peers, notes, strict=True) if note.failure]
     if missing:
-        click.echo(f"could not be had: {', '.join(missing)}; the reasons are above")
+        click.echo(f"not installed: {', '.join(missing)} (see the errors above)")
     return FAILED_CASES if missing else 0
 
 
@@ -171,7 +178,7 @@ def setup(backends: list[str], environments: Path) -> int:
 @click.option(
     "--round-trip",
     type=Nanoseconds(),
-    help="Only what was measured while a flag took so many ns from rank to rank and back; writes no files.",
+    help="Limits, in ns, to how long a flag took from rank to rank and back; writes no files.",
 )
 @results_option
 @json_option
@@ -235,12 +242,12 @@ def _seconds(text: str) -> float:
 
 def _rank_counts(counts: list[int]) -> list[int]:
     if min(counts) < 2:
-        raise UsageError("--ranks 1: one rank has nobody to talk to; give 2 or more")
+        raise UsageError("--ranks 1: allreduce needs several ranks; give 2 or more")
     return counts
 
 
 def _references(words: tuple[str, ...]) -> dict[str, Path]:
-    found = {}
+    references = {}
     for word in words:
         name, mark, path = word.partition("=")
         if not mark or not Path(path).is_file():
@@ -248,5 +255,5 @@ def _references(words: tuple[str, ...]) -> dict[str, Path]:
                 f"--reference {word}: give BACKEND=PATH, where PATH is an IMB-MPI1 that was built with that MPI, "
                 "for instance openmpi=imb/IMB-MPI1"
             )
-        found[name] = Path(path).absolute()
-    return found
+        references[name] = Path(path).absolute()
+    return references

@@ -1,9 +1,9 @@
-"""Progress of a running study and of a message-size run: one updating line in a terminal, lines elsewhere."""
+"""Progress of a running study: one updating line in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Self
 
 from rich.console import Console
@@ -11,10 +11,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.message_sizes import schedule
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder
-from dlscale.benchmarks.message_sizes.run import Display
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
 
@@ -68,28 +64,3 @@ class LaunchProgress:
         """What is planned, at the pace so far."""
         pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
         return pace * max(0.0, self._left)
-
-
-class MessageSizeProgress(Display):
-    """Progress of one part of a message-size run. It is on standard error: standard output may be JSON."""
-
-    def __init__(self, title: str, orders: Sequence[LaunchOrder]) -> None:
-        self._title = title
-        planned = sum(map(schedule.expected_seconds, orders))
-        self._progress = LaunchProgress(num_launches=len(orders), planned_seconds=planned, stderr=True)
-
-    def __enter__(self) -> Self:
-        self._progress.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.__exit__()
-
-    def started(self, order: LaunchOrder) -> None:
-        """A launch begins."""
-        self._progress.started(f"{self._title}: {order.name}")
-
-    def finished(self, order: LaunchOrder, record: MessageSizeLaunch) -> None:
-        """A launch ended; why it failed is printed."""
-        failures = [f"{order.name}: {record.failure}"] if record.failure else []
-        self._progress.finished(schedule.expected_seconds(order), failures)

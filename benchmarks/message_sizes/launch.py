@@ -1,4 +1,4 @@
-"""One launch: from what is to be measured to the exact command line, and from whatever happened to a record."""
+"""One launch of a library: from what is to be measured to a command line, and from what happened to a record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Any, Final, Literal
 
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import launchers
@@ -31,15 +29,18 @@ from dlscale.benchmarks.records.message_sizes import (
     ReferenceTime,
     Samples,
 )
+from dlscale.benchmarks.systems.system import Flavour, flavour_of
 
-DRIVER = Path(__file__).with_name("torch_driver.py")
-ROUNDS = 4
-MIB = 2**20
+DRIVER = Path(__file__).with_name("driver.py")
+IMB: Final = "IMB-MPI1"
+GRACE_SECONDS = 5  # the ranks end themselves before
+TAIL_LINES = 20
+MEMORY = Path("/dev/shm")  # noqa: S108 - mkstemp makes the names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOrder:
-    """One launch."""
+    """One launch to make."""
 
     purpose: Purpose
     block: int
@@ -49,58 +50,49 @@ class LaunchOrder:
     sizes: Sequence[int]
     modes: Sequence[Mode]
     operations: Sequence[str]
-    seconds: float  # of timed calls, about
+    seconds: float = 1.0  # of timed calls, about
+    limit_seconds: int = 600  # then it is ended
     program: Literal["dlscale", "IMB-MPI1"] = "dlscale"
-    num_calls: int = 400  # at most, of an operation, size and mode
-    volume_bytes: int = 0  # if given: as many calls as move so much, and MPI's own barrier before each
-    reference: Path | None = None  # the program, if it is not ours
+    reference: Path | None = None  # the IMB-MPI1
 
     @property
     def name(self) -> str:
         """For people."""
-        ranks = f"{self.num_ranks} rank{'s' * (self.num_ranks > 1)}"
         what = "" if self.program == "dlscale" else f", {self.program}"
-        return f"{self.peer.title}, {self.setting.name}{what}, {ranks}"
-
-    @property
-    def limit_seconds(self) -> int:
-        """After so long it hangs."""
-        return int(60 + 12 * self.seconds)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFiles:
-    """A launch's own files, in a private folder."""
-
-    output: Path
-    flags: Path
-    store: Path
-    lengths: Path
-
-    @classmethod
-    def within(cls, folder: Path, flags: Path) -> LaunchFiles:
-        """Their places; the flags of the start line lie elsewhere."""
-        return cls(
-            output=folder / "samples.jsonl",
-            flags=flags,
-            store=folder / "store",
-            lengths=folder / "lengths",
-        )
+        return f"{self.peer.title}, {self.setting.name}{what}, {self.num_ranks} ranks"
 
 
 def command_of(
-    order: LaunchOrder, place: Place, files: LaunchFiles, *, cpus: Sequence[int], cold_bytes: int
+    order: LaunchOrder, place: Place, folder: Path, flags: Path, *, cpus: Sequence[int], cold_bytes: int
 ) -> list[str]:
-    """The whole command line."""
-    if order.program == "IMB-MPI1":
-        program = _imb(order, files, cpus)
-    elif order.peer.kind == "mpi":
-        program = [str(place.program), *_measurement(order, files, cpus, cold_bytes), *_native(order)]
+    """The whole command line. The launch's own files lie in `folder`, the flags of its start line elsewhere."""
+    program = [str(place.python), str(DRIVER), "--cpus", _listed(cpus)]
+    if order.program == IMB:
+        program = [sys.executable, str(DRIVER), "--cpus", _listed(cpus), *_imb(order, folder)]
     else:
-        program = [str(place.python), str(DRIVER), "--backend", order.peer.name, "--store", str(files.store)]
-        program += _measurement(order, files, cpus, cold_bytes)
+        program += [
+            *("--backend", "mpi" if order.peer.kind == "mpi" else order.peer.name),
+            *("--operations", _listed(order.operations), "--thread-level", order.setting.thread_level),
+            *(
+                "--sizes",
+                _listed(order.sizes),
+                "--modes",
+                _listed(order.modes),
+                "--cold-bytes",
+                str(cold_bytes),
+            ),
+            *("--seconds", f"{order.seconds:.2f}", "--limit", str(order.limit_seconds)),
+            *(
+                "--output",
+                str(folder / "samples.jsonl"),
+                "--flags",
+                str(flags),
+                "--store",
+                str(folder / "store"),
+            ),
+        ]
     return launchers.mpiexec(
-        "openmpi" if order.peer.name == "openmpi" else "mpich",
+        flavour(order.peer, place),
         place.mpiexec,
         num_ranks=order.num_ranks,
         oversubscribed=order.num_ranks > len(cpus),
@@ -109,11 +101,25 @@ def command_of(
     )
 
 
+def flavour(peer: Peer, place: Place) -> Flavour:
+    """Which MPI's options a peer's mpiexec takes. Intel's takes those of MPICH."""
+    if peer.kind == "ring" and place.mpiexec.exists():
+        done = subprocess.run(
+            [place.mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60
+        )
+        return flavour_of(done.stdout + done.stderr) or "mpich"
+    return "openmpi" if peer.name == "openmpi" else "mpich"
+
+
 def variables_of(order: LaunchOrder, place: Place) -> dict[str, str]:
-    """What a launch sets."""
-    own = {"LD_LIBRARY_PATH": str(place.folder / "lib")} if order.program == "IMB-MPI1" else {}
-    one_thread = {"OMP_NUM_THREADS": "1"}
-    return {**one_thread, **own, **peer_variables(order.peer, place), **order.setting.variables}
+    """Environment variables of the ranks."""
+    library_path = {"LD_LIBRARY_PATH": str(place.folder / "lib")} if order.program == IMB else {}
+    return {
+        "OMP_NUM_THREADS": "1",
+        **library_path,
+        **peer_variables(order.peer, place),
+        **order.setting.variables,
+    }
 
 
 def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -121,40 +127,15 @@ def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, st
     return {name: value for name, value in variables.items() if not name.startswith(RECORDED_PREFIXES)}
 
 
-def _measurement(order: LaunchOrder, files: LaunchFiles, cpus: Sequence[int], cold_bytes: int) -> list[str]:
-    """What both our programs understand."""
+def _imb(order: LaunchOrder, folder: Path) -> list[str]:
+    """IMB takes a barrier before each call, and makes as many calls as fit into its time."""
+    lengths = folder / "lengths"
+    lengths.write_text("".join(f"{size}\n" for size in order.sizes), encoding="ascii")
     return [
-        *("--output", str(files.output), "--flags", str(files.flags)),
-        *("--sizes", _listed(order.sizes), "--modes", _listed(order.modes), "--cpus", _listed(cpus)),
-        *("--cold-bytes", str(cold_bytes), "--seconds", f"{order.seconds:.2f}", "--rounds", str(ROUNDS)),
-        *("--max-calls", str(order.num_calls), "--limit", str(order.limit_seconds)),
-    ]
-
-
-def _native(order: LaunchOrder) -> list[str]:
-    words = ["--operations", _listed(order.operations), "--thread-level", order.setting.thread_level]
-    return words + (
-        ["--volume", str(order.volume_bytes), "--barrier", "mpi", "--warmup-calls", "10"]
-        if order.volume_bytes
-        else []
-    )
-
-
-def _imb(order: LaunchOrder, files: LaunchFiles, cpus: Sequence[int]) -> list[str]:
-    """As many calls as our program does (the policy that looks at the volume), each after a barrier, on one buffer."""
-    return [
-        *(
-            sys.executable,
-            "-m",
-            "dlscale.benchmarks.message_sizes.bound",
-            _listed(cpus),
-            str(order.reference),
-        ),
-        *("-thread_level", order.setting.thread_level, "Allreduce", "-npmin", str(order.num_ranks)),
-        *("-iter", f"{order.num_calls},{order.volume_bytes // MIB}", "-iter_policy", "dynamic"),
-        *("-time", str(order.limit_seconds), "-sync", "on"),
+        *("--exec", str(order.reference), "-thread_level", order.setting.thread_level, "Allreduce"),
+        *("-npmin", str(order.num_ranks), "-sync", "on", "-time", f"{order.seconds / len(order.sizes):.2f}"),
         # It cuts lengths off at 4 MiB unless told that there are longer ones.
-        *("-msglog", f"0:{max(order.sizes).bit_length()}", "-msglen", str(files.lengths)),
+        *("-msglog", f"0:{max(order.sizes).bit_length()}", "-msglen", str(lengths)),
     ]
 
 
@@ -162,31 +143,24 @@ def _listed(values: Sequence[int] | Sequence[str]) -> str:
     return ",".join(str(value) for value in values)
 
 
-GRACE_SECONDS = 15  # the programs end themselves before
-TAIL_LINES = 20
-MEMORY = Path("/dev/shm")  # noqa: S108 - mkstemp makes the names
-
-
 def run_launch(
     order: LaunchOrder, place: Place, *, position: int, cpus: Sequence[int], cold_bytes: int
 ) -> MessageSizeLaunch:
     """A failure is in the record, not an exception; nothing that was started is left running."""
     with tempfile.TemporaryDirectory(prefix="dlscale-collectives-") as name:
-        folder = Path(name)
-        files = LaunchFiles.within(folder, _flags_file())
-        files.lengths.write_text("".join(f"{size}\n" for size in order.sizes), encoding="ascii")
-        command = command_of(order, place, files, cpus=cpus, cold_bytes=cold_bytes)
+        folder, flags = Path(name), _flags_file()
+        command = command_of(order, place, folder, flags, cpus=cpus, cold_bytes=cold_bytes)
         started, begin = now(), time.monotonic()
         try:
             failure, log = _watch(command, folder, order.limit_seconds)
         finally:
-            files.flags.unlink(missing_ok=True)  # the ranks do it too, once all have mapped it
+            flags.unlink(missing_ok=True)  # the ranks do it too, once all have mapped it
         seconds = time.monotonic() - begin
-        lines, complete = _read(files.output)
-    references = _imb_times(log) if order.program == "IMB-MPI1" else []
-    if failure is None and not (complete or references):
+        lines = list(_whole_lines(folder / "samples.jsonl"))
+    references = _imb_times(log) if order.program == IMB else []
+    if failure is None and not references and not _of_kind(lines, "end"):
         failure = "it ended without an error and without its results"
-    header = next((line for line in lines if line["kind"] == "launch"), {})
+    header = next(iter(_of_kind(lines, "launch")), {})
     return MessageSizeLaunch(
         purpose=order.purpose,
         block=order.block,
@@ -197,16 +171,16 @@ def run_launch(
         thread_level=order.setting.thread_level,
         num_ranks=order.num_ranks,
         program=order.program,
-        command=redact(shlex.join(command).replace(name, "<spool>").replace(str(files.flags), "<flags>")),
+        command=redact(shlex.join(command).replace(name, "<spool>").replace(str(flags), "<flags>")),
         started=started,
         seconds=seconds,
         library=header.get("library"),
         thread_level_provided=header.get("thread_level"),
         barrier=header.get("barrier"),
-        round_trip_nanoseconds=[line["nanoseconds"] for line in lines if line["kind"] == "round_trip"],
-        samples=[Samples.model_validate(_fields(line)) for line in lines if line["kind"] == "block"],
+        round_trip_nanoseconds=[line["nanoseconds"] for line in _of_kind(lines, "round_trip")],
+        samples=[Samples.model_validate(line) for line in _of_kind(lines, "block")],
         references=references,
-        failures=[CellFailure.model_validate(_fields(line)) for line in lines if line["kind"] == "failure"],
+        failures=[CellFailure.model_validate(line) for line in _of_kind(lines, "failure")],
         failure=failure,
         log_tail=redact("\n".join(log.splitlines()[-TAIL_LINES:])) if failure else "",
     )
@@ -251,46 +225,33 @@ def _watch(command: Sequence[str], folder: Path, limit: float) -> tuple[str | No
 def _why(text: str, status: int) -> str:
     """The first line in which a program says what is wrong, or how it died."""
     for pattern in (r"^allreduce benchmark: .*", r"^\w*(?:Error|Exception): .*", r"^Abort\(.*"):
-        if found := re.search(pattern, text, re.MULTILINE):
-            return redact(found[0].strip())
+        if match := re.search(pattern, text, re.MULTILINE):
+            return redact(match[0].strip())
     if death := who_died(text):
         return f"a rank died: {death.how}"
     return f"mpiexec ended with exit status {status}"
 
 
-def _read(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The lines of a spool that are whole, and whether it was finished."""
-    if not path.exists():
-        return [], False
-    lines = list(_whole_lines(path.read_text(encoding="utf-8", errors="replace")))
-    return lines, any(line["kind"] == "end" for line in lines)
-
-
-def _whole_lines(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
+def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         try:
             yield json.loads(line)
         except ValueError:
             return  # written when its process was killed: nothing whole comes after it
 
 
-def _fields(line: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in line.items() if key != "kind"}
+def _of_kind(lines: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in line.items() if key != "kind"} for line in lines if line["kind"] == kind
+    ]
 
 
-_IMB_LINE = re.compile(r"^\s+(\d+)\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
+_IMB_LINE = re.compile(r"^\s+([1-9]\d*)\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
 
 
 def _imb_times(text: str) -> list[ReferenceTime]:
-    """From IMB's table: bytes, repetitions, t_min, t_max, t_avg in microseconds."""
-    found = []
-    for num_bytes, num_calls, slowest in _IMB_LINE.findall(text):
-        try:
-            found.append(
-                ReferenceTime(
-                    message_bytes=int(num_bytes), num_calls=int(num_calls), seconds=1e-6 * float(slowest)
-                )
-            )
-        except ValidationError:
-            continue  # the line of 0 bytes
-    return found
+    """From IMB's table: bytes (the line of 0 is left out), repetitions, t_min, t_max, t_avg in microseconds."""
+    return [
+        ReferenceTime(message_bytes=int(num_bytes), num_calls=int(num_calls), seconds=1e-6 * float(slowest))
+        for num_bytes, num_calls, slowest in _IMB_LINE.findall(text)
+    ]

@@ -1,33 +1,42 @@
-"""The peers, as peers.toml describes them, where their environments lie, and the C++ benchmark compiled for each.
+"""The libraries that are measured, as peers.toml describes them, and their environments.
 
-The benchmark is compiled with a peer's own mpicxx. That needs no network.
+Each library but the ring has an environment of its own, because the wheels of MPIs overwrite each other's files.
+Setting them up needs the network; measuring does not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+import venv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.redaction import redact
+from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
+from dlscale.benchmarks.horovod_build import build_horovod, pins
+from dlscale.benchmarks.systems.system import Installation
 
 RING = "ring"
+PIP_SECONDS = 1800
 ThreadLevel = Literal["single", "multiple"]
 
 
 class PeerSetting(Frozen):
-    """Variables that a peer is started with. Default ones are always measured, others if a sweep picks them."""
+    """Variables that a library is started with. Defaults are always measured, others if trials pick them."""
 
     name: str
     variables: dict[str, str] = {}
@@ -36,15 +45,14 @@ class PeerSetting(Frozen):
 
 
 class Peer(Frozen):
-    """A library with an allreduce. `mpi` is called by our C++ program, `torch` from Python."""
+    """A library with an allreduce; its kind is how the driver calls it, and what records call it."""
 
     name: str
     title: str
-    kind: Literal["mpi", "torch"]
-    packages: list[str]
+    kind: Literal["ring", "mpi", "torch"]
+    packages: list[str] = []
     build: Literal["horovod"] | None = None  # made from source after the packages are there
     variables: dict[str, str] = {}  # at every setting; {prefix} is the environment's folder
-    reference: str | None = None  # the benchmark of others that it can be checked with
     settings: list[PeerSetting] = Field(min_length=1)
 
 
@@ -59,20 +67,18 @@ def load_peers() -> list[Peer]:
 
 
 def choose_peers(names: Sequence[str]) -> list[Peer]:
-    """The peers of those names; the ring and `all` are understood. Raises UsageError for an unknown one."""
+    """The peers with these names, or all of them. Raises UsageError for an unknown name."""
     peers = load_peers()
-    known = [RING, *(peer.name for peer in peers)]
+    known = [peer.name for peer in peers]
     for name in names:
         if name != "all" and name not in known:
             raise UsageError(f"no backend {name!r} in this benchmark; choose one of: {', '.join(known)}")
-    if "all" in names:
-        return peers
-    return [peer for peer in peers if peer.name in names]
+    return [peer for peer in peers if "all" in names or peer.name in names]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A peer's environment: a virtual environment of its own, with a note of what was put there."""
+    """A library's environment, with a note beside it of how setting it up ended."""
 
     folder: Path
 
@@ -87,61 +93,139 @@ class Place:
         return self.folder / "bin" / "mpiexec"
 
     @property
-    def program(self) -> Path:
-        """Our benchmark, compiled with its MPI."""
-        return self.folder / "build" / "dlscale-allreduce"
-
-    @property
     def note(self) -> Path:
-        """What setting it up ended with (`setup.Note`)."""
+        """What setting it up ended with (`Note`)."""
         return self.folder.with_name(f"{self.folder.name}.json")
 
 
-def checkout() -> Path:
-    """The folder with the sources that the programs are compiled from. Raises UsageError in a bare installation."""
-    top = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent
-    if not (top / "collectives" / "ring" / "bench" / "CMakeLists.txt").is_file():
-        raise UsageError(
-            f"dlscale collectives compiles programs from the sources, which are not in {top}; "
-            "run it from a checkout: make collectives"
-        )
-    return top
-
-
 def place_of(peer: str, folder: Path) -> Place:
-    """Where the peer's environment lies or will lie."""
-    return Place(folder.absolute() / peer)
-
-
-COMPILE_SECONDS = 1800
-LINES_KEPT = 6
-
-
-def compile_program(peer: Peer, place: Place) -> None:
-    """`place.program` is up to date with the sources. Raises UsageError with the compiler's words."""
-    cmake = shutil.which("cmake", path=f"{Path(sys.prefix) / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
-    if cmake is None:
-        raise UsageError("no cmake in this environment or on PATH; install one: pip install cmake")
-    mpicxx = place.folder / "bin" / "mpicxx"
-    build = place.program.parent
-    variables = {**os.environ, **peer_variables(peer, place)}
-    bench = checkout() / "collectives" / "ring" / "bench"
-    configure = [cmake, "-S", str(bench), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"]
-    for command in (
-        [*configure, f"-DCMAKE_CXX_COMPILER={mpicxx}"],
-        [cmake, "--build", str(build), "--parallel", "2"],
-    ):
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=variables, timeout=COMPILE_SECONDS
-        )
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise UsageError(
-                f"the benchmark does not compile with {redact(str(mpicxx))}: "
-                f"{redact(' / '.join(said[-LINES_KEPT:]))}"
-            )
+    """Where a peer's environment lies or will lie; the ring's is the one that this program runs in."""
+    return Place(Path(sys.prefix)) if peer == RING else Place(folder.absolute() / peer)
 
 
 def peer_variables(peer: Peer, place: Place) -> dict[str, str]:
     """The variables that a peer needs wherever it lies."""
     return {name: value.format(prefix=place.folder) for name, value in peer.variables.items()}
+
+
+class Note(Frozen):
+    """What setting up an environment ended with; `failure` says why it cannot be used."""
+
+    recipe: str  # digest of what was asked for
+    versions: dict[str, str] = {}
+    failure: str | None = None
+
+
+def read_note(place: Place) -> Note | None:
+    """The note beside an environment; None if there is none."""
+    try:
+        return Note.model_validate_json(place.note.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def unusable(peer: Peer, place: Place) -> str | None:
+    """Why a peer cannot be measured; None if it can."""
+    if peer.name == RING:
+        return _ring_unusable(place)
+    note = read_note(place)
+    if note is None:
+        return "not set up; make collectives-setup installs it"
+    if note.failure:
+        return f"could not be installed: {note.failure}"
+    if not place.python.exists():
+        return f"its environment {redact(str(place.folder))} is gone; run make collectives-setup"
+    if note.recipe != _recipe(peer):
+        return "set up for another version of this benchmark; run make collectives-setup"
+    return None
+
+
+def _ring_unusable(place: Place) -> str | None:
+    if importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
+        return "not built in this environment; dlscale doctor says why"
+    if not place.mpiexec.exists():
+        return f"no mpiexec in {redact(str(place.folder))}; the ring needs the MPI that it was compiled with"
+    return None
+
+
+def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> Note:
+    """The peer's environment, made or already there; a failure is noted, not raised.
+
+    `tell` is called with a line before each step.
+    """
+    note = read_note(place)
+    if peer.name == RING:
+        note = Note(recipe="", failure=unusable(peer, place))
+    elif unusable(peer, place) is None and note:
+        tell(f"{peer.name}: already installed ({_versions_text(note.versions)})")
+    else:
+        note = _install(peer, place, tell)
+    tell(f"{peer.name}: {f'not installed: {note.failure}' if note.failure else 'ready'}")
+    return note
+
+
+def _install(peer: Peer, place: Place, tell: Callable[[str], None]) -> Note:
+    make_folder(place.folder.parent)
+    note = Note(recipe=_recipe(peer))
+    try:
+        tell(f"{peer.name}: creating its environment")
+        venv.create(place.folder, with_pip=True, clear=True)
+        tell(f"{peer.name}: installing {', '.join(peer.packages)}")
+        pip(place, ["install", "--quiet", *peer.packages])
+        if peer.build == "horovod":
+            target = Installation(
+                name=peer.name,
+                mpi="detect",
+                prefix=place.folder,
+                python=place.python,
+                mpiexec=place.mpiexec,
+                variables=peer_variables(peer, place),
+            )
+            build_horovod(target, tell=lambda text: tell(f"{peer.name}: {text}"))
+        note = note.model_copy(update={"versions": _versions(place, peer)})
+    except (UsageError, OSError, subprocess.SubprocessError) as error:
+        note = note.model_copy(update={"failure": " ".join(redact(str(error)).split())})
+    write_atomically(place.note, note.model_dump_json())
+    return note
+
+
+def pip(place: Place, words: Sequence[str]) -> str:
+    """Run pip in an environment, with the project's constraints. Raises UsageError with pip's last error."""
+    constraints = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent / "constraints.txt"
+    variables = {"PIP_CONSTRAINT": str(constraints)} if constraints.is_file() else {}
+    done = subprocess.run(
+        [str(place.python), "-m", "pip", "--disable-pip-version-check", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **variables},
+        timeout=PIP_SECONDS,
+    )
+    if done.returncode != 0:
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["it printed nothing"]
+        errors = [line for line in output if line.startswith("ERROR")] or output[-3:]
+        raise UsageError(f"pip {words[0]}: {' / '.join(errors)}")
+    return done.stdout
+
+
+def _versions(place: Place, peer: Peer) -> dict[str, str]:
+    wanted = {*peer.packages, *([peer.build] if peer.build else [])}
+    installed = json.loads(pip(place, ["list", "--format=json"]))
+    return {row["name"]: row["version"] for row in installed if row["name"] in wanted}
+
+
+def _versions_text(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _recipe(peer: Peer) -> str:
+    """Changes with what is installed: packages, their pinned versions, the way of building, the Python."""
+    pinned = pins()
+    text = json.dumps(
+        [
+            sys.version_info[:2],
+            {package: pinned.get(package, "") for package in (*peer.packages, peer.build or "")},
+            peer.build and HOROVOD_RECIPE,
+        ]
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
 """A run of the message-size benchmark: from a request to a folder of records.
 
-It says also what this machine has (CPUs, caches, memory), and refuses sizes that its memory cannot hold.
+It also describes the machine (CPUs, caches, memory), and refuses sizes that its memory cannot hold.
 """
 
 from __future__ import annotations
@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_size
+from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.supervisor import now
-from dlscale.benchmarks.message_sizes import launch, schedule, setup
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder
-from dlscale.benchmarks.message_sizes.peers import RING, Peer, choose_peers, compile_program, place_of
+from dlscale.benchmarks.message_sizes import launch, schedule
+from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
+from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of, read_note, unusable
 from dlscale.benchmarks.records.message_sizes import (
     MODES,
     Chosen,
@@ -80,8 +81,8 @@ def check_memory(num_ranks: int, largest: int, cold_bytes: int) -> None:
 
 
 def _memory(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
 def _first_sibling(cpu: int) -> int:
@@ -94,30 +95,12 @@ def _first_sibling(cpu: int) -> int:
 
 def _chosen(text: str) -> str:
     """The word in brackets, as the kernel shows a choice."""
-    found = re.search(r"\[(\w+)\]", text)
-    return found[1] if found else text.strip()
+    match = re.search(r"\[(\w+)\]", text)
+    return match[1] if match else text.strip()
 
 
-IMB = "IMB-MPI1"
-SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the program in Intel's wheel runs over these
-# A part of a run: its name, its launches, and a function to call for each before it starts and when it has ended.
-Watcher = Callable[[str, Sequence[LaunchOrder]], "Display"]
-
-
-class Display:
-    """Hears how a part of a run goes on; this one says nothing."""
-
-    def __enter__(self) -> Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def started(self, order: LaunchOrder) -> None:
-        """A launch begins."""
-
-    def finished(self, order: LaunchOrder, record: MessageSizeLaunch) -> None:
-        """It has ended."""
+SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the IMB-MPI1 in Intel's wheel runs over these
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,27 +118,27 @@ class RunRequest:
 
 
 class Run:
-    """One run. `prepare` says what can be measured, `measure` does it."""
+    """One run: `prepare` checks what can be measured, `measure` does it.
 
-    def __init__(self, request: RunRequest, *, tell: Callable[[str], None]) -> None:
-        self._request, self._tell = request, tell
+    `tell` is called with what a user must know, `progress` with a line before each launch.
+    """
+
+    def __init__(
+        self, request: RunRequest, *, tell: Tell, progress: Tell, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._request, self._tell, self._progress, self._clock = request, tell, progress, clock
         self._cpus = usable_cpus()
         self._cold_bytes = 2 * last_level_cache_bytes(self._cpus[0])
-        self._peers = _with_host(request.backends)
+        self._peers = choose_peers(request.backends)
         self._position = 0
         self.folder = Path()
-        self.campaign: MessageSizeRun | None = None
-        self._wanted = schedule.Wanted(
-            sizes=request.sizes,
-            modes=MODES,
-            num_blocks=request.num_blocks,
-            seed=request.seed,
-            num_cpus=len(self._cpus),
-            ring=bool({"all", RING} & set(request.backends)),
+        self._campaign: MessageSizeRun | None = None
+        self._sweep = schedule.SweepRequest(
+            sizes=request.sizes, modes=MODES, num_blocks=request.num_blocks, seed=request.seed
         )
 
     def prepare(self, results: Path) -> MessageSizeRun:
-        """The programs are compiled and the folder exists. Raises UsageError if nothing can be measured."""
+        """The folder with what is to be measured. Raises UsageError if nothing can be."""
         request = self._request
         for num_ranks in request.rank_counts:
             check_memory(num_ranks, max(request.sizes), self._cold_bytes)
@@ -163,13 +146,12 @@ class Run:
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
             raise UsageError(f"nothing can be measured ({reasons})")
-        started = datetime.now(UTC)
-        self.campaign = MessageSizeRun(
+        self._campaign = MessageSizeRun(
             started=now(),
             commit=environment.commit(),
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
-            modes=list(self._wanted.modes),
+            modes=list(self._sweep.modes),
             num_blocks=request.num_blocks,
             cold_bytes=self._cold_bytes,
             cpus=self._cpus,
@@ -178,107 +160,102 @@ class Run:
             node=describe_machine(),
             peers=states,
         )
-        self.folder = results / "collectives" / started.strftime("%Y%m%dT%H%M%SZ")
-        write_campaign(self.folder, self.campaign)
-        return self.campaign
+        self.folder = results / "collectives" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        write_campaign(self.folder, self._campaign)
+        return self._campaign
 
-    def measure(self, watch: Watcher) -> None:
-        """All three parts, for every number of ranks; what was finished is kept whatever happens."""
-        if self.campaign is None:
+    def measure(self) -> None:
+        """Everything, for every number of ranks, within the budget; finished launches are kept whatever happens."""
+        if self._campaign is None:
             raise ValueError("prepare first")
-        usable = {state.name for state in self.campaign.peers if state.unusable is None}
-        peers = [peer for peer in self._peers if peer.name in usable]
+        peers = [
+            peer
+            for peer, state in zip(self._peers, self._campaign.peers, strict=True)
+            if state.unusable is None
+        ]
+        budget = schedule.Budget(self._request.budget_seconds, self._clock)
         counts = self._request.rank_counts
-        crowded = [count for count in counts if self._wanted.crowded(count)]
-        free = [count for count in counts if count not in crowded]
-        budget = self._request.budget_seconds
-        crowded_budget = schedule.CROWDED_SHARE * budget if free else budget
-        for num_ranks in free:
-            share = (budget - (crowded_budget if crowded else 0)) / len(free)
-            self._measure_count(peers, num_ranks, share, watch)
-        for num_ranks in crowded:
-            choices = [(peer, one) for peer in peers for one in peer.settings if one.default]
-            orders = schedule.measurement(self._wanted, choices, num_ranks, crowded_budget / len(crowded))
-            self._run(f"measuring on {num_ranks} ranks that share CPUs", orders, watch)
+        oversubscribed = [count for count in counts if count > len(self._cpus)]
+        free = [count for count in counts if count not in oversubscribed]
+        reserve = budget.seconds * schedule.OVERSUBSCRIBED_SHARE if free and oversubscribed else 0.0
+        for index, num_ranks in enumerate(free):
+            span = (budget.left - reserve) / (len(free) - index)
+            self._measure_count(peers, num_ranks, budget, end=budget.left - span, span=span)
+        for index, num_ranks in enumerate(oversubscribed):
+            span = budget.left / (len(oversubscribed) - index)
+            choices = [(peer, setting) for peer in peers for setting in peer.settings]
+            orders = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=True)
+            self._run(f"{num_ranks} ranks that share CPUs", orders, budget, budget.left - span)
 
-    def _measure_count(self, peers: Sequence[Peer], num_ranks: int, budget: float, watch: Watcher) -> None:
-        wanted = self._wanted
-        sweep = schedule.sweep(wanted, peers, num_ranks, schedule.TUNING_SHARE * budget)
-        tried = self._run("choosing settings", sweep, watch)
+    def _measure_count(
+        self, peers: Sequence[Peer], num_ranks: int, budget: schedule.Budget, *, end: float, span: float
+    ) -> None:
+        """All three parts. `end` is what must be left of the budget, `span` what there is until then."""
+        trials = schedule.tuning(self._sweep, peers, num_ranks)
+        tried = self._run("settings", trials, budget, end + (1 - schedule.TUNING_SHARE) * span)
         choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
         self._note(choices, tried)
-        checks = schedule.validity(
-            wanted, choices, self._references(), num_ranks, schedule.VALIDITY_SHARE * budget
-        )
-        share = 1 - schedule.TUNING_SHARE - (schedule.VALIDITY_SHARE if checks else 0)
-        self._run("measuring", schedule.measurement(wanted, choices, num_ranks, share * budget), watch)
-        self._run(f"comparing with {IMB}", checks, watch)
+        checks = schedule.validity(self._sweep, peers, self._references(), num_ranks)
+        reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
+        self._run("measuring", schedule.measurement(self._sweep, choices, num_ranks), budget, end + reserve)
+        self._run(f"comparing with {IMB}", checks, budget, end)
 
-    def _run(self, title: str, orders: Sequence[LaunchOrder], watch: Watcher) -> list[MessageSizeLaunch]:
+    def _run(
+        self, title: str, orders: Sequence[LaunchOrder], budget: schedule.Budget, until: float
+    ) -> list[MessageSizeLaunch]:
         records: list[MessageSizeLaunch] = []
-        with watch(title, orders) as display:
-            for order in orders:
-                display.started(order)
-                record = launch.run_launch(
-                    order,
-                    place_of(order.peer.name, self._request.environments),
-                    position=self._position,
-                    cpus=self._cpus,
-                    cold_bytes=self._cold_bytes,
-                )
-                self._position += 1
-                add_launch(self.folder, record)
-                records.append(record)
-                display.finished(order, record)
+        for order in budget.timed(orders, until):
+            left = format_seconds(max(0.0, budget.left))
+            self._progress(
+                f"{title} {len(records) + 1}/{len(orders)}: {order.name}; {left} of the budget left"
+            )
+            record = launch.run_launch(
+                order,
+                place_of(order.peer.name, self._request.environments),
+                position=self._position,
+                cpus=self._cpus,
+                cold_bytes=self._cold_bytes,
+            )
+            budget.spent(order, record.seconds)
+            self._position += 1
+            add_launch(self.folder, record)
+            records.append(record)
+            if record.failure:
+                self._tell(f"failed: {order.name}: {record.failure}")
+        if missing := len(orders) - len(records):
+            self._tell(f"{title}: the budget had no room for {missing} of {len(orders)} launches")
         return records
 
     def _state(self, peer: Peer) -> PeerState:
         place = place_of(peer.name, self._request.environments)
-        unusable = setup.unusable(peer, place)
-        if unusable is None and peer.kind == "mpi":
-            self._tell(f"compiling the benchmark with the mpicxx of {peer.title}")
-            try:
-                compile_program(peer, place)
-            except UsageError as error:
-                unusable = str(error)
-        note = setup.read_note(place)
+        note = read_note(place)
         return PeerState(
             name=peer.name,
             title=peer.title,
             kind=peer.kind,
             versions=note.versions if note else {},
-            unusable=unusable,
+            unusable=unusable(peer, place),
         )
 
     def _note(self, choices: Sequence[schedule.Choice], tried: Sequence[MessageSizeLaunch]) -> None:
-        if self.campaign is None:
+        """Which settings are measured; with several numbers of ranks the last choice stays."""
+        if self._campaign is None:
             return
-        chosen = {
-            peer.name: Chosen(
-                backend=peer.name,
-                settings=[setting.name for one, setting in choices if one is peer],
-                num_tried=sum(record.backend == peer.name for record in tried),
+        chosen = [
+            Chosen(
+                backend=name,
+                settings=[setting.name for peer, setting in choices if peer.name == name],
+                num_tried=sum(record.backend == name for record in tried),
             )
-            for peer, _ in choices
-        }
-        before = [one for one in self.campaign.chosen if one.backend not in chosen]
-        self.campaign = self.campaign.model_copy(update={"chosen": [*before, *chosen.values()]})
-        write_campaign(self.folder, self.campaign)
+            for name in dict.fromkeys(peer.name for peer, _ in choices)
+        ]
+        self._campaign = self._campaign.model_copy(update={"chosen": chosen})
+        write_campaign(self.folder, self._campaign)
 
     def _references(self) -> dict[str, Path]:
         """IMB-MPI1 for each MPI: what the user built, or that of Intel's wheel where it speaks the MPI's ABI."""
-        found = dict(self._request.references)
         wheel = place_of("intelmpi", self._request.environments).folder / "bin" / IMB
-        for name in SPEAKS_ITS_ABI:
-            if wheel.exists():
-                found.setdefault(name, wheel)
-        return found
-
-
-def _with_host(backends: Sequence[str]) -> list[Peer]:
-    """The peers asked for; the ring needs an MPI's program to run in, that of MPICH if no other was asked for."""
-    peers = choose_peers(backends)
-    if RING in backends and not any(peer.kind == "mpi" for peer in peers):
-        host = choose_peers(["mpich"])[0]
-        peers = [host.model_copy(update={"settings": host.settings[:1]}), *peers]
-    return peers
+        return {
+            **(dict.fromkeys(SPEAKS_ITS_ABI, wheel) if wheel.exists() else {}),
+            **self._request.references,
+        }

@@ -27,7 +27,7 @@ Purpose = Literal["tuning", "measured", "validity"]
 class Samples(Frozen):
     """One block of calls."""
 
-    operation: str  # of the C++ program or the torch driver: "mpi", "ring", "stream", "gloo" ...
+    operation: str  # of the driver: "mpi", "ring", "stream", "gloo" ...
     mode: Mode
     message_bytes: PositiveInt
     round: NonNegativeInt
@@ -140,7 +140,7 @@ def add_launch(folder: Path, launch: MessageSizeLaunch) -> Path:
 
 
 def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
-    """A run's campaign and its launches in order. Raises UsageError for a file that is missing or unsound."""
+    """A run's campaign and its launches in order. Raises UsageError for a file that is missing or invalid."""
     path = folder / CAMPAIGN_FILE
     try:
         campaign = MessageSizeRun.model_validate_json(path.read_bytes())
@@ -155,7 +155,7 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "top level"
         raise UsageError(
-            f"{path} is no sound record ({where}: {problem['msg']}); restore it, or run again"
+            f"{path} is not a valid record ({where}: {problem['msg']}); restore it, or run again"
         ) from None
     return campaign, launches
 

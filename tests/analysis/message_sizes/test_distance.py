@@ -52,7 +52,7 @@ def test_who_does_not_note_it_and_who_shares_cpus_is_left_out(
     ]
 
 
-def test_rows_and_goals_follow(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def test_rows_follow(make_campaign: MakeCampaign, make_launch: MakeLaunch):
     slow = {"mpi": {MIB: 100.0}, "ring": {MIB: 100.0}}
     launches = [
         make_launch(TIMES, block=0, round_trips=(60, 60, 60)),

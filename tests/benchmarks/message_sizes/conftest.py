@@ -13,7 +13,7 @@ BLOCK = (
     '"nanoseconds": [[1000, 1100], [1050, 1090]], "spread_nanoseconds": [10, 20]}'
 )
 FAILURE = (
-    '{"kind": "failure", "operation": "ring", "mode": "hot", "message_bytes": 4096, "reason": "wrong result"}'
+    '{"kind": "failure", "operation": "mpi", "mode": "hot", "message_bytes": 4096, "reason": "wrong result"}'
 )
 END = '{"kind": "end"}'
 
@@ -39,8 +39,9 @@ def order(peer: Peer) -> LaunchOrder:
         num_ranks=2,
         sizes=(4096, 8192),
         modes=("hot", "cold"),
-        operations=("mpi", "ring"),
+        operations=("mpi", "stream"),
         seconds=1.5,
+        limit_seconds=66,
     )
 
 

@@ -9,29 +9,33 @@ import pytest
 
 from dlscale.benchmarks.message_sizes.launch import (
     DRIVER,
-    LaunchFiles,
     LaunchOrder,
     clean_environment,
     command_of,
 )
-from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, load_peers
+from dlscale.benchmarks.message_sizes.peers import PeerSetting, Place, load_peers
 
-FILES = LaunchFiles.within(Path("/spool"), Path("/flags"))
+from .conftest import write_mpiexec
+
 COMMON = (
-    "--output /spool/samples.jsonl --flags /flags --sizes 4096,8192 --modes hot,cold --cpus 0,1 "
-    "--cold-bytes 1048576 --seconds 1.50 --rounds 4 --max-calls 400 --limit 78"
+    "--sizes 4096,8192 --modes hot,cold --cold-bytes 1048576 --seconds 1.50 --limit 66 --output {spool}/samples.jsonl "
+    "--flags /flags --store {spool}/store"
 )
 
 
-def line(order: LaunchOrder) -> str:
-    place = Place(Path("/env"))
-    return " ".join(command_of(order, place, FILES, cpus=[0, 1], cold_bytes=2**20))
+def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/spool")) -> str:
+    place = place or Place(Path("/env"))
+    return " ".join(command_of(order, place, spool, Path("/flags"), cpus=[0, 1], cold_bytes=2**20))
+
+
+def driver(backend: str, operations: str, thread_level: str = "single") -> str:
+    own = f"--backend {backend} --operations {operations} --thread-level {thread_level}"
+    return f"/env/bin/python {DRIVER} --cpus 0,1 {own} {COMMON.format(spool='/spool')}"
 
 
 def test_an_mpi(order: LaunchOrder):
     assert line(order) == (
-        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 /env/build/dlscale-allreduce "
-        f"{COMMON} --operations mpi,ring --thread-level single"
+        f"/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 {driver('mpi', 'mpi,stream')}"
     )
 
 
@@ -39,11 +43,11 @@ def test_a_setting_is_its_variables(order: LaunchOrder):
     setting = PeerSetting(name="CMA", thread_level="multiple", variables={"MPIR_CVAR_CH4_CMA_ENABLE": "1"})
     assert line(replace(order, setting=setting)) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv MPIR_CVAR_CH4_CMA_ENABLE 1 "
-        f"/env/build/dlscale-allreduce {COMMON} --operations mpi,ring --thread-level multiple"
+        f"{driver('mpi', 'mpi,stream', 'multiple')}"
     )
 
 
-def test_crowded_ranks_of_open_mpi(order: LaunchOrder, monkeypatch: pytest.MonkeyPatch):
+def test_oversubscribed_ranks_of_open_mpi(order: LaunchOrder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     peer = order.peer.model_copy(update={"name": "openmpi"})
     assert line(replace(order, peer=peer, num_ranks=4)).startswith(
@@ -51,24 +55,28 @@ def test_crowded_ranks_of_open_mpi(order: LaunchOrder, monkeypatch: pytest.Monke
     )
 
 
-def test_a_driver_in_python(order: LaunchOrder):
-    peer = Peer(name="gloo", title="Gloo", kind="torch", packages=["torch"], settings=order.peer.settings)
-    assert line(replace(order, peer=peer, operations=["gloo"])) == (
-        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 /env/bin/python "
-        f"{DRIVER} --backend gloo --store /spool/store {COMMON}"
-    )
+@pytest.mark.parametrize("name", ["gloo", "horovod", "ring"])
+def test_every_library_has_the_same_driver(order: LaunchOrder, name: str):
+    peer = order.peer.model_copy(update={"name": name, "kind": "ring" if name == "ring" else "torch"})
+    assert line(replace(order, peer=peer, operations=[name])).endswith(driver(name, name))
 
 
-def test_the_benchmark_of_others_does_what_ours_does(order: LaunchOrder):
-    ours = replace(order, purpose="validity", operations=["mpi-copy"], num_calls=200, volume_bytes=2**28)
-    assert line(ours).endswith(
-        "--operations mpi-copy --thread-level single --volume 268435456 --barrier mpi --warmup-calls 10"
-    )
-    assert line(replace(ours, program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))) == (
+def test_the_rings_mpiexec_is_asked_whose_it_is(order: LaunchOrder, place: Place):
+    peer = order.peer.model_copy(update={"name": "ring", "kind": "ring"})
+    write_mpiexec(place, "echo 'mpirun (Open MPI) 5.0.11'")
+    assert " --bind-to none " in line(replace(order, peer=peer), place)
+    write_mpiexec(place, "echo 'HYDRA build details:'")
+    assert " -bind-to none " in line(replace(order, peer=peer), place)
+
+
+def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path):
+    theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
+    assert line(theirs, spool=tmp_path) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
-        f"{sys.executable} -m dlscale.benchmarks.message_sizes.bound 0,1 /imb/IMB-MPI1 -thread_level single Allreduce "
-        "-npmin 2 -iter 200,256 -iter_policy dynamic -time 78 -sync on -msglog 0:14 -msglen /spool/lengths"
+        f"{sys.executable} {DRIVER} --cpus 0,1 --exec /imb/IMB-MPI1 -thread_level single Allreduce "
+        f"-npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
     )
+    assert (tmp_path / "lengths").read_text() == "4096\n8192\n"
 
 
 def test_a_users_own_settings_do_not_leak_into_the_measurement():

@@ -19,7 +19,7 @@ from dlscale.benchmarks.cli import main
         ("--reference openmpi", ["BACKEND=PATH"]),
         ("--reference openmpi=/nowhere", ["BACKEND=PATH"]),
         ("--sizes 100GiB --ranks 64", ["100 GiB", "64 ranks", "smaller sizes"]),
-        ("--environments {folder}", ["nothing can be measured", "make collectives-setup"]),
+        ("--backends mpich --environments {folder}", ["nothing can be measured", "make collectives-setup"]),
         ("report --results {folder}", ["no run of this benchmark", "dlscale collectives"]),
         ("report {folder}", ["campaign.json", "dlscale collectives wrote"]),
         ("setup --backends nccl", ["'nccl'"]),

@@ -1,23 +1,24 @@
-"""Which launches a run consists of, and which settings the sweep chooses."""
+"""Which launches a run consists of, how they share its budget, and which settings are chosen."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dlscale.benchmarks.message_sizes import run as message_sizes_run
 from dlscale.benchmarks.message_sizes import schedule
 from dlscale.benchmarks.message_sizes.launch import LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
+from dlscale.benchmarks.message_sizes.run import Run, RunRequest
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples, load_run
 
 KIB, MIB = 2**10, 2**20
-WANTED = schedule.Wanted(
+REQUEST = schedule.SweepRequest(
     sizes=(4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
     modes=("hot", "fresh", "cold"),
     num_blocks=3,
     seed=1,
-    num_cpus=2,
-    ring=True,
 )
 
 
@@ -28,77 +29,146 @@ def settings(*names: str) -> list[PeerSetting]:
 @pytest.fixture
 def peers() -> list[Peer]:
     return [
-        Peer(name="mpich", title="MPICH", kind="mpi", packages=[], settings=settings("default", "a", "b")),
-        Peer(name="gloo", title="Gloo", kind="torch", packages=[], settings=settings("default")),
+        Peer(name="ring", title="ring", kind="ring", settings=settings("default")),
+        Peer(name="mpich", title="MPICH", kind="mpi", settings=settings("default", "a", "b")),
+        Peer(name="gloo", title="Gloo", kind="torch", settings=settings("default")),
     ]
 
 
-def names(orders: list[LaunchOrder]) -> list[tuple[str, str]]:
+@pytest.fixture
+def choices(peers: list[Peer]) -> list[schedule.Choice]:
+    return [(peer, setting) for peer in peers for setting in peer.settings]
+
+
+def names(orders: Sequence[LaunchOrder]) -> list[tuple[str, str]]:
     return [(order.peer.name, order.setting.name) for order in orders]
 
 
-def test_the_sweep_tries_what_there_is_to_choose(peers: list[Peer]):
-    orders = schedule.sweep(WANTED, peers, 2, budget=60)
-    assert sorted(names(orders)) == [("mpich", "a"), ("mpich", "b"), ("mpich", "default")]
+def test_what_there_is_to_choose_is_tried_and_the_default_first(peers: list[Peer]):
+    orders = schedule.tuning(REQUEST, peers, 2)
+    assert names(orders)[0] == ("mpich", "default")
+    assert sorted(names(orders)[1:]) == [("mpich", "a"), ("mpich", "b")]
     assert {order.modes for order in orders} == {("hot",)}
 
 
-def test_a_block_has_every_choice_once_in_an_order_of_its_own(peers: list[Peer]):
-    choices = [(peer, setting) for peer in peers for setting in peer.settings]
-    orders = schedule.measurement(WANTED, choices, 2, budget=600)
+def test_a_block_has_every_choice_once_in_an_order_of_its_own(choices: list[schedule.Choice]):
+    orders = schedule.measurement(REQUEST, choices, 2)
     blocks = [names([order for order in orders if order.block == block]) for block in range(3)]
-    assert all(Counter(block) == Counter(blocks[0]) for block in blocks)
-    assert len(blocks[0]) == 4
+    assert all(Counter(block) == Counter(choices_names(choices)) for block in blocks)
     assert len({tuple(block) for block in blocks}) > 1
     assert [order.block for order in orders] == sorted(order.block for order in orders)
-    again = schedule.measurement(WANTED, choices, 2, budget=600)
-    assert names(again) == names(orders)
+    assert names(schedule.measurement(REQUEST, choices, 2)) == names(orders)
+    by_peer = {order.peer.name: tuple(order.operations) for order in orders}
+    assert by_peer["ring"] == ("ring", "ring-shared", "ring-unsynchronised", "stream")
+    assert (by_peer["mpich"], by_peer["gloo"]) == (("mpi", "stream"), ("gloo", "stream"))
 
 
-def test_a_run_fits_its_budget(peers: list[Peer]):
-    choices = [(peer, setting) for peer in peers for setting in peer.settings]
-    orders = schedule.measurement(WANTED, choices, 2, budget=600)
-    assert sum(map(schedule.expected_seconds, orders)) == pytest.approx(600)
+def choices_names(choices: list[schedule.Choice]) -> list[tuple[str, str]]:
+    return [(peer.name, setting.name) for peer, setting in choices]
 
 
-def test_crowded_ranks_are_kept_short(peers: list[Peer]):
-    choices = [(peer, setting) for peer in peers for setting in peer.settings]
-    orders = schedule.measurement(WANTED, choices, 4, budget=60)
+def test_oversubscribed_ranks_are_kept_short(choices: list[schedule.Choice]):
+    orders = schedule.measurement(REQUEST, choices, 4, oversubscribed=True)
     assert {order.setting.name for order in orders} == {"default"}
     assert {order.modes for order in orders} == {("hot",)}
-    assert {tuple(order.operations) for order in orders} == {("mpi", "ring"), ("gloo",)}
+    assert {tuple(order.operations) for order in orders} == {("ring",), ("mpi",), ("gloo",)}
 
 
 def test_validity_pairs_ours_with_theirs(peers: list[Peer]):
-    choices = [(peer, setting) for peer in peers for setting in peer.settings]
-    orders = schedule.validity(WANTED, choices, {"mpich": Path("/imb")}, 2, budget=0)
-    assert len(orders) == 3 * 2 * 2
-    assert {order.setting.name for order in orders} == {"default", "a"}  # what is best of all that was chosen
+    orders = schedule.validity(REQUEST, peers, {"mpich": Path("/imb")}, 2)
+    assert names(orders) == [("mpich", "default")] * 6
     for first, second in zip(orders[::2], orders[1::2], strict=True):
         assert {first.program, second.program} == {"dlscale", "IMB-MPI1"}
         assert (first.setting, first.block, first.sizes) == (second.setting, second.block, second.sizes)
-    assert {order.program for order in orders[::2]} == {"dlscale", "IMB-MPI1"}  # who is first alternates
-    assert max(orders[0].sizes) == 64 * MIB
-    assert len(orders[0].sizes) == 5
+    assert {order.program for order in orders[::2]} == {"dlscale", "IMB-MPI1"}  # which is first alternates
+    assert (min(orders[0].sizes), max(orders[0].sizes)) == (4 * KIB, 256 * MIB)
 
 
-def test_more_time_makes_more_pairs(peers: list[Peer]):
-    def num_pairs(budget: float) -> int:
-        choices = [(peers[0], setting) for setting in peers[0].settings]
-        return len(schedule.validity(WANTED, choices, {"mpich": Path("/imb")}, 2, budget)) // 4
+class MadeClock:
+    """Time passes only when a launch takes it."""
 
-    assert num_pairs(0) == WANTED.num_blocks
-    assert WANTED.num_blocks < num_pairs(100) < num_pairs(1000) == schedule.MOST_PAIRS
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def tried(setting: str, **nanoseconds: int) -> MessageSizeLaunch:
+@pytest.mark.parametrize("overhead", [0.5, 3.0, 40.0])
+def test_launches_that_take_longer_than_thought_do_not_break_the_budget(
+    choices: list[schedule.Choice], overhead: float
+):
+    clock = MadeClock()
+    budget = schedule.Budget(480, clock)
+    made = []
+    for order in budget.timed(schedule.measurement(REQUEST, choices, 2), until=0):
+        assert clock.now + order.limit_seconds <= 1000 + 480 * 1.05
+        seconds = overhead + 1.3 * order.seconds
+        clock.now += seconds
+        budget.spent(order, seconds)
+        made.append(order)
+    assert clock.now - 1000 <= 1.1 * 480
+    assert clock.now - 1000 >= 0.8 * 480
+    assert len(made) == (15 if overhead < 40 else 10)
+
+
+def test_a_budget_that_is_too_small_for_any_launch_makes_none(choices: list[schedule.Choice]):
+    assert (
+        list(schedule.Budget(1.0, MadeClock()).timed(schedule.measurement(REQUEST, choices, 2), until=0))
+        == []
+    )
+
+
+def test_what_is_left_is_shared_equally_after_start_up(choices: list[schedule.Choice]):
+    budget = schedule.Budget(600, MadeClock())
+    order = next(budget.timed(schedule.measurement(REQUEST, choices, 2), until=100))
+    start = 3 * (3 + 3 * 2 + 6)
+    assert order.seconds == pytest.approx((500 - start) / 15)
+
+
+def test_a_whole_run_stops_at_its_budget_with_what_it_has(
+    peers: list[Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Eight minutes end within nine, though every launch takes three times what it was given."""
+    clock, told = MadeClock(), list[str]()
+
+    def run_launch(order: LaunchOrder, place: object, *, position: int, **_: object) -> MessageSizeLaunch:
+        seconds = min(20 + 3 * order.seconds, order.limit_seconds)
+        clock.now += seconds
+        return tried(order.setting.name, backend=order.peer.name, small=1000, position=position, wall=seconds)
+
+    monkeypatch.setattr(message_sizes_run.launch, "run_launch", run_launch)
+    monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
+    monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
+    request = RunRequest(
+        sizes=(4 * KIB, MIB),
+        rank_counts=(2, 64),
+        backends=["all"],
+        num_blocks=6,
+        budget_seconds=480,
+        seed=1,
+        environments=tmp_path,
+        references={},
+    )
+    run = Run(request, tell=told.append, progress=lambda _: None, clock=clock)
+    run.prepare(tmp_path)
+    run.measure()
+    assert 400 < clock.now - 1000 < 540
+    assert any("the budget had no room for" in text for text in told)
+    _, launches = load_run(run.folder)
+    assert [launch.position for launch in launches] == list(range(len(launches)))
+
+
+def tried(
+    setting: str, backend: str = "mpich", position: int = 0, wall: float = 1, **nanoseconds: int
+) -> MessageSizeLaunch:
     """`small=` and `large=` are the times of its two sizes; a rank of each call takes 1 ns less."""
     sizes = {"small": 4 * KIB, "large": MIB}
     return MessageSizeLaunch(
         purpose="tuning",
         block=0,
-        position=0,
-        backend="mpich",
+        position=position,
+        backend=backend,
         setting=setting,
         variables={},
         thread_level="single",
@@ -106,7 +176,7 @@ def tried(setting: str, **nanoseconds: int) -> MessageSizeLaunch:
         program="dlscale",
         command="",
         started="",
-        seconds=1,
+        seconds=wall,
         samples=[
             Samples(
                 operation="mpi",
@@ -127,7 +197,7 @@ def test_the_slowest_rank_counts():
 
 
 def test_a_setting_is_chosen_where_it_is_fastest(peers: list[Peer]):
-    mpich = peers[0].model_copy(update={"settings": settings("default", "small", "large", "slow", "same")})
+    mpich = peers[1].model_copy(update={"settings": settings("default", "small", "large", "slow", "same")})
     launches = [
         tried("default", small=1000, large=100_000),
         tried("small", small=500, large=200_000),
@@ -135,17 +205,21 @@ def test_a_setting_is_chosen_where_it_is_fastest(peers: list[Peer]):
         tried("slow", small=2000, large=300_000),
         tried("same", small=999, large=99_900),  # less than 1 % gain
     ]
-    assert [one.name for one in schedule.choose_settings(mpich, launches)] == ["default", "large", "small"]
+    assert [setting.name for setting in schedule.choose_settings(mpich, launches)] == [
+        "default",
+        "large",
+        "small",
+    ]
 
 
-def test_no_more_settings_than_asked_for(peers: list[Peer]):
-    mpich = peers[0].model_copy(update={"settings": settings("default", "a", "b")})
+def test_no_more_settings_than_asked_for(peers: list[Peer], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "MOST_TUNED", 1)
     launches = [tried("default", small=1000, large=1000), tried("a", small=500), tried("b", large=400)]
-    assert [one.name for one in schedule.choose_settings(mpich, launches, most=1)] == ["default", "b"]
+    assert [setting.name for setting in schedule.choose_settings(peers[1], launches)] == ["default", "b"]
 
 
 def test_a_default_that_failed_leaves_room_for_what_works(peers: list[Peer]):
-    assert [one.name for one in schedule.choose_settings(peers[0], [tried("b", small=10)])] == [
+    assert [setting.name for setting in schedule.choose_settings(peers[1], [tried("b", small=10)])] == [
         "default",
         "b",
     ]

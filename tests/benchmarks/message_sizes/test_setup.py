@@ -1,14 +1,14 @@
 """Setting peers up: each step told, nothing done twice, and a failure remembered with its reason."""
 
-import json
 import stat
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.message_sizes import setup
+from dlscale.benchmarks.message_sizes import peers as setup
 from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, load_peers
 from dlscale.benchmarks.systems.system import Installation
 
@@ -18,8 +18,9 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """pip and the compiler do nothing; what pip was asked for is listed."""
     asked: list[Sequence[str]] = []
 
-    def pip(place: Place, words: Sequence[str], variables: dict[str, str]) -> None:
+    def pip(place: Place, words: Sequence[str]) -> str:
         asked.append(words)
+        return ""
 
     def create(folder: Path, **_: object) -> None:
         (folder / "bin").mkdir(parents=True, exist_ok=True)
@@ -27,7 +28,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
     monkeypatch.setattr(setup, "pip", pip)
     monkeypatch.setattr(setup.venv, "create", create)
-    monkeypatch.setattr(setup, "compile_program", print)
     monkeypatch.setattr(setup, "_versions", lambda *_: {"mpich": "5.0.2"})
     return asked
 
@@ -36,27 +36,27 @@ def test_a_second_time_nothing_is_installed(peer: Peer, place: Place, no_network
     told: list[str] = []
     note = setup.set_up(peer, place, tell=told.append)
     assert note.failure is None
-    assert told[0] == "mpich: an environment of its own"
+    assert told[0] == "mpich: creating its environment"
     assert told[-1] == "mpich: ready"
     assert setup.unusable(peer, place) is None
     assert stat.S_IMODE(place.note.stat().st_mode) == 0o600
 
     setup.set_up(peer, place, tell=told.append)
-    assert no_network == [["install", "mpich"]]
-    assert "mpich: there already (mpich 5.0.2)" in told
+    assert no_network == [["install", "--quiet", "mpich"]]
+    assert "mpich: already installed (mpich 5.0.2)" in told
 
 
 def test_a_failure_is_told_and_remembered_and_tried_again(
     peer: Peer, place: Place, no_network: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ):
-    def offline(place: Place, words: Sequence[str], variables: dict[str, str]) -> None:
+    def offline(place: Place, words: Sequence[str]) -> str:
         raise UsageError("pip install: ERROR: no network")
 
     told: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(setup, "pip", offline)
         setup.set_up(peer, place, tell=told.append)
-    assert told[-1] == "mpich: could not be had: pip install: ERROR: no network"
+    assert told[-1] == "mpich: not installed: pip install: ERROR: no network"
     assert setup.unusable(peer, place) == "could not be installed: pip install: ERROR: no network"
     assert setup.set_up(peer, place, tell=told.append).failure is None
 
@@ -68,17 +68,6 @@ def test_other_packages_need_another_installation(peer: Peer, place: Place, no_n
         setup.unusable(other, place)
         == "set up for another version of this benchmark; run make collectives-setup"
     )
-
-
-def test_a_program_that_does_not_compile(
-    peer: Peer, place: Place, no_network: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
-):
-    def fail(peer: Peer, place: Place) -> None:
-        raise UsageError("the benchmark does not compile")
-
-    monkeypatch.setattr(setup, "compile_program", fail)
-    assert setup.set_up(peer, place, tell=print).failure == "the benchmark does not compile"
-    assert "does not compile" in json.loads(place.note.read_text())["failure"]
 
 
 def test_what_was_never_set_up(peer: Peer, place: Place):
@@ -93,7 +82,11 @@ def test_every_package_is_pinned():
 
 
 def test_peers_by_name():
-    assert [peer.name for peer in choose_peers(["ring", "openmpi", "gloo"])] == ["openmpi", "gloo"]
+    assert [peer.name for peer in choose_peers(["ring", "openmpi", "gloo"])] == [
+        "ring",
+        "openmpi",
+        "gloo",
+    ]
     with pytest.raises(UsageError, match="no backend 'mpi' in this benchmark; choose one of: ring, mpich"):
         choose_peers(["mpi"])
 
@@ -112,3 +105,14 @@ def test_horovod_is_built_as_everywhere(
     horovod = peer.model_copy(update={"build": "horovod", "kind": "torch", "variables": {"ROOT": "{prefix}"}})
     assert setup.set_up(horovod, place, tell=told.append).failure is None
     assert "mpich: compiling" in told
+
+
+def test_the_ring_runs_where_dlscale_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (ring,) = choose_peers(["ring"])
+    place = setup.place_of("ring", tmp_path)
+    assert place.folder == Path(sys.prefix)
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda _: None)
+    told: list[str] = []
+    assert setup.set_up(ring, place, tell=told.append).failure
+    assert told == ["ring: not installed: not built in this environment; dlscale doctor says why"]
+    assert not place.note.exists()
