@@ -259,9 +259,13 @@ def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Tabl
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table on a terminal. It never cuts a number: where it is too wide, intervals go below their numbers."""
+    """A table on a terminal. It never cuts a number: where it is too wide, intervals go below their numbers.
+
+    `sections` puts an empty line between groups of rows.
+    """
 
     table: Table
+    sections: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         wide = self._rich(narrow=False)
@@ -288,7 +292,8 @@ class Grid:
                 ]
                 rich.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
                 above = texts
-            rich.add_section()
+            if self.sections:
+                rich.add_section()
         return rich
 
     def _repeats(self, texts: Sequence[str], above: Sequence[str], place: int) -> bool:

@@ -58,7 +58,7 @@ def _render_family(
     if not rows:
         return
     notes: dict[str, int] = {}
-    yield Grid(numbered(brief(SCALING.of(rows), without=("memory",)), notes))
+    yield Grid(numbered(brief(SCALING.of(rows), without=("memory",)), notes), sections=False)
     if notes:
         yield Text(_notes_text(notes))
     falls = list(_on_most_ranks(table.waterfalls_of(family)))

@@ -89,7 +89,7 @@ def test_canaries_are_no_contenders(contrast, make_study, make_record):
 
 
 def test_one_factor_at_a_time(contrast, make_study):
-    with pytest.raises(UsageError, match="one factor at a time"):
+    with pytest.raises(UsageError, match="give a single factor"):
         contrast(make_study(), factor=["backend", "framework"])
 
 
