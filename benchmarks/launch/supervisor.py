@@ -19,13 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
+from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Failure, Record
+from dlscale.benchmarks.records.record import Case, Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
 
@@ -127,12 +128,17 @@ def collect(
     spec: LaunchSpec,
     failure: Failure | None,
 ) -> list[Record]:
-    """Write the records of a launch that has ended, and clear its spool. Records that exist are left alone."""
+    """Write the records of a launch that has ended, and clear its spool.
+
+    A case that this launch has a record of already is left out: dlscale was killed between two of its records.
+    """
     spools = read_spools(spool_folder, spec.cases[0].cell.num_processes)
     if failure:
         failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
     records = []
     for index, case in enumerate(spec.cases):
+        if _has_record(store, case, metadata):
+            continue
         record = assemble(
             case,
             index,
@@ -170,6 +176,15 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
         collect(folder, store, metadata, spec, failure)
         num_collected += 1
     return num_collected
+
+
+def _has_record(store: Store, case: Case, metadata: LaunchMetadata) -> bool:
+    """Whether the latest attempt at the case is of the launch with this metadata."""
+    try:
+        latest = store.latest(case)
+    except UsageError:  # damaged, which the reports name; another attempt stands beside it
+        return False
+    return latest is not None and latest.started_at == metadata.started_at
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
