@@ -9,7 +9,7 @@ What was asked for is what runs, or it is an error: no backend ever stands in fo
 from __future__ import annotations
 
 from dlscale.collectives.backend import Backend, Capabilities, Collective, CountingTrainer, Trainer
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.registry import (
     NAMES,
     capabilities,
@@ -27,7 +27,7 @@ __all__ = [
     "Capabilities",
     "Collective",
     "CountingTrainer",
-    "Job",
+    "ServerSplit",
     "Trainer",
     "capabilities",
     "check_options",

@@ -1,7 +1,7 @@
-"""The ranks of a launch that has servers: workers first, servers last, and what they tell each other.
+"""The ranks of a launch that has servers: workers first, servers last, and the messages between them.
 
-Nobody waits inside MPI here, where MPICH keeps a core busy: a server shares its cores with workers. Who waits sleeps
-and looks.
+No rank waits inside MPI here, where MPICH keeps a core busy: servers share cores with workers. A rank that waits polls
+and sleeps.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 from dlscale.base.errors import UsageError
 
 POLL_SECONDS = 0.005
-MAX_TEXT_BYTES = 4096  # of what a rank tells about itself
+MAX_TEXT_BYTES = 4096  # of a rank's description of itself
 ORDER_TAG = 41
 
 Order = dict[str, Any]
-"""What worker 0 tells the servers, as JSON."""
+"""A message of worker 0 to the servers, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ServerSplit:
     """One rank's view of workers and servers. `index` counts among its own kind."""
 
     everyone: Any  # mpi4py's communicator of all ranks
@@ -70,7 +70,7 @@ class Job:
         return order
 
 
-def split(everyone: Any, *, num_servers: int) -> Job:
+def split(everyone: Any, *, num_servers: int) -> ServerSplit:
     """Workers and servers of `everyone`, an mpi4py communicator; collective. The last ranks serve.
 
     Raises UsageError unless there is at least one server and no fewer workers than servers.
@@ -83,7 +83,7 @@ def split(everyone: Any, *, num_servers: int) -> Job:
     rank = everyone.Get_rank()
     own_kind = everyone.Split(color=int(rank >= num_workers), key=rank)
     is_server = rank >= num_workers
-    return Job(
+    return ServerSplit(
         everyone=everyone,
         workers=None if is_server else own_kind,
         num_workers=num_workers,

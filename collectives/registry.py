@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend, Capabilities
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 
 
 def connect(
@@ -24,7 +24,7 @@ def connect(
     control: Any,
     framework: str = "torch",
     options: Mapping[str, str | int | float | bool] | None = None,
-    job: Job | None = None,
+    job: ServerSplit | None = None,
 ) -> Backend:
     """Join all ranks of `control`, an mpi4py communicator, over the named backend; collective.
 
@@ -48,7 +48,7 @@ def connect(
 def serve(
     name: str,
     *,
-    job: Job,
+    job: ServerSplit,
     framework: str,
     options: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:

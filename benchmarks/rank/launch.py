@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.record import Case, Cell, num_sharing
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.benchmarks.study.plan import EXCHANGE_SECONDS
 from dlscale.benchmarks.study.study import Rules
-from dlscale.collectives import Job
+from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.models import load_workload
@@ -127,7 +127,7 @@ def _share(cases: Sequence[Case], seconds: float) -> float:
     return (seconds - EXCHANGE_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
 
-def _serve(job: Job, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
+def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
     """On a server rank: serve until the workers have closed. Returns 0."""
     cell = spec.cases[0].cell
     framework_module(cell.framework).prepare(cell.threads_per_rank)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.grpc_ps.options import Options
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.registry import read_options
 
 if TYPE_CHECKING:
     from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer
 
 
-def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) -> Backend:
+def connect(*, control: Any, framework: str, options: dict[str, Any], job: ServerSplit) -> Backend:
     """Find the servers of `job` and the other workers; collective over all ranks of `job`."""
     chosen = read_options(Options, options, backend="grpc_ps")
     chosen.check(framework, num_workers=job.num_workers)
@@ -33,14 +33,16 @@ def connect(*, control: Any, framework: str, options: dict[str, Any], job: Job) 
     return backend
 
 
-def serve(*, job: Job, framework: str = "torch", options: dict[str, Any] | None = None) -> None:
+def serve(*, job: ServerSplit, framework: str = "torch", options: dict[str, Any] | None = None) -> None:
     """Serve until the workers have closed; collective with their `connect` or `served_optimizer`."""
     chosen = read_options(Options, options or {}, backend="grpc_ps")
     chosen.check(framework, num_workers=job.num_workers)
     _module(framework, "server").serve(options=chosen, job=job)
 
 
-def served_optimizer(job: Job, optimizer: Any, **options: str | int | float | bool) -> ServedOptimizer:
+def served_optimizer(
+    job: ServerSplit, optimizer: Any, **options: str | int | float | bool
+) -> ServedOptimizer:
     """In a torch script, on a worker of `job`: an optimizer whose steps the servers take; collective over all ranks.
 
     The servers hold the weights, worker 0's to begin with, and do what `optimizer` would do. Raises UsageError for

@@ -22,7 +22,7 @@ from dlscale.collectives.addresses import (
     refuse_machines,
 )
 from dlscale.collectives.grpc_ps.options import Options
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Cluster:
     num_threads: int
 
 
-def join(job: Job, options: Options) -> Cluster:
+def join(job: ServerSplit, options: Options) -> Cluster:
     """Start this rank's server, which listens on all interfaces; collective over all ranks of `job`.
 
     Raises UsageError on all ranks if one of them cannot.
@@ -67,7 +67,7 @@ def join(job: Job, options: Options) -> Cluster:
     return Cluster(spec=spec, server=server, config=config, num_threads=num_threads)
 
 
-def _agree(job: Job, *, address: str, problem: str) -> list[dict[str, str]]:
+def _agree(job: ServerSplit, *, address: str, problem: str) -> list[dict[str, str]]:
     entries: list[dict[str, str]] = [
         json.loads(text) for text in job.tell(json.dumps({"address": address, "problem": problem}))
     ]
@@ -77,7 +77,7 @@ def _agree(job: Job, *, address: str, problem: str) -> list[dict[str, str]]:
     return entries
 
 
-def _config(job: Job, num_threads: int) -> Any:
+def _config(job: ServerSplit, num_threads: int) -> Any:
     """A worker sees the servers and itself: other workers may come and go."""
     filters = [] if job.is_server else ["/job:ps", f"/job:worker/task:{job.index}"]
     return tf.compat.v1.ConfigProto(
@@ -88,7 +88,7 @@ def _config(job: Job, num_threads: int) -> Any:
     )
 
 
-def serve(*, options: Options, job: Job) -> None:
+def serve(*, options: Options, job: ServerSplit) -> None:
     """Serve until the workers have closed."""
     cluster = join(job, options)
     while job.next_order()["do"] != "close":

@@ -18,7 +18,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
-from dlscale.collectives.job import POLL_SECONDS, Job
+from dlscale.collectives.job import POLL_SECONDS, ServerSplit
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State
@@ -125,7 +125,7 @@ class ServedTrainer(ReplicaTrainer):
         *,
         options: Options,
         cluster: Cluster,
-        job: Job,
+        job: ServerSplit,
         control: Any,
         container: str,
     ) -> None:
@@ -261,7 +261,7 @@ class Together(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
             return global_step.assign_add(1, name=name, read_value=False)
 
 
-def connect(*, control: Any, options: Options, job: Job) -> TensorFlowServers:
+def connect(*, control: Any, options: Options, job: ServerSplit) -> TensorFlowServers:
     """Join TensorFlow's cluster; collective over all ranks of `job`."""
     return TensorFlowServers(options, join(job, options), job, control)
 
@@ -269,7 +269,7 @@ def connect(*, control: Any, options: Options, job: Job) -> TensorFlowServers:
 class TensorFlowServers(InStep):
     """Variables on TensorFlow's servers (`Backend`)."""
 
-    def __init__(self, options: Options, cluster: Cluster, job: Job, control: Any) -> None:
+    def __init__(self, options: Options, cluster: Cluster, job: ServerSplit, control: Any) -> None:
         self._options, self._cluster, self._job, self._control = options, cluster, job, control
         self._num_trainers = 0
 

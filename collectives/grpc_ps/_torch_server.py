@@ -13,13 +13,13 @@ from dlscale.collectives.grpc_ps._torch_session import ServedSession
 from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Hello, RefusedError, read_hello
 from dlscale.collectives.grpc_ps.options import Options
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 
 MAX_SESSIONS = 8  # open at the same time
 MAX_PORT = 65535
 
 
-def serve(*, options: Options, job: Job) -> None:
+def serve(*, options: Options, job: ServerSplit) -> None:
     """Serve until worker 0 says that all have closed; collective with the workers' `connect`.
 
     Never blocks inside MPI. Raises UsageError where no server can listen, as workers do then.

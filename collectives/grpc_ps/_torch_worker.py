@@ -17,13 +17,13 @@ from dlscale.collectives.grpc_ps._torch_optimizers import sections
 from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Session
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
-from dlscale.collectives.job import Job, rest
+from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training._torch import TorchTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State
 
 
-def connect(*, control: Any, options: Options, job: Job) -> GrpcBackend:
+def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
     """Find the servers; collective over all ranks of `job`. Raises UsageError if a server cannot listen."""
     meeting = meet(job)
     channels = [
@@ -36,7 +36,9 @@ def connect(*, control: Any, options: Options, job: Job) -> GrpcBackend:
 class GrpcBackend(InStep):
     """Parameter servers over gRPC (`Backend`)."""
 
-    def __init__(self, options: Options, channels: Sequence[Channel], *, control: Any, job: Job) -> None:
+    def __init__(
+        self, options: Options, channels: Sequence[Channel], *, control: Any, job: ServerSplit
+    ) -> None:
         self._options = options
         self.channels = tuple(channels)
         self._control, self._job = control, job
@@ -131,7 +133,7 @@ class ServedOptimizer:
     parameters hold the new weights.
     """
 
-    def __init__(self, job: Job, optimizer: torch.optim.Optimizer, options: Options) -> None:
+    def __init__(self, job: ServerSplit, optimizer: torch.optim.Optimizer, options: Options) -> None:
         parameters = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
         objective = SimpleNamespace(parameters=parameters, optimizer=optimizer, loss=torch.nn.Identity())
         self._backend = connect(control=job.workers, options=options, job=job)

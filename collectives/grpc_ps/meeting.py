@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import machine, own_address
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 
 ERROR = "error: "
 MAX_ERROR_CHARACTERS = 1000
@@ -23,7 +23,7 @@ class Meeting:
     token: str
 
 
-def meet(job: Job, listen: Callable[[str, str], int] | None = None) -> Meeting:
+def meet(job: ServerSplit, listen: Callable[[str, str], int] | None = None) -> Meeting:
     """Exchange the servers' addresses among all ranks; collective over all ranks of `job`.
 
     Servers give `listen`, which listens at a host, for calls with a token, and returns the port. An error on any
@@ -44,7 +44,7 @@ def join_host(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_first_server(job: Job) -> bool:
+def _is_first_server(job: ServerSplit) -> bool:
     return job.is_server and job.index == 0
 
 

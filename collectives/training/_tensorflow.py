@@ -18,7 +18,7 @@ from dlscale.models.workload import State
 Setting = str | int | float | bool
 
 
-class Exchange(Protocol):
+class GraphExchange(Protocol):
     """Averages gradients over ranks, as operations of the graph of a step."""
 
     @property
@@ -64,7 +64,7 @@ class TensorFlowTrainer(ReplicaTrainer):
     """
 
     def __init__(
-        self, replica: Any, exchange: Exchange, *, tape: Callable[[Any], Any] = lambda tape: tape
+        self, replica: Any, exchange: GraphExchange, *, tape: Callable[[Any], Any] = lambda tape: tape
     ) -> None:
         super().__init__(replica)
         self._exchange = exchange
@@ -120,7 +120,7 @@ class TensorFlowTrainer(ReplicaTrainer):
             raise
 
 
-class PipelinedExchange(Exchange, Protocol):
+class PipelinedExchange(GraphExchange, Protocol):
     """An exchange that can take longer than the step that begins it."""
 
     def send(self, gradients: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.collectives import Backend
-from dlscale.collectives.job import Job
+from dlscale.collectives.job import ServerSplit
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, Weights
 
@@ -25,7 +25,7 @@ class Bench:
     backend: Backend
     world: Any  # mpi4py's communicator of the ranks that train
     control: MpiBarrierControl
-    job: Job | None
+    job: ServerSplit | None
 
     @property
     def shard(self) -> Shard:

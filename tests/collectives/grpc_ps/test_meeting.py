@@ -9,7 +9,7 @@ WORKERS, SERVERS = 2, 2
 
 
 class TalkingJob:
-    """One rank's `Job`, of threads: what each tells is known to all when all have told it."""
+    """One rank's `ServerSplit`, of threads: what each tells is known to all when all have told it."""
 
     def __init__(self, rank, texts, barrier):
         self.num_workers, self.num_servers = WORKERS, SERVERS

@@ -26,7 +26,7 @@ class Launch:
 
 
 class Rank:
-    """One thread's `Job`, and its workers' communicator."""
+    """One thread's `ServerSplit`, and its workers' communicator."""
 
     def __init__(self, launch, rank):
         self._launch, self._rank = launch, rank
