@@ -1,1 +1,1 @@
-"""From records to numbers, tables and figures. Importing the package costs nothing, only its modules do."""
+"""Analysis from records to numbers, tables and figures. The package imports nothing; only its modules do."""

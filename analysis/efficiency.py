@@ -1,9 +1,9 @@
-"""Throughput and scaling efficiency of every cell, with its interval, its launches, its flaws and its findings.
+"""Throughput and scaling efficiency of every cell, with intervals, number of launches, flaws and findings.
 
 E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
 given against two base cases, both on 1 rank with control `train` and the same cores per rank: (a) backend `none`, no
-communication layer, and (b) the same backend. docs/metrics.md has the whole story. What input costs a training step
-comes from the controls that ran in the same launches as the training.
+communication layer, and (b) the same backend. docs/metrics.md explains the metrics. The cost of input is measured by
+the controls that ran in the same launches as the training.
 """
 
 from __future__ import annotations
@@ -76,21 +76,21 @@ from dlscale.benchmarks.records.record import Case, Cell, Control, Parity, Recor
 
 
 def input_cost(row: ScalingRow) -> str:
-    """What fetching batches costs the training of a row, in a sentence; empty where no control says it."""
-    said = []
+    """A sentence on what fetching batches costs the training of a row; empty if no control measured it."""
+    parts = []
     if row.input_stall:
-        said.append(f"fetching a batch takes {_share_text(row.input_stall)} of a step")
+        parts.append(f"fetching a batch takes {_share_text(row.input_stall)} of a step")
     if row.input_loss:
-        said.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
-    if not said:
+        parts.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
+    if not parts:
         return ""
     ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
     kind = "" if row.evidence == "measured" else f" ({row.evidence})"
-    return f"input on {ranks}{kind}: {'; '.join(said)}."
+    return f"input on {ranks}{kind}: {'; '.join(parts)}."
 
 
 def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
-    """What a backend's largest measured number of ranks keeps of one rank's speed; empty for controls."""
+    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
     scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
     if not scaled:
         return ""
@@ -118,21 +118,21 @@ def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
 
 
 def _share_text(share: Interval) -> str:
-    """`3.21 % [3.10, 3.32]`: a share near 0, which `percent` would round away."""
+    """`3.21 % [3.10, 3.32]`: for shares near 0, which `percent` would round to 0."""
     return with_limits(share.times(100), unit=" %") + flaws_text(share)
 
 
 def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
-    """One flat row per cell, see `to_row`."""
+    """One flat row per cell, see `scaling_row`."""
     return [scaling_row(row) for row in table.rows]
 
 
 def scaling_row(row: ScalingRow) -> dict[str, Any]:
-    """A cell's fields, then its numbers; None where there is none. Efficiencies are ratios: 1 is ideal.
+    """A cell's fields, then its numbers, None if unknown. Efficiencies are ratios: 1 is ideal.
 
-    `speed_up` is against base case (a), as `efficiency_none`, times the number of ranks.
-    `bound_wire`, `bound_memory` and `bound_loader` are what `efficiency_none` cannot exceed. `num_launches_out` and
-    the like say what stands out; it counts in all numbers but those that are called `without`.
+    `speed_up` is `efficiency_none` times the number of ranks.
+    `bound_wire`, `bound_memory` and `bound_loader` are upper bounds of `efficiency_none`. `num_launches_out` and
+    the like describe outliers, which are included in all numbers but those with `without` in their name.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
     passed between the frameworks; None if it did not run or there is only one framework.
     """
@@ -159,7 +159,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
 
 
 def scaling_json(table: ScalingTable) -> dict[str, Any]:
-    """`{"schema": 1, "rows": ..., ...}`, a list of flat rows per table, ready for `json.dumps`."""
+    """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
     return {
         "schema": SCALING_SCHEMA,
@@ -168,10 +168,10 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "waterfalls": waterfall_rows.waterfall_rows(table.waterfalls),
         "exchanges": exchange_rows.communication_rows(table.exchanges),
         "late": late_rows.straggler_rows(table.lateness),
-        "start_up": [to_start_up_row(one) for one in table.start_ups],
-        "checkpoints": [to_saving_row(one) for one in table.savings],
-        "energy": [to_energy_row(one) for one in table.energies],
-        "productivity": [to_productivity_row(one) for one in productivity.stored_changes(table.pairs)],
+        "start_up": [to_start_up_row(start) for start in table.start_ups],
+        "checkpoints": [to_saving_row(saving) for saving in table.savings],
+        "energy": [to_energy_row(energy) for energy in table.energies],
+        "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
     }
 
 
@@ -182,7 +182,7 @@ CONTROLS = ("train", "synthetic", "loader", "alone", "whole_machine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One cell. An efficiency is None where the control has none, or for the reason given in `notes`."""
+    """The numbers of one cell. An efficiency is None for a control, or for the reason given in `notes`."""
 
     cell: Cell
     family: Family
@@ -200,12 +200,12 @@ class ScalingRow:
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
     limits: tuple[
         Limit, ...
-    ] = ()  # what its efficiency against (a) cannot exceed; of trainings on several ranks
+    ] = ()  # bounds of the efficiency against (a); only for trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
 
     @property
     def speed_up(self) -> Interval | None:
-        """T(p) / T(1) against base case (a), scaled where the work grows with the ranks: efficiency times ranks."""
+        """T(p) / T(1) against base case (a), efficiency times ranks; for weak scaling the scaled speed-up."""
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks)
 
 
@@ -256,10 +256,10 @@ SCALING = TableOf[ScalingRow](
 class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
-    `comparisons` set the backends beside each other, ordered by family and ranks; `start_ups` say what their launches
-    cost before they train, `savings` what it cost to save trainings and to go on with them, `energies` what a sample
-    takes, `steps` how long every window was. `waterfalls` say where the speed goes, `exchanges` what of it the exchange
-    takes by itself, `lateness` which ranks and hosts are late, `heats` have each rank beside the others.
+    `comparisons` compare the backends, ordered by family and ranks. `start_ups` hold the time of launches before they
+    train, `savings` the cost of checkpoints and restarts, `energies` the energy per sample, `steps` the step times of
+    every window, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the stragglers, and
+    `heats` each rank's time relative to the other ranks.
     """
 
     rows: tuple[ScalingRow, ...]
@@ -275,19 +275,19 @@ class ScalingTable:
     heats: tuple[RankTimes, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
-    # Of every cell that left a record: what comparisons are declared of. Tables of numbers know no equality.
+    # Every cell that left a record, for contrasts. Not compared: data frames have no plain equality.
     launches: tuple[CellRows, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Of the cells that scale; a whole-machine reference belongs to one of these, or stands by itself.
+        """The families of all cells but the batch controls, which belong to the waterfalls.
 
-        A control of the batch belongs to the waterfalls.
+        A whole-machine reference counts only if no other family covers it.
         """
         rows = [row for row in self.rows if row.cell.control != "alone"]
         scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
-        others = {row.family for row in rows if not any(one.covers(row.family) for one in scaling)}
-        return tuple(sorted(scaling | others))
+        references = {row.family for row in rows if not any(family.covers(row.family) for family in scaling)}
+        return tuple(sorted(scaling | references))
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
@@ -295,7 +295,7 @@ class ScalingTable:
         return {(row.cell.framework, row.cell.backend) for row in self.rows}
 
     def of(self, family: Family) -> tuple[ScalingRow, ...]:
-        """The rows of a family, and last the whole-machine references that belong beside it."""
+        """The rows of a family, followed by the whole-machine references that it covers."""
         rows = [
             row
             for row in self.rows
@@ -304,30 +304,30 @@ class ScalingTable:
         return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
 
     def comparisons_of(self, family: Family) -> tuple[BackendComparison, ...]:
-        """The family's backends beside each other, one comparison per number of ranks."""
-        return tuple(one for one in self.comparisons if one.family == family)
+        """The family's backends compared, one comparison per number of ranks."""
+        return tuple(comparison for comparison in self.comparisons if comparison.family == family)
 
     def waterfalls_of(self, family: Family) -> tuple[Waterfall, ...]:
-        """The family's, by backend and ranks."""
-        return tuple(one for one in self.waterfalls if one.family == family)
+        """The family's waterfalls, by backend and ranks."""
+        return tuple(waterfall for waterfall in self.waterfalls if waterfall.family == family)
 
     def exchanges_of(self, family: Family) -> tuple[Communication, ...]:
-        """The family's, by backend and ranks."""
-        return tuple(one for one in self.exchanges if one.family == family)
+        """The family's exchanges, by backend and ranks."""
+        return tuple(exchange for exchange in self.exchanges if exchange.family == family)
 
     def lateness_of(self, family: Family) -> tuple[Stragglers, ...]:
-        """The family's, by ranks."""
-        return tuple(one for one in self.lateness if one.family == family)
+        """The family's stragglers, by ranks."""
+        return tuple(group for group in self.lateness if group.family == family)
 
 
 def scaling_table(
     records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
 ) -> ScalingTable:
-    """What the records say about scaling.
+    """Compute the whole table from the records.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
-    `parities` are the parity gate's verdicts: rows that it failed or did not check carry a note.
-    Raises UsageError if the records do not belong on one curve (see `frame.tidy`).
+    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note.
+    Raises UsageError if the records do not belong on one curve (see `records.tidy`).
     """
     everything = list(records)
     records = [record for record in everything if record.case.cell.control not in APART]
@@ -339,9 +339,9 @@ def scaling_table(
     apart = latest_good(everything)
     good = GoodRecords(record for record in apart if record.case.cell.control not in APART)
     falls = waterfalls(good)
-    beside = trimmed(measured, outliers(good))
+    kept = trimmed(measured, outliers(good))
     rows = _with_limits(
-        [row for launches in measured for row in _scaling_rows(launches, measured, beside)], apart
+        [row for launches in measured for row in _scaling_rows(launches, measured, kept)], apart
     )
     where = provenance(record for record in everything if record.case.cell.control != "canary")
     system = where.systems[0] if where.systems else "unknown"
@@ -368,11 +368,10 @@ def scaling_table(
     )
 
 
-def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], beside: Trimmed) -> Iterator[ScalingRow]:
+def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], kept: Trimmed) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
-    `beside` are the measured ones without launches that stand out: numbers have these in, and notes say what they would
-    be without.
+    `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
     """
     cell = launches.cell
     num_failed = len(launches.cases) - len(launches.good)
@@ -385,10 +384,10 @@ def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], beside: Trim
         against_backend = against_none
         if cell.backend != "none":
             against_backend = efficiency(good, measured, same_backend=True, notes=notes)
-        mine = beside.out.get((launches.family, cell.id, str(kind)))
+        mine = kept.out.get((launches.family, cell.id, str(kind)))
         notes += outlier_notes(mine) if mine else ()
-        if launches.family in beside.families:
-            without = efficiency(trim(good, beside.out), beside.launches, same_backend=False, notes=[])
+        if launches.family in kept.families:
+            without = efficiency(trim(good, kept.out), kept.launches, same_backend=False, notes=[])
             notes += efficiency_notes(against_none, without)
         num_launches = len(good.cases)
         yield ScalingRow(
@@ -410,10 +409,10 @@ def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], beside: Trim
 
 
 def _with_limits(rows: Iterable[ScalingRow], good: GoodRecords) -> Iterator[ScalingRow]:
-    """The rows with what they cannot exceed."""
-    found = {(one.family, one.cell.id, one.evidence): one.found for one in efficiency_limits(good)}
+    """The rows with the bounds of their efficiencies."""
+    limits = {(bound.family, bound.cell.id, bound.evidence): bound.found for bound in efficiency_limits(good)}
     for row in rows:
-        yield replace(row, limits=found.get((row.family, row.cell.id, row.evidence or ""), ()))
+        yield replace(row, limits=limits.get((row.family, row.cell.id, row.evidence or ""), ()))
 
 
 def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: str) -> Iterator[ScalingRow]:
@@ -447,7 +446,7 @@ def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: s
 
 
 def _with_parity(rows: Iterable[ScalingRow], parities: Iterable[Parity]) -> Iterator[ScalingRow]:
-    """The rows with their pair, and its note first."""
+    """The rows with their pair of frameworks, and its note before the others."""
     rows = list(rows)
     pairs = pairs_of({row.family for row in rows}, parities)
     for row in rows:
@@ -468,32 +467,32 @@ def _row_order(row: ScalingRow) -> tuple[object, ...]:
 
 
 def input_stall(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
-    """Seconds to fetch a batch over seconds of a training step: the share of a step that waits for input.
+    """The share of a step that waits for input: seconds to fetch a batch over seconds of a training step.
 
-    That is the loader-only control over `launches`, good ones of one kind of evidence; paired by block like
-    an efficiency. Batches are fetched when a step needs them and not before, so all of it is waiting. None
-    for controls, and where that control has no number.
+    This is the loader-only control over `launches`, good ones of one kind of evidence, paired by block like
+    an efficiency. Batches are not prefetched, so all of the fetching is waiting. None for controls, and if
+    the loader-only control has no number.
     """
     return _control_share(launches, relatives, control="loader")
 
 
 def input_loss(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
-    """The share of a training step that is saved on resident tensors: 1 - synthetic / training, in seconds.
+    """The share of a training step saved by resident tensors: 1 - synthetic / training, in seconds.
 
-    Negative where the real data were faster, as noise can make them. None as for `input_stall`.
+    Noise can make it negative. None in the same cases as `input_stall`.
     """
     share = _control_share(launches, relatives, control="synthetic")
     return share and share.complement()
 
 
 def _control_share(launches: CellRows, relatives: Iterable[CellRows], *, control: Control) -> Interval | None:
-    """Seconds per step of a control over those of the training beside it, in the same framework and backend."""
+    """A control's seconds per step over those of its training, in the same framework and backend."""
     cell = launches.cell
     if cell.control != "train" or launches.cases.empty:
         return None
     wanted = cell.model_copy(update={"control": control})
-    found = [one for one in relatives if one.family == launches.family and one.cell == wanted]
-    beside = [one.only(launches.kinds[0]) for one in found]
-    if not beside or beside[0].cases.empty:
+    controls = [rows for rows in relatives if rows.family == launches.family and rows.cell == wanted]
+    measured = [rows.only(launches.kinds[0]) for rows in controls]
+    if not measured or measured[0].cases.empty:
         return None
-    return block_ratio(beside[0].by_block("seconds_per_step"), launches.by_block("seconds_per_step"))
+    return block_ratio(measured[0].by_block("seconds_per_step"), launches.by_block("seconds_per_step"))

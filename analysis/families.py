@@ -1,7 +1,7 @@
-"""Families of comparable points: what they share, whose base case is whose, and pairs across the frameworks.
+"""Families of comparable points, the base case of each point, and pairs across the frameworks.
 
 A family is everything that a point has in common with its base case. A pair is a workload, preset and precision that
-was trained in both frameworks, and says whether the parity gate allows to compare them.
+was trained in both frameworks; it says whether they passed the parity gate and may be compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dlscale.benchmarks.records.record import Cell, Parity
 
-# Only others are named in titles and file names.
+# Titles and file names name only values other than these.
 DEFAULT_MEMORY_FORMAT = "channels_last"
 DEFAULT_DEVICE = "cpu"
 
@@ -40,7 +40,7 @@ class Family:
 
     @property
     def constants(self) -> str:
-        """In words for people: what does not change along a curve."""
+        """What does not change along a curve, in words."""
         whose = "per rank and step" if self.scaling_mode == "weak" else "per step over all ranks"
         compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
         return ", ".join(
@@ -54,7 +54,7 @@ class Family:
 
     @property
     def title(self) -> str:
-        """What was trained, in words for people."""
+        """What was trained, in words."""
         how = " ".join([self.framework, *self._variants])
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
@@ -66,7 +66,7 @@ class Family:
 
     @property
     def _variants(self) -> list[str]:
-        """What differs from the way in which a network is usually run."""
+        """The settings that differ from the defaults: compilation, memory format, device."""
         return [
             *(["compiled"] if self.compiled else []),
             *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
@@ -74,9 +74,9 @@ class Family:
         ]
 
     def covers(self, reference: Family) -> bool:
-        """Whether a whole-machine reference belongs beside this family: equal but for resources and batch."""
+        """Whether a whole-machine reference belongs to this family: equal except for resources and batch."""
         mine, theirs = (
-            replace(one, cores_per_rank=0, threads_per_rank=0, batch=0) for one in (self, reference)
+            replace(family, cores_per_rank=0, threads_per_rank=0, batch=0) for family in (self, reference)
         )
         return mine == theirs
 
@@ -102,12 +102,12 @@ def family_of(cell: Cell, *, system: str) -> Family:
 
 
 def base_cell(cell: Cell, candidates: Iterable[Cell], *, same_backend: bool) -> Cell | None:
-    """Of the cells of the same family, the one that `cell`'s efficiency is relative to; None if missing.
+    """The base case of `cell`'s efficiency, from the cells of the same family; None if missing.
 
     It trains on 1 rank: (a) with backend `none`, no communication layer; (b) with the same backend and
-    options. Of several that differ in servers it is the one with as many servers, else with the fewest.
+    options. If several differ in servers, the one with as many servers, else the one with the fewest.
     """
-    found = [
+    bases = [
         base
         for base in candidates
         if base.control == "train"
@@ -118,12 +118,12 @@ def base_cell(cell: Cell, candidates: Iterable[Cell], *, same_backend: bool) -> 
             else base.backend == "none"
         )
     ]
-    return min(found, key=lambda base: (base.num_servers != cell.num_servers, base.num_servers), default=None)
+    return min(bases, key=lambda base: (base.num_servers != cell.num_servers, base.num_servers), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkPair:
-    """A workload, preset and precision that are there in both frameworks, and what the parity gate found."""
+    """A workload, preset and precision that were trained in both frameworks, and the parity gate's result."""
 
     frameworks: tuple[str, ...]
     comparable: bool | None  # None: the gate did not run
@@ -131,14 +131,14 @@ class FrameworkPair:
 
     @property
     def note(self) -> str | None:
-        """What must stand beside every number of the pair; None if they may be compared."""
+        """The note that every row of the pair gets; None if the frameworks may be compared."""
         if self.comparable is None:
             return "parity not checked"
         return None if self.comparable else f"not comparable between frameworks: {', '.join(self.failed)}"
 
     @property
     def verdict(self) -> str:
-        """The same as a line of its own."""
+        """The parity gate's result as a line of its own."""
         both = " and ".join(self.frameworks)
         if self.comparable is None:
             return f"{both}: parity not checked, so do not compare them"
@@ -148,7 +148,7 @@ class FrameworkPair:
 
 
 def pairs_of(families: Iterable[Family], parities: Iterable[Parity]) -> Mapping[Family, FrameworkPair]:
-    """The pair of every family whose workload, preset and precision are there in several frameworks."""
+    """The pair of every family whose workload, preset and precision were trained in several frameworks."""
     members: dict[tuple[str, str, str], list[Family]] = {}
     for family in families:
         members.setdefault((family.workload, family.preset, family.precision), []).append(family)

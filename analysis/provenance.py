@@ -1,4 +1,4 @@
-"""Where numbers come from: what a figure or table must state so that anybody can find its records again."""
+"""Provenance: what a figure or table states so that its records can be found again."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from dlscale.benchmarks.records.record import Record
 
-_MAX_COMMANDS = 3  # every launch has one of its own
-_MAX_CHARACTERS = 2000  # of a command: one that names each of many hosts must not fill a file
+_MAX_COMMANDS = 3  # every launch has its own
+_MAX_CHARACTERS = 2000  # per command: one that lists many hosts must not fill a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Sorted, without repetition; several entries only where several were read."""
+    """The studies, systems, commits and commands of the records, each sorted and without duplicates."""
 
     studies: tuple[str, ...]
     systems: tuple[str, ...]
     commits: tuple[str, ...]
-    commands: tuple[str, ...]  # by which launches were started; none where nothing was launched
+    commands: tuple[str, ...]  # that started the launches; empty if nothing was launched
     data_hash: str  # SHA-256 over all records that were read
 
     def line(self) -> str:
@@ -29,7 +29,7 @@ class Provenance:
         return self.short_line() + (f"; command {command}" if command else "")
 
     def short_line(self) -> str:
-        """`line` without the commands, to be read between other lines."""
+        """`line` without the commands, for use among other lines."""
         return printable(
             f"study {', '.join(self.studies)}; system {', '.join(self.systems)}; "
             f"commit {', '.join(self.commits)}; data sha256 {self.data_hash}"
@@ -37,12 +37,12 @@ class Provenance:
 
     def command(self) -> str:
         """The first three commands and how many more there are, in one line; empty without any."""
-        shown = [_shortened(printable(one)) for one in self.commands[:_MAX_COMMANDS]]
+        shown = [_shortened(printable(text)) for text in self.commands[:_MAX_COMMANDS]]
         more = len(self.commands) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)
 
     def beside(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Each row with study, data_hash and commit, the first one also with the commands: those are long."""
+        """Each row with study, data_hash and commit; only the first also has the commands, which are long."""
         where = {
             "study": ", ".join(self.studies),
             "data_hash": self.data_hash,
@@ -53,7 +53,7 @@ class Provenance:
 
 
 def provenance(records: Iterable[Record]) -> Provenance:
-    """Of these records, failed attempts included. The order in which they were read does not matter."""
+    """The provenance of the records, failed attempts included, whatever order they were read in."""
     ordered = sorted(
         records, key=lambda record: (record.system, record.study, record.case.id, record.attempt)
     )
@@ -70,11 +70,14 @@ def provenance(records: Iterable[Record]) -> Provenance:
 
 
 def printable(text: str) -> str:
-    """The text in one line: what is no printable character is spelt out, as Python spells it.
+    """The text in one line: unprintable characters become Python escapes.
 
-    That leaves nothing that XML 1.0, or a PNG's text, cannot hold.
+    The result is valid in XML 1.0 and in the text of a PNG.
     """
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
 
 
 def _shortened(text: str) -> str:

@@ -1,11 +1,11 @@
-"""The records of a study as one model: which attempts count, what one launch says, and the launches of one cell.
+"""The records of a study as one model: the attempts that count, the value of a launch, and the launches of a cell.
 
-World time is the slowest rank's: throughput is never one rank's rate times the number of ranks. Within a launch
-windows are correlated, so a launch gives one value, the median over its steady windows of seconds per step (a cost;
-rates are derived from it), and statistics are done over launches.
+World time is the slowest rank's: throughput is never one rank's rate times the number of ranks. The windows of a
+launch are correlated, so a launch gives one value, the median over its steady windows of seconds per step (a cost;
+rates are derived from it), and statistics are computed over launches.
 
-`tidy` is the table with one row per case. `latest_good` chooses the attempt of each case that counts, `cell_times`
-gives a cell's times by block: on all ranks, on the average rank, on the latest one; `step_distributions` those of
+`tidy` is the table with one row per case. `latest_good` selects the attempt of each case that counts. `cell_times`
+gives a cell's times by block, of the slowest, the average and the latest rank; `step_distributions` gives the times of
 every window. `CellRows` are a cell's rows of the table, with its rate, its efficiency against a base case, and its
 flaws.
 """
@@ -28,7 +28,7 @@ from dlscale.benchmarks.records.record import Cell, Record, Window
 
 
 def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
-    """What was run, on what."""
+    """The columns that name what was run and on which system."""
     return {
         "system": family.system,
         "workload": cell.workload,
@@ -53,7 +53,7 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
     }
 
 
-# Controls of which no row of a table is made: a job's canaries, and exchanges by themselves, which train nothing.
+# Controls without a row in the table: a job's canaries, and communication only, which trains nothing.
 APART = frozenset({"canary", "exchange"})
 
 
@@ -65,10 +65,10 @@ def steady_windows(record: Record) -> list[Window]:
 def world_step_seconds(record: Record) -> NDArray[np.float64]:
     """Seconds per step of each steady window, [W]: the slowest rank's time over the number of steps.
 
-    Where ranks do not step together, a step is as many applied local batches as there are ranks.
+    If ranks do not step together, a step is as many applied local batches as there are ranks.
     """
     num_ranks = record.case.cell.num_ranks
-    # Python's own max: of a short list it is many times faster than NumPy's, and there are millions of windows.
+    # Python's own max: on a short list it is many times faster than NumPy's, and there are millions of windows.
     return np.array(
         [max(window.seconds) / _num_steps(window, num_ranks) for window in steady_windows(record)]
     )
@@ -79,7 +79,7 @@ def _num_steps(window: Window, num_ranks: int) -> float:
 
 
 def num_samples(window: Window, cell: Cell) -> int:
-    """Over all ranks; where ranks do not step together those that the weights took up. An exchange alone has none."""
+    """Samples of a window over all ranks: those applied if ranks do not step together, 0 for communication only."""
     if cell.control == "exchange":
         return 0
     if window.num_applied is None:
@@ -88,7 +88,7 @@ def num_samples(window: Window, cell: Cell) -> int:
 
 
 def start_skew(record: Record) -> float:
-    """By which fraction of a window the ranks started apart, median over the steady windows."""
+    """The spread of the ranks' starts as a fraction of a window, median over the steady windows."""
     skews = [
         (max(window.start_seconds) - min(window.start_seconds)) / max(window.seconds)
         for window in steady_windows(record)
@@ -97,9 +97,9 @@ def start_skew(record: Record) -> float:
 
 
 def why_unusable(record: Record) -> str | None:
-    """Why this attempt gives no number, in one line; None if it does.
+    """Why this attempt gives no number, in one line; None if it gives one.
 
-    A window without the times of all ranks gives none: the missing rank may be the slowest.
+    Every window needs the times of all ranks: the missing rank may be the slowest.
     """
     if record.failure is not None:
         where = "" if record.failure.rank is None else f" on rank {record.failure.rank}"
@@ -120,12 +120,12 @@ def why_unusable(record: Record) -> str | None:
 
 
 def tidy(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per case: its latest good attempt; where there is none, its latest, with `good` = False.
+    """One row per case: its latest good attempt; if there is none, its latest, with `good` = False.
 
     Columns: `study`, `system`, all fields of the cell (options as text), `cell_id`, `case_id`, `block`,
     `evidence`, `fingerprint`, `attempt`, `num_attempts`, `oversubscribed`, `good`, and of the launch
-    `exchange` ("overlapped" with the computation or "in line" after it, as the backend said; "mixed" if ranks
-    differ, empty if unknown), `steady`, `num_windows`, and NaN where not good: `start_skew` [fraction of a
+    `exchange` ("overlapped" with the computation or "in line" after it, as the backend reported; "mixed" if ranks
+    differ, empty if unknown), `steady`, `num_windows`, and NaN if not good: `start_skew` [fraction of a
     window], `seconds_per_step`, `samples_per_second`, `peak_rss_bytes` (the largest rank's), `num_skipped`
     (samples, over all ranks) and `num_skipping` (ranks that skipped any).
 
@@ -181,7 +181,7 @@ def _tidy_row(attempts: Sequence[Record]) -> dict[str, object]:
         row["start_skew"] = start_skew(record)
         row["seconds_per_step"] = seconds_per_step
         row["samples_per_second"] = cell.global_batch / seconds_per_step
-        # 0 bytes: a rank whose end was never seen.
+        # 0 bytes: the end of the rank was not observed.
         row["peak_rss_bytes"] = max((rank.peak_rss_bytes for rank in record.ranks), default=0) or np.nan
         skipped = [count for count in record.skipped_samples if count]
         row["num_skipped"], row["num_skipping"] = sum(skipped), len(skipped)
@@ -189,7 +189,7 @@ def _tidy_row(attempts: Sequence[Record]) -> dict[str, object]:
 
 
 def exchange_mode(record: Record) -> str:
-    """How gradients were exchanged, as the backend said; empty if it did not."""
+    """How gradients were exchanged, as the backend reported; empty if it did not."""
     overlap = record.backend_settings.get("overlap")
     if isinstance(overlap, str):  # ranks that differ: "False | True"
         return "mixed"
@@ -197,12 +197,15 @@ def exchange_mode(record: Record) -> str:
 
 
 def options_text(cell: Cell) -> str:
-    """The backend's options in one order, for people: `chunk_bytes=65536, threads=2`; empty without any."""
+    """The backend's options, sorted by name: `chunk_bytes=65536, threads=2`; empty without any."""
     return ", ".join(f"{name}={value}" for name, value in sorted(cell.backend_options.items()))
 
 
 def _refuse_mixed_fingerprints(frame: pd.DataFrame) -> None:
-    """A point and its base case share these three, so equal fingerprints here make every curve's equal."""
+    """Raise UsageError if fingerprints differ within a system, environment and framework.
+
+    A point and its base case share these three, so equal fingerprints here make every curve's equal.
+    """
     for key, group in frame[frame["good"].astype(bool)].groupby(["system", "environment", "framework"]):
         digests = list(group["fingerprint"].unique())
         if len(digests) > 1:
@@ -215,8 +218,8 @@ def _refuse_mixed_fingerprints(frame: pd.DataFrame) -> None:
 
 Seconds = NDArray[np.float64]
 Block = tuple[str, int]  # study, block
-TRAINING_CONTROLS = frozenset({"train", "synthetic", "alone"})  # controls of which a step is made
-MIN_COVERED = 0.95  # of a window's seconds by its stamps; below, the two clocks tell different stories
+TRAINING_CONTROLS = frozenset({"train", "synthetic", "alone"})  # controls that measure training steps
+MIN_COVERED = 0.95  # share of a window's seconds in its timestamps; below, the two clocks disagree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,16 +227,16 @@ class LaunchTimes:
     """Seconds per step of one launch, each the median over its steady windows.
 
     `world` is the table's: the slowest rank's total of a window. `mean` is the mean over ranks of the totals. `latest`
-    is what a step would take if every step waited for its latest rank: `mean`, and on top the mean over steps of
-    (maximum - mean over ranks) of the stamps. So window totals say how long steps are, and stamps only by how much
-    ranks differ: where stamps leave something out (a device's queue, the end of a window), it counts for all ranks
-    alike. None without stamps.
+    is the time of a step if every step waited for its latest rank: `mean` plus the mean over steps of (maximum - mean
+    over ranks) of the timestamps. So window totals give the length of steps, and timestamps only the difference between
+    ranks: time missing from the timestamps (a device's queue, the end of a window) counts for all ranks alike. None
+    without timestamps.
     """
 
     world: float
     mean: float
     latest: float | None
-    covered: float | None  # share of the windows' seconds that the stamps add up to
+    covered: float | None  # share of the windows' seconds that the timestamps add up to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,28 +250,28 @@ class CellTimes:
     times: dict[Block, LaunchTimes]
 
     def seconds(self, which: str) -> dict[Block, float]:
-        """Block -> one of the launch's `Times`, where it has it."""
-        found = {block: getattr(times, which) for block, times in self.times.items()}
-        return {block: value for block, value in found.items() if value is not None}
+        """Block -> the field `which` of its `LaunchTimes`, for blocks that have it."""
+        values = {block: getattr(times, which) for block, times in self.times.items()}
+        return {block: value for block, value in values.items() if value is not None}
 
 
 class GoodRecords(tuple[Record, ...]):
-    """Of each case the latest attempt that gave a number. To find them takes longer than most that follows."""
+    """The latest good attempt of each case; a type of its own, so that the costly selection is not repeated."""
 
 
 def latest_good(records: Iterable[Record]) -> GoodRecords:
-    """As `frame.tidy` chooses them; `Good` ones are returned as they are."""
+    """The latest good attempt of each case, the same that `tidy` selects; `GoodRecords` are returned unchanged."""
     if isinstance(records, GoodRecords):
         return records
     chosen: dict[tuple[str, str, str], Record] = {}
-    for record in sorted(records, key=lambda one: one.attempt):
+    for record in sorted(records, key=lambda record: record.attempt):
         if why_unusable(record) is None:
             chosen[record.system, record.study, record.case.id] = record
     return GoodRecords(chosen.values())
 
 
 def times_of(record: Record) -> LaunchTimes:
-    """Of a record that is not unusable (`frame.why_unusable`)."""
+    """The times of a usable record (see `why_unusable`)."""
     windows = steady_windows(record)
     seconds = np.array([window.seconds for window in windows])  # [W][P]
     means = seconds.mean(axis=1) / np.array([window.num_steps for window in windows])
@@ -282,13 +285,13 @@ def times_of(record: Record) -> LaunchTimes:
 
 
 def cell_times(records: Iterable[Record], *, controls: Set[str] = TRAINING_CONTROLS) -> list[CellTimes]:
-    """All cells of those controls, with their launches that gave a number."""
-    found: dict[tuple[str, str, str], CellTimes] = {}
+    """All cells of these controls with their good launches."""
+    cells: dict[tuple[str, str, str], CellTimes] = {}
     for record in latest_good(records):
         cell = record.case.cell
         if cell.control not in controls:
             continue
-        one = found.setdefault(
+        launches = cells.setdefault(
             (record.system, cell.id, record.evidence),
             CellTimes(
                 cell=cell,
@@ -298,14 +301,14 @@ def cell_times(records: Iterable[Record], *, controls: Set[str] = TRAINING_CONTR
                 times={},
             ),
         )
-        one.times[record.study, record.case.block] = times_of(record)
-    return [found[key] for key in sorted(found)]
+        launches.times[record.study, record.case.block] = times_of(record)
+    return [cells[key] for key in sorted(cells)]
 
 
 def _spreads(windows: Sequence[Window]) -> tuple[Seconds | None, Seconds | None]:
-    """Of each window the mean over steps of (maximum - mean over ranks), and what its stamps add up to.
+    """For each window, the mean over steps of (maximum - mean over ranks) and the sum of its timestamps.
 
-    The k-th steps of all ranks are compared with each other. None unless all windows have stamps.
+    The k-th steps of all ranks are compared with each other. None unless all windows have timestamps.
     """
     stamps = [window.step_seconds for window in windows if window.step_seconds is not None]
     if len(stamps) < len(windows):
@@ -313,9 +316,9 @@ def _spreads(windows: Sequence[Window]) -> tuple[Seconds | None, Seconds | None]
     if len({window.num_steps for window in windows}) == 1:
         matrix = np.array(stamps)  # [W][P][K]
         return (matrix.max(axis=1) - matrix.mean(axis=1)).mean(axis=1), matrix.sum(axis=(1, 2))
-    each = [np.array(one) for one in stamps]
-    spreads = [np.mean(one.max(axis=0) - one.mean(axis=0)) for one in each]
-    return np.array(spreads), np.array([one.sum() for one in each])
+    each = [np.array(seconds) for seconds in stamps]
+    spreads = [np.mean(matrix.max(axis=0) - matrix.mean(axis=0)) for matrix in each]
+    return np.array(spreads), np.array([matrix.sum() for matrix in each])
 
 
 BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition
@@ -333,21 +336,21 @@ class CellRows:
 
     @classmethod
     def of(cls, cell: Cell, *, system: str, cases: pd.DataFrame) -> CellRows:
-        """With the family that follows from the cell."""
+        """The rows with the family that follows from the cell."""
         return cls(cell=cell, family=family_of(cell, system=system), cases=cases)
 
     @property
     def good(self) -> pd.DataFrame:
-        """Those that gave a number."""
+        """The rows of cases that gave a number."""
         return self.cases[self.cases["good"]]
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of evidence that gave numbers; of the failed launches, if all failed."""
+        """The kinds of evidence of the good launches; if all failed, of the failed ones."""
         return sorted((self.good if len(self.good) else self.cases)["evidence"].unique())
 
     def only(self, kind: str) -> CellRows:
-        """Its good launches of one kind of evidence."""
+        """The good launches of one kind of evidence."""
         good = self.good
         return CellRows(cell=self.cell, family=self.family, cases=good[good["evidence"] == kind])
 
@@ -360,8 +363,8 @@ class CellRows:
     @property
     def exchange(self) -> str:
         """How gradients were exchanged: "overlapped", "in line", "mixed" if launches differ; empty if unknown."""
-        found = sorted(set(self.good["exchange"]) - {""})
-        return found[0] if len(found) == 1 else "mixed" if found else ""
+        modes = sorted(set(self.good["exchange"]) - {""})
+        return modes[0] if len(modes) == 1 else "mixed" if modes else ""
 
     @property
     def peak_rss_bytes(self) -> int | None:
@@ -385,15 +388,15 @@ def efficiency(
 ) -> Interval | None:
     """(T(p) / p) / (T(1) / 1) against a base case of the same family: (a), or (b) with `same_backend`.
 
-    `launches` are good ones of one kind of evidence. Why there is no efficiency, or what is wrong with it,
-    goes to `notes`.
+    `launches` are good ones of one kind of evidence. The reason for a missing or doubtful efficiency is
+    appended to `notes`.
     """
     cell = launches.cell
     if cell.control != "train" or launches.cases.empty:
         return None
-    family = {one.cell.id: one for one in relatives if one.family == launches.family}
+    family = {relative.cell.id: relative for relative in relatives if relative.family == launches.family}
     name = f"(b), {cell.backend} on 1 rank" if same_backend else "(a), none on 1 rank"
-    base = base_cell(cell, [one.cell for one in family.values()], same_backend=same_backend)
+    base = base_cell(cell, [relative.cell for relative in family.values()], same_backend=same_backend)
     if base is None:
         notes.append(f"no base case {name}: not measured")
         return None
@@ -418,13 +421,13 @@ def efficiency(
 
 
 def _rank_rates(launches: CellRows) -> dict[Hashable, float]:
-    """Samples per second and rank of each block."""
+    """Samples per second and rank in each block."""
     rates = launches.by_block("samples_per_second")
     return {block: rate / launches.cell.num_ranks for block, rate in rates.items()}
 
 
 def flaws(launches: CellRows) -> Iterator[str]:
-    """What a reader must know about a cell before believing its number."""
+    """Notes on everything that makes a cell's number less trustworthy."""
     cases, good = launches.cases, launches.good
     if launches.cell.control == "whole_machine":
         yield f"a reference, never a base case: 1 rank on {launches.cell.cores_per_rank} cores"
@@ -463,22 +466,22 @@ class StepDistribution:
 
     @property
     def pooled(self) -> NDArray[np.float64]:
-        """Of all launches together, ascending."""
+        """The seconds of all launches together, ascending."""
         return np.sort(np.concatenate(self.launches))
 
     @property
     def typical(self) -> Interval:
-        """The median over launches of each one's own median, as the table of throughput has it."""
+        """The median over launches of each one's own median, the same as in the table."""
         return median_interval([float(np.median(seconds)) for seconds in self.launches])
 
 
 def step_distributions(records: Iterable[Record]) -> list[StepDistribution]:
-    """One for each training that gave a number and kind of evidence, ordered by name."""
-    found: dict[tuple[str, str, str], list[Record]] = {}
+    """One distribution for each training and kind of evidence that gave a number, ordered by name."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in latest_good(records):
         if record.case.cell.control == "train":
-            found.setdefault((record.system, record.case.cell.id, record.evidence), []).append(record)
-    return [_step_distribution(found[key]) for key in sorted(found)]
+            groups.setdefault((record.system, record.case.cell.id, record.evidence), []).append(record)
+    return [_step_distribution(groups[key]) for key in sorted(groups)]
 
 
 def _step_distribution(records: Sequence[Record]) -> StepDistribution:

@@ -1,6 +1,6 @@
-"""Intervals for a median and for a ratio, over launches. No number without its method and its n.
+"""Intervals for a median and for a ratio over launches, each with its method and its n.
 
-The unit is the launch: windows inside one are correlated and would make intervals too narrow.
+The unit is the launch: the windows of a launch are correlated and would make intervals too narrow.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ CONFIDENCE = 0.95
 
 
 def blocks_needed(num_comparisons: int) -> int:
-    """The fewest paired blocks by which each of so many comparisons can be claimed at all.
+    """The fewest paired blocks with which each of that many comparisons can be significant at all.
 
-    With n blocks the smallest two-sided probability of a paired test is 2^(1-n), when all n agree (M14, M21), and it
-    has to stay below 5 % divided by the number of comparisons (Bonferroni, which Holm's first step also asks).
+    With n blocks the smallest two-sided probability of a paired test is 2^(1-n), when all n agree (M14, M21). It must
+    be at most 5 % divided by the number of comparisons (Bonferroni, the same as Holm's first step).
     """
     return math.ceil(1 + math.log2(num_comparisons / (1 - CONFIDENCE)) - 1e-9)
 
 
 def half_width(num_blocks: int) -> float:
-    """Half of a 95 % interval of a mean over blocks, in units of the standard deviation between them; inf below 2."""
+    """Half the 95 % interval of a mean over blocks, in standard deviations between blocks; inf below 2 blocks."""
     if num_blocks < 2:
         return math.inf
     return float(stdtrit(num_blocks - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(num_blocks)
 
 
 LEVEL = 0.95
-MIN_BLOCKS = 3  # for a t interval; two would give a factor of 12.7 standard errors, which says nothing
+MIN_BLOCKS = 3  # for a t interval; with two it would be 12.7 standard errors wide, which says nothing
 INSUFFICIENT = "insufficient data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An estimate and where the true value lies with confidence `level`; no limits if values were too few."""
+    """An estimate and its limits at confidence `level`; no limits if there were too few values."""
 
     center: float
     low: float | None
@@ -48,7 +48,7 @@ class Interval:
     n: int  # launches, or blocks for a ratio
 
     def rate(self, amount: float) -> Interval:
-        """`amount` per this cost: limits change places, so a cost's interval becomes its rate's."""
+        """`amount` over this cost, as a rate; the limits are swapped."""
         return Interval(
             center=amount / self.center,
             low=None if self.high is None else amount / self.high,
@@ -59,7 +59,7 @@ class Interval:
         )
 
     def complement(self) -> Interval:
-        """Of the share that is left: 1 minus this one, whose limits change places."""
+        """1 minus this share; the limits are swapped."""
         return Interval(
             center=1 - self.center,
             low=None if self.high is None else 1 - self.high,
@@ -70,7 +70,7 @@ class Interval:
         )
 
     def times(self, factor: float) -> Interval:
-        """In other units."""
+        """The interval multiplied by a positive factor, for example to change its unit."""
         return Interval(
             center=self.center * factor,
             low=None if self.low is None else self.low * factor,
@@ -81,7 +81,7 @@ class Interval:
         )
 
     def excess(self) -> Interval:
-        """Of what this ratio has beyond 1."""
+        """This ratio minus 1."""
         return Interval(
             center=self.center - 1,
             low=None if self.low is None else self.low - 1,
@@ -95,8 +95,8 @@ class Interval:
 def median_coverage(num_values: int, rank: int) -> float:
     """Probability that the median lies between the `rank`-th smallest and the `rank`-th largest of n values.
 
-    Whatever the (continuous) distribution: it fails if fewer than `rank` values fall on one side of the
-    median, and each falls on either side like a fair coin. Rank 1 gives 1 - 2^(1 - n).
+    It holds for any continuous distribution: the interval misses the median if fewer than `rank` values fall on one
+    side of it, and each value falls on either side like a fair coin. Rank 1 gives 1 - 2^(1 - n).
     """
     tail: float = sum(math.comb(num_values, below) for below in range(rank)) / 2**num_values
     return 1.0 - 2.0 * tail
@@ -105,13 +105,14 @@ def median_coverage(num_values: int, rank: int) -> float:
 def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interval:
     """The median and its symmetric interval between order statistics, of confidence `level`.
 
-    Pairs of order statistics offer few levels, exactly and whatever the distribution: 8 values 99.2 and 93.0 %, and
-    nothing between. From the pair that covers enough the limits go inwards, towards the next one, in proportion to what
-    it covers too much. For normal, skewed, heavy-tailed, even and outlying noise that still covers more than `level`;
-    Hettmansperger and Sheather (1986) go further, and miss it by up to a point. Only of 8 values of two kinds, half of
-    each and nothing between, 95 % are 93 % (tests/analysis/coverage).
+    Pairs of order statistics have exact, distribution-free coverage, but at few levels: with 8 values 99.2 and 93.0 %
+    and nothing between. So the limits are interpolated from the narrowest pair that covers enough towards the next
+    inner pair, in proportion to the excess coverage. For normal, skewed, heavy-tailed, uniform and outlying noise the
+    result still covers more than `level`; the interpolation of Hettmansperger and Sheather (1986) is narrower and falls
+    short by up to one percentage point. The worst case is 8 values in two clusters of equal size: 93 % instead of 95 %
+    (tests/analysis/coverage).
 
-    Needs 6 values for 95 %: five cover with 93.75 % at most.
+    95 % needs 6 values: five cover with 93.75 % at most.
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -139,7 +140,7 @@ def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interva
 
 
 def _share_inwards(num_values: int, rank: int, level: float) -> float:
-    """How far from the `rank`-th value to the next one a limit of that level lies, 0 to 1."""
+    """How far a limit of that level lies from the `rank`-th value towards the next one, 0 to 1."""
     outer, inner = median_coverage(num_values, rank), median_coverage(num_values, rank + 1)
     return (outer - level) / (outer - inner)
 
@@ -149,13 +150,12 @@ def block_ratio(
 ) -> Interval:
     """Numerator over denominator, both given as block -> positive value, with a t interval on the log ratios.
 
-    Launches of one block ran close in time, so what drifts (clocks, neighbours, temperature) cancels in each
-    block's ratio. The centre is the exponential of the mean log ratio, which equals the ratio of the two
-    geometric means; the t interval belongs to that same mean. Each log ratio is the difference of two
-    launches' noise and so nearly symmetric even where the noise is skewed: from 3 blocks on the interval holds
-    its level for skewed, heavy-tailed and outlying noise, and is narrower than order statistics, which would
-    need 6. Where noise is skewed on one side only it covers less, 89 % for exponential noise of one of the
-    two. tests/analysis/test_coverage.py simulates all of this.
+    Launches of one block ran close in time, so drift (clocks, neighbours, temperature) cancels in each block's
+    ratio. The centre is the exponential of the mean log ratio, which equals the ratio of the two geometric means;
+    the t interval is that of the same mean. Each log ratio is the difference of two launches' noise and so nearly
+    symmetric even if the noise is skewed: from 3 blocks on the interval holds its level for skewed, heavy-tailed
+    and outlying noise, and is narrower than order statistics, which would need 6 blocks. If only one of the two
+    has skewed noise it covers less, 89 % for exponential noise. tests/analysis/test_coverage.py simulates this.
 
     Without a common block it is the difference of the mean logs with Welch's interval, labelled "unpaired".
     """
@@ -198,17 +198,17 @@ def block_difference(
 ) -> Interval:
     """(first - second) / base over the blocks that all three have, given as block -> positive value.
 
-    The centre is the difference of two ratios to `base`, each that of geometric means, as `block_ratio` has
-    them. The interval is the t interval of its terms by block, to first order: log(first / base) and
-    log(second / base), weighted by the two ratios. So what drifts from block to block cancels, noise of
-    `base` counts by the small difference only, and one wild launch weighs less than in a mean of quotients.
+    The centre is the difference of two ratios to `base`, each of geometric means, as in `block_ratio`. The
+    interval is the t interval of its terms by block, to first order: log(first / base) and
+    log(second / base), weighted by the two ratios. So drift from block to block cancels, noise in `base`
+    counts only in proportion to the small difference, and an outlying launch weighs less than in a mean of quotients.
     It covers like `block_ratio`'s (tests/analysis/test_coverage.py). Raises ValueError without a common block.
     """
     _check_positive(first, second, base)
     common = [block for block in first if block in second and block in base]
     if not common:
         raise ValueError(f"no common block of {len(first)}, {len(second)} and {len(base)} values")
-    logs = np.log([[one[block] / base[block] for block in common] for one in (first, second)])
+    logs = np.log([[values[block] / base[block] for block in common] for values in (first, second)])
     over, under = np.exp(logs.mean(axis=1))
     n, center = len(common), float(over - under)
     if n < MIN_BLOCKS:
@@ -225,5 +225,5 @@ def _check_positive(*groups: Mapping[Hashable, float]) -> None:
 
 
 def _mean_variance(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Squared standard error of the mean; 0 for a single value, whose interval is then refused."""
+    """Squared standard error of the mean; 0 for a single value, for which the callers give no interval."""
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0

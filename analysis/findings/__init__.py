@@ -1,1 +1,1 @@
-"""What the records of a study show, one finding a file: its arithmetic, its columns and its sentences."""
+"""The findings of a study, one per file: its arithmetic, its columns and its sentences."""

@@ -1,9 +1,9 @@
-"""Backends compared on the same ranks: what each adds to the computation, and which adds less.
+"""Backend comparison on the same ranks: what each backend adds to the computation, and which adds less.
 
-The computation is a step over backend `none` on as many ranks: the same machine, shared by the same trainings, that
-do not communicate. What a step takes longer over another backend is its exposed communication, and a difference
-between two backends is told as a share of the computation, for that is what a user waits for. docs/metrics.md has
-the whole story. Below the arithmetic stand the table, the sentences and the columns.
+The computation is a step over backend `none` on as many ranks: the same training on the same shared machine, without
+communication. The extra time of a step over another backend is its exposed communication. A difference between two
+backends is given as a share of the computation. docs/metrics.md explains the metrics. The arithmetic comes first, then
+the table and the sentences.
 """
 
 from __future__ import annotations
@@ -40,46 +40,46 @@ from dlscale.benchmarks.records.record import Cell
 
 
 def to_backend_rows(comparison: BackendComparison) -> list[dict[str, Any]]:
-    """One flat row per backend, set beside the fastest other one on as many ranks.
+    """One flat row per backend, compared with the fastest other one on as many ranks.
 
-    `exposed_communication`, `difference` and `communication` are shares of the computation, whose seconds per
-    step are those of backend `none`; a negative difference is faster than `peer`. `communication` is that of
-    the slower of the two, which decides whether a difference is resolvable.
+    `exposed_communication`, `difference` and `communication` are shares of the computation, which is a step of
+    backend `none`; a negative difference is faster than `peer`. `communication` is the exposed communication of the
+    slower of the two, which decides whether a difference is resolvable.
     """
-    return [_backend_row(comparison, one) for one in comparison.contenders]
+    return [_backend_row(comparison, contender) for contender in comparison.contenders]
 
 
-def _backend_row(comparison: BackendComparison, one: Contender) -> dict[str, Any]:
+def _backend_row(comparison: BackendComparison, contender: Contender) -> dict[str, Any]:
     return {
-        **setting_columns(comparison.family, one.cell),
+        **setting_columns(comparison.family, contender.cell),
         "evidence": comparison.evidence,
-        "exchange": one.exchange or None,
-        **interval_columns("seconds_per_step", one.seconds_per_step),
+        "exchange": contender.exchange or None,
+        **interval_columns("seconds_per_step", contender.seconds_per_step),
         **interval_columns("computation_seconds_per_step", comparison.computation),
-        **interval_columns("exposed_communication", one.exposed),
-        "peer": one.peer and one.peer.backend,
-        "peer_options": one.peer and options_text(one.peer),
-        **interval_columns("difference", one.difference),
-        "communication": one.communication,
-        "verdict": one.verdict,
-        "reason": one.reason or None,
+        **interval_columns("exposed_communication", contender.exposed),
+        "peer": contender.peer and contender.peer.backend,
+        "peer_options": contender.peer and options_text(contender.peer),
+        **interval_columns("difference", contender.difference),
+        "communication": contender.communication,
+        "verdict": contender.verdict,
+        "reason": contender.reason or None,
     }
 
 
-RESOLVABLE = 0.3  # exposed communication over computation; below, what differs is mostly not the exchange
-BAND = 0.02  # of the computation: a difference within is none that anybody would change backends for
+RESOLVABLE = 0.3  # exposed communication over computation; below, differences mostly have other causes
+BAND = 0.02  # of the computation: a smaller difference is no reason to change backends
 
 Verdict = Literal["alike", "faster", "slower", "not slower", "open", "not resolvable", "insufficient data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A backend on some ranks, and beside it the fastest other one there."""
+    """A backend on a number of ranks, compared with the fastest other one there."""
 
     cell: Cell
-    exchange: str  # "in line", "overlapped" or "mixed"; empty where no launch said it
+    exchange: str  # "in line", "overlapped" or "mixed"; empty if no launch reported it
     seconds_per_step: Interval | None  # None if no launch gave a number
-    exposed: Interval | None  # communication as a share of the computation; None without a block in common
+    exposed: Interval | None  # communication as a share of the computation; None without a common block
     peer: Cell | None  # the other backend with the least exposed communication
     difference: Interval | None  # (this - peer) / computation; negative where this is faster
     communication: float | None  # exposed communication of the slower of the two
@@ -89,7 +89,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendComparison:
-    """All backends that exchange gradients in one family on one number of ranks; two or more."""
+    """The two or more backends that exchange gradients in one family on one number of ranks."""
 
     family: Family
     num_ranks: int
@@ -107,10 +107,9 @@ class _Entry:
 
 
 def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, ...]:
-    """Every family's backends on every number of ranks above 1 where two or more were tried.
+    """A comparison for every family, number of ranks above 1 and kind of evidence with two or more backends.
 
-    Kinds of evidence are compared among themselves only. A backend whose launches all failed is a contender
-    without numbers.
+    A backend whose launches all failed is a contender without numbers.
     """
     groups: dict[tuple[Family, int, int, str], list[CellRows]] = {}
     for launches in measured:
@@ -119,13 +118,13 @@ def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, .
             for kind in launches.kinds:
                 key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
                 groups.setdefault(key, []).append(launches.only(kind))
-    found = []
+    comparisons = []
     for (family, num_ranks, num_nodes, kind), members in sorted(groups.items(), key=lambda item: item[0]):
-        exchanging = [one for one in members if one.cell.backend != "none"]
+        exchanging = [member for member in members if member.cell.backend != "none"]
         if len(exchanging) < 2:
             continue
         alone = _computation(members)
-        found.append(
+        comparisons.append(
             BackendComparison(
                 family=family,
                 num_ranks=num_ranks,
@@ -135,14 +134,14 @@ def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, .
                 contenders=_contenders(sorted(exchanging, key=_comparison_order), alone),
             )
         )
-    return tuple(found)
+    return tuple(comparisons)
 
 
 def judge(difference: Interval, communication: float, *, apart: bool) -> Verdict:
-    """What a difference, as a share of the computation, says; negative is faster.
+    """The verdict on a difference, given as a share of the computation; negative is faster.
 
-    "alike" lies within BAND on both sides for certain, "not slower" on the slower side only. "faster" and
-    "slower" need `apart` besides: that it is no chance find among many pairs.
+    "alike" is certainly within BAND on both sides, "not slower" on the slower side only. "faster" and "slower"
+    also need `apart`: the difference is significant after correction for all pairs.
     """
     low, high = difference.low, difference.high
     if low is None or high is None:
@@ -159,8 +158,8 @@ def judge(difference: Interval, communication: float, *, apart: bool) -> Verdict
 
 
 def _computation(members: Iterable[CellRows]) -> dict[Hashable, float]:
-    """Seconds per step of the ranks that do not communicate, by block; empty if not measured."""
-    alone = [one for one in members if one.cell.backend == "none" and not one.cases.empty]
+    """Seconds per step of backend `none`, by block; empty if not measured."""
+    alone = [member for member in members if member.cell.backend == "none" and not member.cases.empty]
     return min(alone, key=_comparison_order).by_block("seconds_per_step") if alone else {}
 
 
@@ -175,8 +174,8 @@ def _contenders(members: Sequence[CellRows], alone: dict[Hashable, float]) -> tu
 
 
 def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> Contender:
-    others = [other for other in entries if other is not entry and other.exposed]
-    peer = min(others, key=_cost, default=None)
+    rivals = [rival for rival in entries if rival is not entry and rival.exposed]
+    peer = min(rivals, key=_cost, default=None)
     difference = communication = None
     verdict: Verdict = "insufficient data"
     reason = _why_nothing(entry, peer, alone)
@@ -201,12 +200,12 @@ def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, f
 
 
 def _apart(entry: _Entry, peer: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> bool:
-    """Whether 0 is outside an interval that holds for all pairs of backends together (Bonferroni).
+    """Whether 0 is outside an interval corrected for all pairs of backends (Bonferroni).
 
-    The peer was chosen by looking at all: of four equal backends some pair's own 95 % interval leaves 0 out in
-    one study of five.
+    The peer was selected from all backends: with four equal backends, in one study of five some pair's uncorrected
+    95 % interval excludes 0.
     """
-    num_pairs = math.comb(sum(one.exposed is not None for one in entries), 2)
+    num_pairs = math.comb(sum(candidate.exposed is not None for candidate in entries), 2)
     level = 1 - (1 - LEVEL) / num_pairs
     strict = block_difference(entry.seconds, peer.seconds, alone, level=level)
     return strict.low is not None and strict.high is not None and (strict.low > 0 or strict.high < 0)
@@ -217,7 +216,7 @@ def _cost(entry: _Entry) -> float:
 
 
 def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float]) -> str:
-    """Why there is no difference at all; empty if there is one."""
+    """The reason why there is no difference; empty if there is one."""
     if not alone:
         return "none on as many ranks was not measured"
     if not entry.seconds:
@@ -240,7 +239,7 @@ Compared = tuple[BackendComparison, Contender]
 
 
 def _counted(pair: Compared) -> int:
-    """Blocks or launches behind the most telling number that there is."""
+    """The number of blocks or launches behind the difference, else behind the communication or the step."""
     contender = pair[1]
     interval = contender.difference or contender.exposed or contender.seconds_per_step
     return interval.n if interval else 0
@@ -284,7 +283,7 @@ def pairs(comparisons: Iterable[BackendComparison]) -> Iterator[Compared]:
 
 
 def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]:
-    """A title, the table, and a sentence per pair of backends that was compared."""
+    """A title, the table, and a sentence for each pair of backends that was compared."""
     ranks = f"{comparison.num_ranks} ranks"
     kind = "" if comparison.evidence == "measured" else f" ({comparison.evidence})"
     if comparison.computation is None:
@@ -303,44 +302,45 @@ def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]
 
 
 def backend_sentences(contenders: Iterable[Contender]) -> list[str]:
-    """One for each pair that was compared, the fastest backend first, and one for each without numbers."""
+    """A sentence for each pair that was compared, the fastest backend first, and for each backend without numbers."""
 
-    def cost(one: Contender) -> float:
-        return one.exposed.center if one.exposed else math.inf
+    def cost(contender: Contender) -> float:
+        return contender.exposed.center if contender.exposed else math.inf
 
-    told: list[set[str]] = []
-    found = []
-    for one in sorted(contenders, key=cost):
-        pair = {one.cell.id, one.peer.id} if one.peer and one.difference else {one.cell.id}
-        if pair not in told:
-            told.append(pair)
-            found.append(backend_sentence(one))
-    return found
+    covered: list[set[str]] = []
+    sentences = []
+    for contender in sorted(contenders, key=cost):
+        peer = contender.peer if contender.difference else None
+        pair = {contender.cell.id, peer.id} if peer else {contender.cell.id}
+        if pair not in covered:
+            covered.append(pair)
+            sentences.append(backend_sentence(contender))
+    return sentences
 
 
-def backend_sentence(one: Contender) -> str:
+def backend_sentence(contender: Contender) -> str:
     """The verdict in plain words."""
-    name, peer = backend_name(one.cell), _name(one.peer)
-    if one.difference is None:
-        return f"{name}: insufficient data, {one.reason}."
-    low, high = one.difference.low, one.difference.high
+    name, peer = backend_name(contender.cell), _name(contender.peer)
+    if contender.difference is None:
+        return f"{name}: insufficient data, {contender.reason}."
+    low, high = contender.difference.low, contender.difference.high
     if low is None or high is None:
-        return f"{name} and {peer}: insufficient data, {one.reason}."
-    if one.verdict == "not resolvable":
+        return f"{name} and {peer}: insufficient data, {contender.reason}."
+    if contender.verdict == "not resolvable":
         return (
-            f"{name} and {peer} are not resolvable: communication is only {points(one.communication or 0.0)} % "
+            f"{name} and {peer} are not resolvable: communication is only {points(contender.communication or 0.0)} % "
             f"of the computation ({100 * RESOLVABLE:.0f} % or more are needed)."
         )
-    if one.verdict in ("faster", "slower"):
+    if contender.verdict in ("faster", "slower"):
         ends = sorted((abs(low), abs(high)))
         return (
-            f"{name} is {one.verdict} than {peer} by {points(abs(one.difference.center))} % of the computation "
-            f"[{points(ends[0])}, {points(ends[1])}]."
+            f"{name} is {contender.verdict} than {peer} by {points(abs(contender.difference.center))} % "
+            f"of the computation [{points(ends[0])}, {points(ends[1])}]."
         )
     which = f"{name} is between {_side(low)} and {_side(high)}"
-    if one.verdict == "alike":
+    if contender.verdict == "alike":
         return f"{name} and {peer} are within {100 * BAND:.0f} % of the computation: {which}."
-    if one.verdict == "not slower":
+    if contender.verdict == "not slower":
         return f"{name} is not {100 * BAND:.0f} % of the computation slower than {peer}: {which}."
     return f"{name} and {peer} are not told apart by so few launches: {which}."
 

@@ -1,17 +1,17 @@
-"""Bounds that no efficiency can exceed: by the wire, by the memory and by the loader.
+"""Upper bounds of efficiency: by the wire, by the memory and by the loader.
 
 All are relative to base case (a), 1 rank without a communication layer, whose step takes C seconds for the samples
 of one rank:
 
     wire     W = 2 (n - 1) / n * S / B    S bytes of gradients, n nodes that send B bytes per second each
-    memory   W = 2 (r S - K) / M          r ranks of a node read their gradients once and write the sums once, but for K
-                                          bytes that its caches may keep; M bytes per second of memory, all ranks
-                                          copying at once
+    memory   W = 2 (r S - K) / M          r ranks of a node read their gradients once and write the sums once, except
+                                          for K bytes that its caches may hold; M bytes per second of memory, all
+                                          ranks copying at once
     loader   C / L                        fetching a step's samples takes L seconds
 
 With W seconds of traffic the bound is min(1, C / W) if the exchange is overlapped with the computation, C / (C + W)
-if it follows it (`network_bound`). A bound that is not known is None, with the reason: never 1. The sentences and
-the columns stand below the arithmetic.
+if it follows it (`network_bound`). An unknown bound is None, with the reason, and never 1. The sentences and the
+columns come after the arithmetic.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.models import load_workload
 
-FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2  # of a gradient on its way; float32 unless a backend says otherwise
+FLOAT32_BYTES, BFLOAT16_BYTES = (
+    4,
+    2,
+)  # per gradient as it is sent; float32 unless the backend reports otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Bytes per second, and who says so."""
+    """Bytes per second, and their source."""
 
     bytes_per_second: float
     source: str
@@ -44,17 +47,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """`efficiency` is None where it is not known; `words` say what it was computed from, or why it is not known."""
+    """A bound of one kind. `efficiency` is None if unknown; `words` give the inputs, or why it is unknown."""
 
     kind: Literal["wire", "memory", "loader"]
     efficiency: float | None
-    seconds: float | None  # that a step needs for it at least
+    seconds: float | None  # the least that a step needs for it
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one cell, in the order wire, memory, loader."""
+    """The bounds of one cell, in the order wire, memory, loader."""
 
     cell: Cell
     family: Family
@@ -62,41 +65,41 @@ class Limits:
     found: tuple[Limit, ...]
 
 
-def lowest_of(found: Iterable[Limit]) -> Limit | None:
-    """The one that binds; None if none is known."""
-    known = [one for one in found if one.efficiency is not None]
-    return min(known, key=lambda one: one.efficiency or 0.0, default=None)
+def lowest_of(limits: Iterable[Limit]) -> Limit | None:
+    """The lowest of the known bounds; None if none is known."""
+    known = [limit for limit in limits if limit.efficiency is not None]
+    return min(known, key=lambda limit: limit.efficiency or 0.0, default=None)
 
 
 def efficiency_limits(records: Iterable[Record], *, memory: Rate | None = None) -> tuple[Limits, ...]:
-    """One for each training on more than 1 rank that gave a number.
+    """The bounds of each training on more than 1 rank that gave a number.
 
-    `memory` is what a node's memory moves, by somebody else's measurement; without it the copies count that were
-    measured beside an exchange alone.
+    `memory` is a node's memory bandwidth from an external measurement; without it, the copies are used that were
+    measured in the launches of communication only.
     """
     good = latest_good(records)
     samples = {(record.system, record.case.cell.id): record for record in good}
     everything, copies = cell_times(good, controls={"train", "loader"}), copy_rates(good)
-    found = []
-    for one in everything:
-        if one.cell.control == "train" and one.cell.num_ranks > 1:
-            sample = samples[one.family.system, one.cell.id]
-            compute = _compute_seconds(one, everything)
-            moved = memory or _copied(one, copies)
-            exchange = [_wire(one, sample, compute), _memory(one, sample, compute, moved)]
-            found.append(
+    all_limits = []
+    for launches in everything:
+        if launches.cell.control == "train" and launches.cell.num_ranks > 1:
+            sample = samples[launches.family.system, launches.cell.id]
+            compute = _compute_seconds(launches, everything)
+            moved = memory or _copied(launches, copies)
+            exchange = [_wire(launches, sample, compute), _memory(launches, sample, compute, moved)]
+            all_limits.append(
                 Limits(
-                    cell=one.cell,
-                    family=one.family,
-                    evidence=one.evidence,
-                    found=(*exchange, _loader(one, everything, compute)),
+                    cell=launches.cell,
+                    family=launches.family,
+                    evidence=launches.evidence,
+                    found=(*exchange, _loader(launches, everything, compute)),
                 )
             )
-    return tuple(found)
+    return tuple(all_limits)
 
 
 def gradient_bytes(record: Record) -> int | None:
-    """Of one rank's gradients, as they travel; None for a workload that is not known here."""
+    """Bytes of one rank's gradients as they are sent; None for an unknown workload."""
     cell = record.case.cell
     try:
         parameters = load_workload(cell.workload).preset(cell.preset).num_parameters
@@ -107,24 +110,24 @@ def gradient_bytes(record: Record) -> int | None:
     )
 
 
-def _compute_seconds(one: CellTimes, others: Sequence[CellTimes]) -> float | None:
-    """The base case's step, for as many samples as a rank of `one` trains on; geometric mean over launches."""
-    family = [other for other in others if other.family == one.family]
-    base = base_cell(one.cell, [other.cell for other in family], same_backend=False)
-    launches = next((other for other in family if other.cell == base), None)
+def _compute_seconds(training: CellTimes, measured: Sequence[CellTimes]) -> float | None:
+    """The base case's step for as many samples as a rank of `training` has; geometric mean over launches."""
+    family = [member for member in measured if member.family == training.family]
+    base = base_cell(training.cell, [member.cell for member in family], same_backend=False)
+    launches = next((member for member in family if member.cell == base), None)
     if base is None or launches is None:
         return None
-    return _typical(launches) * one.cell.local_batch / base.local_batch
+    return _typical(launches) * training.cell.local_batch / base.local_batch
 
 
-def _wire(one: CellTimes, record: Record, compute: float | None) -> Limit:
-    cell = one.cell
+def _wire(training: CellTimes, record: Record, compute: float | None) -> Limit:
+    cell = training.cell
     num_bytes = gradient_bytes(record)
     stated = record.configuration.fabric.get("bandwidth") if record.configuration else None
     reason = _no_exchange(cell, num_bytes, compute)
     if not reason and cell.num_nodes == 1:
         reason = "one node: no gradient goes over the network"
-    if not reason and one.evidence == "emulated":
+    if not reason and training.evidence == "emulated":
         reason = "emulated: the nodes do not have the network that the system's file states"
     if not reason and not isinstance(stated, int | float):
         reason = "the system's file states no bandwidth of the network"
@@ -144,19 +147,19 @@ def _wire(one: CellTimes, record: Record, compute: float | None) -> Limit:
     )
 
 
-def _copied(one: CellTimes, copies: Mapping[NodesOf, float]) -> Rate | str:
-    """What a node's memory moves, or why nobody knows: copies are made by one thread of each rank."""
-    cell = one.cell
-    found = copies.get((one.family, cell.num_ranks, cell.num_nodes, one.evidence))
-    if found is None:
+def _copied(training: CellTimes, copies: Mapping[NodesOf, float]) -> Rate | str:
+    """A node's memory bandwidth, or why it is not known: one thread of each rank makes the copies."""
+    cell = training.cell
+    bytes_per_second = copies.get((training.family, cell.num_ranks, cell.num_nodes, training.evidence))
+    if bytes_per_second is None:
         return f"what memory moves was not measured on {cell.num_ranks} ranks"
     if cell.cores_per_rank > 1:
         return f"copies by one thread per rank, of {cell.cores_per_rank} cores, do not say what memory moves"
-    return Rate(bytes_per_second=found, source="all ranks copying at once")
+    return Rate(bytes_per_second=bytes_per_second, source="all ranks copying at once")
 
 
-def _memory(one: CellTimes, record: Record, compute: float | None, memory: Rate | str) -> Limit:
-    cell = one.cell
+def _memory(training: CellTimes, record: Record, compute: float | None, memory: Rate | str) -> Limit:
+    cell = training.cell
     num_bytes, cache = gradient_bytes(record), cache_bytes(record)
     ranks = math.ceil(cell.num_ranks / cell.num_nodes)
     reason = _no_exchange(cell, num_bytes, compute)
@@ -180,20 +183,21 @@ def _memory(one: CellTimes, record: Record, compute: float | None, memory: Rate 
     return _limit("memory", traffic, record, words)
 
 
-def _loader(one: CellTimes, others: Sequence[CellTimes], compute: float | None) -> Limit:
-    cell = one.cell
+def _loader(training: CellTimes, measured: Sequence[CellTimes], compute: float | None) -> Limit:
+    cell = training.cell
     if cell.data == "synthetic":
         return _unknown("loader", "no data are read")
     if compute is None:
         return _unknown("loader", "base case (a), none on 1 rank, was not measured")
     fetching = [
-        other
-        for other in others
-        if (other.family, other.cell.control, other.cell.num_ranks) == (one.family, "loader", cell.num_ranks)
+        launches
+        for launches in measured
+        if (launches.family, launches.cell.control, launches.cell.num_ranks)
+        == (training.family, "loader", cell.num_ranks)
     ]
     if not fetching:
         return _unknown("loader", f"fetching alone was not measured on {cell.num_ranks} ranks")
-    seconds = _typical(min(fetching, key=lambda other: other.evidence != one.evidence))
+    seconds = _typical(min(fetching, key=lambda launches: launches.evidence != training.evidence))
     rate = cell.global_batch / seconds
     return Limit(
         kind="loader",
@@ -204,7 +208,7 @@ def _loader(one: CellTimes, others: Sequence[CellTimes], compute: float | None) 
 
 
 def _no_exchange(cell: Cell, num_bytes: int | None, compute: float | None) -> str:
-    """Why there is no bound on an exchange at all; empty if there may be one."""
+    """The reason why there is no bound on an exchange; empty if there may be one."""
     if cell.backend == "none":
         return "nothing is exchanged"
     if cell.num_servers:
@@ -233,35 +237,35 @@ def _typical(launches: CellTimes) -> float:
     return float(np.exp(np.mean(np.log(list(launches.seconds("world").values())))))
 
 
-def bound_sentence(cell: Cell, found: Sequence[Limit]) -> str:
+def bound_sentence(cell: Cell, limits: Sequence[Limit]) -> str:
     """`ring on 8 ranks cannot keep more than 87 %; wire 87 % (...); loader 100 %; memory not known: ... .`"""
     options = options_text(cell)
     name = f"{cell.backend} ({options})" if options else cell.backend
     subject = f"{name} on {cell.num_ranks} ranks"
-    lowest = lowest_of(found)
-    unknown = [f"{limit.kind} not known: {limit.words}" for limit in found if limit.efficiency is None]
+    lowest = lowest_of(limits)
+    unknown = [f"{limit.kind} not known: {limit.words}" for limit in limits if limit.efficiency is None]
     if lowest is None:
         return f"{subject}: no bound is known; {'; '.join(unknown)}."
-    others = [_known(limit) for limit in found if limit.efficiency is not None and limit is not lowest]
-    told = "; ".join([f"{_known(lowest)} ({lowest.words})", *others, *unknown])
+    higher = [_known(limit) for limit in limits if limit.efficiency is not None and limit is not lowest]
+    details = "; ".join([f"{_known(lowest)} ({lowest.words})", *higher, *unknown])
     if _percent(lowest) == "100 %":
-        return f"{subject}: no known bound is below 100 %; {told}."
-    return f"{subject} cannot keep more than {_percent(lowest)}; {told}."
+        return f"{subject}: no known bound is below 100 %; {details}."
+    return f"{subject} cannot keep more than {_percent(lowest)}; {details}."
 
 
-def bound_columns(found: Iterable[Limit]) -> dict[str, float | None]:
+def bound_columns(limits: Iterable[Limit]) -> dict[str, float | None]:
     """`bound_wire`, `bound_memory` and `bound_loader`, as efficiencies; None where not known."""
-    known = {limit.kind: limit.efficiency for limit in found}
+    known = {limit.kind: limit.efficiency for limit in limits}
     return {f"bound_{kind}": known.get(kind) for kind in ("wire", "memory", "loader")}
 
 
-def loosest_bounds(found: Sequence[tuple[int, Limit]]) -> dict[str, list[tuple[int, float]]]:
-    """Kind -> (number of ranks, efficiency) that nobody exceeds: of several backends' bounds the highest.
+def loosest_bounds(limits: Sequence[tuple[int, Limit]]) -> dict[str, list[tuple[int, float]]]:
+    """Kind -> (number of ranks, efficiency), the highest of several backends' bounds.
 
-    A kind that is not known for all of those on some number of ranks has no point there: the unknown one may be higher.
+    A kind has no point at a number of ranks where the bound of some backend is unknown: it may be higher.
     """
     best: dict[tuple[str, int], float | None] = {}
-    for num_ranks, limit in found:
+    for num_ranks, limit in limits:
         key = (limit.kind, num_ranks)
         known = None if limit.efficiency is None else max(limit.efficiency, best.get(key) or 0.0)
         best[key] = None if key in best and best[key] is None else known
@@ -282,7 +286,7 @@ def _percent(limit: Limit) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkBound:
-    """The limits of one size; efficiencies as fractions of 1."""
+    """The bounds of one number of ranks and nodes; efficiencies as fractions of 1."""
 
     num_nodes: int
     num_ranks: int
@@ -291,19 +295,19 @@ class NetworkBound:
 
     @property
     def hidden(self) -> float:
-        """With all of the exchange beside the computation."""
+        """The bound if all of the exchange is overlapped with the computation."""
         return min(1.0, self.compute_seconds / self.wire_seconds) if self.wire_seconds else 1.0
 
     @property
     def exposed(self) -> float:
-        """With all of it after the computation."""
+        """The bound if all of the exchange follows the computation."""
         return self.compute_seconds / (self.compute_seconds + self.wire_seconds)
 
 
 def network_bound(
     *, num_nodes: int, num_ranks: int, compute_seconds: float, gradient_bytes: int, bytes_per_second: float
 ) -> NetworkBound:
-    """The bound of one size; `bytes_per_second` is what one node can send, per direction."""
+    """Compute the bound of the network; `bytes_per_second` is what one node can send, per direction."""
     wire = 2 * (num_nodes - 1) / num_nodes * gradient_bytes / bytes_per_second
     return NetworkBound(
         num_nodes=num_nodes, num_ranks=num_ranks, compute_seconds=compute_seconds, wire_seconds=wire

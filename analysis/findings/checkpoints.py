@@ -1,4 +1,4 @@
-"""What it cost to save trainings, to resume them, and what was trained twice: a table of its own."""
+"""The cost of checkpoints: to save trainings, to resume them, and steps trained twice; in its own table."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Record
 
 
-def to_saving_row(one: Saving) -> dict[str, Any]:
-    """What it cost to save trainings and to go on with them; `share` is of the time in steps and in saving."""
+def to_saving_row(saving: Saving) -> dict[str, Any]:
+    """The row of a training's checkpoints and restarts; `share` is of the time in steps and in saving."""
     return {
-        "workload": one.workload,
-        "framework": one.framework,
-        "backend": one.backend,
-        "num_ranks": one.num_ranks,
-        "num_launches": one.num_launches,
-        "num_checkpoints": one.num_checkpoints,
-        "num_bytes": one.num_bytes,
-        **interval_columns("seconds", one.seconds),
-        "share": one.share,
-        "num_restarts": one.num_restarts,
-        "read_seconds": one.read_seconds,
-        "num_lost_steps": one.num_lost_steps,
+        "workload": saving.workload,
+        "framework": saving.framework,
+        "backend": saving.backend,
+        "num_ranks": saving.num_ranks,
+        "num_launches": saving.num_launches,
+        "num_checkpoints": saving.num_checkpoints,
+        "num_bytes": saving.num_bytes,
+        **interval_columns("seconds", saving.seconds),
+        "share": saving.share,
+        "num_restarts": saving.num_restarts,
+        "read_seconds": saving.read_seconds,
+        "num_lost_steps": saving.num_lost_steps,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Of all launches of a workload in a framework over a backend, on so many ranks; times in seconds."""
+    """The checkpoints of a workload, framework, backend and number of ranks, over all launches; times in seconds."""
 
     workload: str
     framework: str
     backend: str
     num_ranks: int
-    num_launches: int  # that saved a state or went on from one
+    num_launches: int  # that saved a state or resumed from one
     num_checkpoints: int
     num_bytes: int | None  # of one state, the largest; None without any
     seconds: Interval | None  # of one
@@ -52,7 +52,7 @@ class Saving:
 
 
 def savings(records: Iterable[Record]) -> list[Saving]:
-    """One per workload, framework, backend and ranks that saved a state or went on from one."""
+    """One per workload, framework, backend and ranks that saved a state or resumed from one."""
     groups: dict[tuple[str, str, str, int], list[Record]] = {}
     for record in records:
         cell = record.case.cell
@@ -69,8 +69,8 @@ def savings(records: Iterable[Record]) -> list[Saving]:
 def _saving(key: tuple[str, str, str, int], records: Sequence[Record]) -> Saving:
     workload, framework, backend, num_ranks = key
     saved = [record for record in records if record.checkpoints]
-    each = [float(np.median([one.seconds for one in record.checkpoints])) for record in saved]
-    saving = sum(one.seconds for record in saved for one in record.checkpoints)
+    each = [float(np.median([checkpoint.seconds for checkpoint in record.checkpoints])) for record in saved]
+    saving = sum(checkpoint.seconds for record in saved for checkpoint in record.checkpoints)
     stepping = sum(max(window.seconds) for record in saved for window in record.windows)
     restarts = [record.resumed for record in records if record.resumed]
     return Saving(
@@ -80,24 +80,26 @@ def _saving(key: tuple[str, str, str, int], records: Sequence[Record]) -> Saving
         num_ranks=num_ranks,
         num_launches=sum(bool(record.checkpoints or record.resumed) for record in records),
         num_checkpoints=sum(len(record.checkpoints) for record in saved),
-        num_bytes=max((one.num_bytes for record in saved for one in record.checkpoints), default=None),
+        num_bytes=max(
+            (checkpoint.num_bytes for record in saved for checkpoint in record.checkpoints), default=None
+        ),
         seconds=median_interval(each) if each else None,
         share=saving / (saving + stepping) if saved else None,
         num_restarts=len(restarts),
-        read_seconds=float(np.median([one.seconds for one in restarts])) if restarts else None,
+        read_seconds=float(np.median([restart.seconds for restart in restarts])) if restarts else None,
         num_lost_steps=_num_lost(records),
     )
 
 
 def _num_lost(records: Sequence[Record]) -> int:
-    """Steps that a case's next attempt took again. Of each launch those count that all ranks told of."""
+    """Steps that a case's next attempt repeated. Only windows that all ranks reported count."""
     cases: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         cases.setdefault((record.study, record.case.id), []).append(record)
     lost = 0
     for attempts in cases.values():
-        for one, following in pairwise(sorted(attempts, key=lambda record: record.attempt)):
-            end = _begin(one) + sum(window.num_steps for window in one.windows)
+        for attempt, following in pairwise(sorted(attempts, key=lambda record: record.attempt)):
+            end = _begin(attempt) + sum(window.num_steps for window in attempt.windows)
             lost += max(0, end - _begin(following))
     return lost
 

@@ -1,7 +1,6 @@
-"""Communication of each training: what its exchange takes by itself, how much is overlapped, and whether steps are
-as predicted.
+"""Communication of each training: communication only, the share that is overlapped, and the predicted step.
 
-Below the arithmetic stand the sentences, the columns and the table.
+The arithmetic comes first, then the sentences, the columns and the table.
 """
 
 from __future__ import annotations
@@ -52,126 +51,132 @@ from dlscale.benchmarks.records.record import Cell, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """Of a cell's exchange that was measured alone. Without `step`, `reason` says what is missing."""
+    """A cell's exchange, measured as communication only. Without `step`, `reason` says what is missing."""
 
     alone: CommunicationOnly
     cell: Cell  # of the training
-    how: str  # "in line", "overlapped", "mixed"; empty if the backend did not say
+    how: str  # "in line", "overlapped", "mixed"; empty if the backend did not report it
     step: StepPrediction | None
     overlap: Overlap
     reason: str = ""
 
     @property
     def family(self) -> Family:
-        """The training's."""
+        """The training's family."""
         return self.alone.family
 
     @property
     def evidence(self) -> str:
-        """Of all that it is made of."""
+        """The kind of evidence of all launches used."""
         return self.alone.evidence
 
 
 def communications(records: Iterable[Record], waterfalls: Iterable[Waterfall]) -> tuple[Communication, ...]:
-    """One for each exchange that was measured alone on more than 1 rank, by family, backend and ranks.
+    """One for each exchange measured as communication only on more than 1 rank, by family, backend and ranks.
 
-    `waterfalls` are those of the same records.
+    `waterfalls` must be computed from the same records.
     """
     good = latest_good(records)
     measured = communication_only(good)
     if not measured:
         return ()
     trained = cell_times(good, controls={"train"})
-    said = _exchange_modes(good)
-    falls = {(one.family, one.cell.id, one.evidence): one for one in waterfalls}
-    found = []
-    for one in measured:
-        cell = one.cell.model_copy(update={"control": "train"})
-        how = said.get((one.family.system, cell.id, one.evidence), "")
-        found.append(_communication(one, cell, how, trained, falls.get((one.family, cell.id, one.evidence))))
-    return tuple(sorted(found, key=_communication_order))
+    modes = _exchange_modes(good)
+    falls = {(waterfall.family, waterfall.cell.id, waterfall.evidence): waterfall for waterfall in waterfalls}
+    exchanges = []
+    for alone in measured:
+        cell = alone.cell.model_copy(update={"control": "train"})
+        how = modes.get((alone.family.system, cell.id, alone.evidence), "")
+        exchanges.append(
+            _communication(alone, cell, how, trained, falls.get((alone.family, cell.id, alone.evidence)))
+        )
+    return tuple(sorted(exchanges, key=_communication_order))
 
 
-def communications_on_most_ranks(found: Iterable[Communication]) -> list[Communication]:
-    """Of each backend of a family, by kind of evidence, that of the most ranks."""
+def communications_on_most_ranks(exchanges: Iterable[Communication]) -> list[Communication]:
+    """The exchange on the most ranks, for each family, backend and kind of evidence."""
     largest: dict[tuple[object, ...], Communication] = {}
-    for one in found:
-        key = (one.family, backend_name(one.cell), one.evidence)
-        if key not in largest or largest[key].cell.num_ranks < one.cell.num_ranks:
-            largest[key] = one
+    for exchange in exchanges:
+        key = (exchange.family, backend_name(exchange.cell), exchange.evidence)
+        if key not in largest or largest[key].cell.num_ranks < exchange.cell.num_ranks:
+            largest[key] = exchange
     return list(largest.values())
 
 
 def _communication(
-    one: CommunicationOnly, cell: Cell, how: str, trained: Sequence[CellTimes], waterfall: Waterfall | None
+    alone: CommunicationOnly, cell: Cell, how: str, trained: Sequence[CellTimes], waterfall: Waterfall | None
 ) -> Communication:
     training = next(
         (
-            other
-            for other in trained
-            if (other.cell, other.family, other.evidence) == (cell, one.family, one.evidence)
+            launches
+            for launches in trained
+            if (launches.cell, launches.family, launches.evidence) == (cell, alone.family, alone.evidence)
         ),
         None,
     )
     nothing = Overlap(hidden=None)
     if training is None:
         return Communication(
-            alone=one, cell=cell, how=how, step=None, overlap=nothing, reason="no training gave a number"
+            alone=alone, cell=cell, how=how, step=None, overlap=nothing, reason="no training gave a number"
         )
     seconds = training.seconds("world")
     hidden = Overlap(hidden=None, reason="where its speed goes is not known")
     if waterfall:
-        hidden = overlap(waterfall, one.by_block, seconds, exchange=how)
+        hidden = overlap(waterfall, alone.by_block, seconds, exchange=how)
     none = computation_of(training, trained)
-    predicted = predict_step(seconds, none.seconds("world"), one.by_block, how=how) if none else None
+    predicted = predict_step(seconds, none.seconds("world"), alone.by_block, how=how) if none else None
     reason = ""
     if not predicted:
         what = f"none on {cell.num_ranks} ranks"
         reason = f"no block in common with {what}" if none else f"{what} was not measured"
-    return Communication(alone=one, cell=cell, how=how, step=predicted, overlap=hidden, reason=reason)
+    return Communication(alone=alone, cell=cell, how=how, step=predicted, overlap=hidden, reason=reason)
 
 
 def _exchange_modes(records: Iterable[Record]) -> dict[tuple[str, str, str], str]:
     """(system, cell, kind of evidence) of each training -> how it exchanges; "mixed" if launches differ."""
-    found: dict[tuple[str, str, str], set[str]] = {}
+    modes: dict[tuple[str, str, str], set[str]] = {}
     for record in records:
         if record.case.cell.control == "train":
             key = (record.system, record.case.cell.id, record.evidence)
-            found.setdefault(key, set()).add(exchange_mode(record))
-    words = {key: said - {""} for key, said in found.items()}
-    return {key: next(iter(one)) if len(one) == 1 else "mixed" for key, one in words.items() if one}
+            modes.setdefault(key, set()).add(exchange_mode(record))
+    known = {key: seen - {""} for key, seen in modes.items()}
+    return {key: next(iter(seen)) if len(seen) == 1 else "mixed" for key, seen in known.items() if seen}
 
 
-def _communication_order(one: Communication) -> tuple[object, ...]:
-    cell = one.cell
+def _communication_order(exchange: Communication) -> tuple[object, ...]:
+    cell = exchange.cell
     options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
-    return one.family, cell.backend, options, cell.num_ranks, cell.num_nodes, one.evidence
+    return exchange.family, cell.backend, options, cell.num_ranks, cell.num_nodes, exchange.evidence
 
 
 GIGA = 1e-9
 MEGA = 1e-6
 
 
-def communication_sentence(one: Communication) -> str:
+def communication_sentence(exchange: Communication) -> str:
     """`ring on 2 ranks: the exchange of 2.37 MB takes 1.20 ms alone [1.10, 1.30] at 3.95 GB/s (busbw); ... .`"""
-    alone = one.alone
-    name = backend_name(one.cell) + ("" if one.evidence == "measured" else f" ({one.evidence})")
+    alone = exchange.alone
+    name = backend_name(exchange.cell) + (
+        "" if exchange.evidence == "measured" else f" ({exchange.evidence})"
+    )
     took = with_limits(alone.seconds.times(1e3), unit=" ms alone")
     return (
-        f"{name} on {one.cell.num_ranks} ranks: the exchange of {number(alone.num_bytes * MEGA)} MB takes {took} "
-        f"at {number(alone.busbw.center * GIGA)} GB/s (busbw); {_hidden(one)}."
+        f"{name} on {exchange.cell.num_ranks} ranks: the exchange of {number(alone.num_bytes * MEGA)} MB takes {took} "
+        f"at {number(alone.busbw.center * GIGA)} GB/s (busbw); {_hidden(exchange)}."
     )
 
 
-def _hidden(one: Communication) -> str:
-    if one.how == IN_LINE:
-        if one.step is None:
-            return f"nothing is hidden; what the step should take is not known, {one.reason}"
-        return f"nothing is hidden; the step is {ratio_text(one.step.of_sum)} of computation plus exchange"
-    hidden = one.overlap.hidden
+def _hidden(exchange: Communication) -> str:
+    if exchange.how == IN_LINE:
+        if exchange.step is None:
+            return f"nothing is hidden; what the step should take is not known, {exchange.reason}"
+        return (
+            f"nothing is hidden; the step is {ratio_text(exchange.step.of_sum)} of computation plus exchange"
+        )
+    hidden = exchange.overlap.hidden
     if hidden is None:
-        why = one.overlap.reason or one.reason
-        return f"how much of it is hidden is not known, {why}{_between(one)}"
+        why = exchange.overlap.reason or exchange.reason
+        return f"how much of it is hidden is not known, {why}{_between(exchange)}"
     flaw = "" if hidden.low is not None else f", of {hidden.n} block{'s' * (hidden.n > 1)}: no interval"
     if hidden.center < 0:
         return (
@@ -181,24 +186,25 @@ def _hidden(one: Communication) -> str:
     return f"{percent(hidden)} of it is hidden behind the computation{flaw}"
 
 
-def _between(one: Communication) -> str:
-    """The ends of the prediction, where no share can be told."""
-    if one.step is None:
+def _between(exchange: Communication) -> str:
+    """The range of the prediction, for an exchange whose overlapped share is not known."""
+    if exchange.step is None:
         return ""
     low, high, measured = (
-        number(1e3 * seconds) for seconds in (one.step.shortest, one.step.longest, one.step.measured.center)
+        number(1e3 * seconds)
+        for seconds in (exchange.step.shortest, exchange.step.longest, exchange.step.measured.center)
     )
     return f"; the step takes {measured} ms, predicted {low} with all of it hidden, {high} with nothing"
 
 
-def communication_rows(found: Iterable[Communication]) -> list[dict[str, Any]]:
+def communication_rows(exchanges: Iterable[Communication]) -> list[dict[str, Any]]:
     """One flat row per exchange and size of bucket.
 
-    `exchange_seconds` is of a whole step, `bucket_seconds` of one bucket. `hidden` is the share of the exchange's own
-    time, late ranks left out; `hidden_of_prediction` where the measured step lies between the ends of the prediction,
-    0 at `predicted_high_seconds`, 1 at `predicted_low_seconds`.
+    `exchange_seconds` is the time of a whole step, `bucket_seconds` that of one bucket. `hidden` is the overlapped
+    share of the exchange's own time, stragglers excluded. `hidden_of_prediction` is the position of the measured step
+    in the range of the prediction: 0 at `predicted_high_seconds`, 1 at `predicted_low_seconds`.
     """
-    return [_communication_row(*bucket) for bucket in buckets(found)]
+    return [_communication_row(*bucket) for bucket in buckets(exchanges)]
 
 
 def _communication_row(exchange: Communication, size: BucketSize) -> dict[str, Any]:
@@ -210,14 +216,14 @@ def _communication_row(exchange: Communication, size: BucketSize) -> dict[str, A
     }
 
 
-def _step_columns(one: Communication) -> dict[str, Any]:
-    alone, step = one.alone, one.step
+def _step_columns(exchange: Communication) -> dict[str, Any]:
+    alone, step = exchange.alone, exchange.step
     return {
-        "system": one.family.system,
-        **one.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(one.cell),
-        "evidence": one.evidence,
-        "exchange": one.how or None,
+        "system": exchange.family.system,
+        **exchange.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(exchange.cell),
+        "evidence": exchange.evidence,
+        "exchange": exchange.how or None,
         "step_bytes": alone.num_bytes,
         **interval_columns("exchange_seconds", alone.seconds),
         "step_busbw_gb_per_second": alone.busbw.center * GIGA,
@@ -227,7 +233,7 @@ def _step_columns(one: Communication) -> dict[str, Any]:
         "predicted_high_seconds": step and step.longest,
         **interval_columns("measured_over_sum", step.of_sum if step else None),
         **interval_columns("hidden_of_prediction", step.hidden if step else None),
-        **interval_columns("hidden", one.overlap.hidden),
+        **interval_columns("hidden", exchange.overlap.hidden),
     }
 
 
@@ -242,18 +248,18 @@ def _bucket_columns(size: BucketSize) -> dict[str, Any]:
         "num_buckets": size.count,
         **{
             key: value
-            for name, one in intervals.items()
-            for key, value in interval_columns(name, one).items()
+            for name, interval in intervals.items()
+            for key, value in interval_columns(name, interval).items()
         },
     }
 
 
-def _reason(one: Communication) -> str | None:
-    """Why something is missing."""
-    return "; ".join(dict.fromkeys(filter(None, (one.reason, one.overlap.reason)))) or None
+def _reason(exchange: Communication) -> str | None:
+    """The reasons for missing numbers."""
+    return "; ".join(dict.fromkeys(filter(None, (exchange.reason, exchange.overlap.reason)))) or None
 
 
-MAX_SIZES = 6  # of an exchange; those in which most bytes travel
+MAX_SIZES = 6  # per exchange: the sizes with the most bytes
 COMMUNICATION_LEGEND = (
     "Alone: one bucket after the other while nobody computes. Compute: none on as many ranks. Predicted of a step: "
     "their sum where the exchange is in line; else between the longer one and the sum. Step / sum: the measured step "
@@ -323,39 +329,39 @@ BUCKETS = TableOf[Bucket](
 )
 
 
-def buckets(found: Iterable[Communication], *, most: int | None = None) -> list[Bucket]:
-    """Each exchange with each of its sizes of buckets, or with the `most` in which most bytes travel."""
+def buckets(exchanges: Iterable[Communication], *, most: int | None = None) -> list[Bucket]:
+    """Each exchange with each of its bucket sizes, or only with the `most` sizes that have the most bytes."""
     rows = []
-    for exchange in found:
+    for exchange in exchanges:
         kept = sorted(exchange.alone.sizes, key=lambda size: -size.step_bytes)[:most]
         rows += [(exchange, size) for size in exchange.alone.sizes if size in kept]
     return rows
 
 
-def render_communication(found: Iterable[Communication]) -> Iterator[RenderableType]:
-    """For the exchanges of one family; nothing without any."""
-    found = list(found)
-    if not found:
+def render_communication(exchanges: Iterable[Communication]) -> Iterator[RenderableType]:
+    """The table and sentences for the exchanges of one family; nothing if there are none."""
+    exchanges = list(exchanges)
+    if not exchanges:
         return
     yield f"[bold]{escape(STEPS.caption)}[/bold]"
-    largest = communications_on_most_ranks(found)
-    yield from render_table(STEPS.of(found), caption=False)
+    largest = communications_on_most_ranks(exchanges)
+    yield from render_table(STEPS.of(exchanges), caption=False)
     yield from render_table(BUCKETS.of(buckets(largest, most=MAX_SIZES)), caption=False, legend=False)
-    for one in largest:
-        yield escape(communication_sentence(one))
-    for note in dict.fromkeys(_notes(found, largest)):
+    for exchange in largest:
+        yield escape(communication_sentence(exchange))
+    for note in dict.fromkeys(_notes(exchanges, largest)):
         yield f"[dim]{escape(note)}.[/dim]"
     yield ""
 
 
-def _notes(found: Sequence[Communication], largest: Sequence[Communication]) -> Iterator[str]:
-    for one in found:
-        who = f"{backend_name(one.cell)} on {one.cell.num_ranks} ranks"
-        yield from (f"{who}: {note}" for note in one.alone.notes)
-        if one not in largest and one.reason:
-            yield f"{who}: {one.reason}"
-    for one in largest:
-        sizes = sorted(one.alone.sizes, key=lambda size: -size.step_bytes)
+def _notes(exchanges: Sequence[Communication], largest: Sequence[Communication]) -> Iterator[str]:
+    for exchange in exchanges:
+        who = f"{backend_name(exchange.cell)} on {exchange.cell.num_ranks} ranks"
+        yield from (f"{who}: {note}" for note in exchange.alone.notes)
+        if exchange not in largest and exchange.reason:
+            yield f"{who}: {exchange.reason}"
+    for exchange in largest:
+        sizes = sorted(exchange.alone.sizes, key=lambda size: -size.step_bytes)
         if rest := sizes[MAX_SIZES:]:
             share = number(sum(size.step_bytes for size in rest) * MEGA)
-            yield f"{backend_name(one.cell)}: {len(rest)} further sizes of buckets, together {share} MB per step"
+            yield f"{backend_name(exchange.cell)}: {len(rest)} further sizes of buckets, together {share} MB per step"

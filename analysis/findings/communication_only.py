@@ -1,9 +1,9 @@
-"""Communication only: what a backend's exchange takes by itself, of a whole step and of each size of bucket.
+"""Communication only: the time of a backend's exchange without computation, per step and per bucket size.
 
-Control `exchange` averages one bucket of the training's after the other while nobody computes. Ranks write each anew
-and meet before it, off its clock; so a step of the exchange is the sum of its buckets, and not that of the windows.
-Of a launch that is the median over its windows of the slowest rank's. The same launches say what a node's memory
-moves while all of its ranks copy at once.
+Control `exchange` averages the training's buckets one after the other, without computing. Before each bucket the ranks
+rewrite it and synchronise, outside the timed region; so a step's exchange is the sum of its buckets, not of the
+windows. A launch's value is the median over its windows of the slowest rank's sum. The same launches measure the
+memory bandwidth of a node while all of its ranks copy at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXCHANGE_CONTROL = "exchange"
 
 
 def bus_factor(num_ranks: int) -> float:
-    """Of busbw over algbw: what each rank must send and receive at least, per byte (nccl-tests, PERFORMANCE.md)."""
+    """The ratio of busbw to algbw: bytes that each rank must send and receive per byte (nccl-tests, PERFORMANCE.md)."""
     return 2 * (num_ranks - 1) / num_ranks
 
 
@@ -39,7 +39,7 @@ class BucketSize:
 
     @property
     def step_bytes(self) -> int:
-        """Of all of them."""
+        """Bytes of all buckets of this size in a step."""
         return self.num_bytes * self.count
 
     @property
@@ -49,13 +49,13 @@ class BucketSize:
 
     @property
     def busbw(self) -> Interval:
-        """Bytes per second that a link must carry."""
+        """Bytes per second on each link."""
         return self.algbw.times(bus_factor(self.num_ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationOnly:
-    """Of a cell's launches that gave a number, of one kind of evidence."""
+    """The exchange times of a cell's good launches of one kind of evidence."""
 
     cell: Cell  # with control `exchange`
     family: Family
@@ -67,40 +67,40 @@ class CommunicationOnly:
 
     @property
     def seconds(self) -> Interval:
-        """Of a step: the median over launches."""
+        """Seconds of a step's exchange: the median over launches."""
         return median_interval(list(self.by_block.values()))
 
     @property
     def busbw(self) -> Interval:
-        """Of all buckets of a step together, bytes per second."""
+        """The busbw of all buckets of a step together, bytes per second."""
         return self.seconds.rate(self.num_bytes * bus_factor(self.cell.num_ranks))
 
 
 def communication_only(records: Iterable[Record]) -> list[CommunicationOnly]:
     """One for each exchange on more than 1 rank and kind of evidence."""
-    found: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in latest_good(records):
         cell = record.case.cell
         if cell.control == EXCHANGE_CONTROL and cell.num_ranks > 1 and record.bucket_bytes:
-            found.setdefault((record.system, cell.id, record.evidence), []).append(record)
-    measured = (_communication_only(found[key]) for key in sorted(found))
-    return [one for one in measured if one]
+            groups.setdefault((record.system, cell.id, record.evidence), []).append(record)
+    measured = (_communication_only(groups[key]) for key in sorted(groups))
+    return [exchange for exchange in measured if exchange]
 
 
 def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
-    """Launches whose trainer cut other buckets than most measured something else: a note has them."""
-    ordered = sorted(launches, key=lambda one: (one.study, one.case.block))
-    cuts = Counter(tuple(one.bucket_bytes) for one in ordered)
+    """The exchange times of these launches; those with other bucket sizes than most are left out, with a note."""
+    ordered = sorted(launches, key=lambda record: (record.study, record.case.block))
+    cuts = Counter(tuple(record.bucket_bytes) for record in ordered)
     buckets = cuts.most_common(1)[0][0]
-    own = [one for one in ordered if tuple(one.bucket_bytes) == buckets]
-    known = [(one, times) for one in own if (times := bucket_seconds(one)) is not None]
+    own = [record for record in ordered if tuple(record.bucket_bytes) == buckets]
+    known = [(record, times) for record in own if (times := bucket_seconds(record)) is not None]
     if not known:
         return None
     cell = own[0].case.cell
     notes = []
     if len(own) < len(ordered):
-        others = len(ordered) - len(own)
-        notes.append(f"left out: {others} of {len(ordered)} launches, whose training cut other buckets")
+        num_out = len(ordered) - len(own)
+        notes.append(f"left out: {num_out} of {len(ordered)} launches, whose training cut other buckets")
     if len(known) < len(own):
         notes.append(
             f"left out: {len(own) - len(known)} of {len(own)} launches without sound times of buckets"
@@ -111,8 +111,8 @@ def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
         evidence=own[0].evidence,
         num_bytes=sum(buckets),
         by_block={
-            (one.study, one.case.block): float(np.median(times.sum(axis=2).max(axis=1)))
-            for one, times in known
+            (record.study, record.case.block): float(np.median(times.sum(axis=2).max(axis=1)))
+            for record, times in known
         },
         sizes=tuple(
             BucketSize(
@@ -128,7 +128,7 @@ def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
 
 
 def bucket_seconds(record: Record) -> NDArray[np.float64] | None:
-    """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have sound times of all of them."""
+    """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have valid times of all of them."""
     windows = steady_windows(record)
     shape = (record.case.cell.num_ranks, len(record.bucket_bytes))
     for window in windows:
@@ -153,9 +153,9 @@ NodesOf = tuple[Family, int, int, str]  # family, ranks, nodes, kind of evidence
 def copy_rates(records: Iterable[Record]) -> dict[NodesOf, float]:
     """Bytes per second, read and written, of the slowest node: the sum over its ranks, the median over launches.
 
-    Launches of all backends count, for none of them takes part in the copies.
+    Launches of all backends count, because the backend is not involved in the copies.
     """
-    found: dict[NodesOf, dict[str, list[float]]] = {}
+    by_place: dict[NodesOf, dict[str, list[float]]] = {}
     for record in latest_good(records):
         cell = record.case.cell
         if cell.control != EXCHANGE_CONTROL or len(record.copy_rates) != cell.num_ranks:
@@ -166,11 +166,13 @@ def copy_rates(records: Iterable[Record]) -> dict[NodesOf, float]:
                 nodes[rank.node] = nodes.get(rank.node, 0.0) + record.copy_rates[rank.rank]
         where = (family_of(cell, system=record.system), cell.num_ranks, cell.num_nodes, record.evidence)
         for node, rate in nodes.items():
-            found.setdefault(where, {}).setdefault(node, []).append(rate)
-    return {where: min(float(np.median(rates)) for rates in nodes.values()) for where, nodes in found.items()}
+            by_place.setdefault(where, {}).setdefault(node, []).append(rate)
+    return {
+        where: min(float(np.median(rates)) for rates in nodes.values()) for where, nodes in by_place.items()
+    }
 
 
 def cache_bytes(record: Record) -> int:
-    """What a node's caches hold, the smallest node's; 0 where it is not known of all nodes."""
-    found = [node.cache_bytes for node in record.nodes]
-    return min((one for one in found if one), default=0) if all(found) else 0
+    """Cache bytes of the node with the least; 0 unless known for all nodes."""
+    sizes = [node.cache_bytes for node in record.nodes]
+    return min((size for size in sizes if size), default=0) if all(sizes) else 0

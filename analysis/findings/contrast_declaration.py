@@ -1,8 +1,7 @@
-"""Which comparisons are made: declared by rule before any number is looked at.
+"""The declaration of comparisons: selected by rule, before any number is looked at.
 
-A factor of the study is what is compared, and its levels are held against one reference wherever all else is equal;
-or the same cells of two studies are held against each other. Two studies have no blocks in common, so nothing is
-claimed.
+Either the levels of one factor of a study are compared with one reference wherever all else is equal, or the same
+cells of two studies are compared. Two studies have no common blocks, so nothing is claimed about them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dlscale.analysis.render.text import backend_name
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 
-# Of a cell. Two values of any other field do another work, or are another size.
+# Fields of a cell. Cells that differ in any other field do different work or have another size.
 FACTORS = (
     *("backend", "framework", "environment", "precision", "compiled", "memory_format", "device", "data"),
     *("batch", "num_servers", "cores_per_rank", "threads_per_rank"),
@@ -26,7 +25,7 @@ FACTORS = (
 
 
 def check_factor(name: str) -> str:
-    """`name` as it is; `servers` is `num_servers`. Raises UsageError for one that cannot be compared inside a study."""
+    """`name`, with short forms such as `servers` resolved. Raises UsageError for a field that is no factor."""
     name = {"servers": "num_servers", "local_batch": "batch", "global_batch": "batch"}.get(name, name)
     if name not in FACTORS:
         raise UsageError(f"no factor {name!r} to compare inside a study; choose one of: {', '.join(FACTORS)}")
@@ -34,7 +33,7 @@ def check_factor(name: str) -> str:
 
 
 def fields_of(factor: str) -> frozenset[str]:
-    """The fields of a cell that differ with the factor: its own, and those that follow from it."""
+    """The fields of a cell that may differ with the factor: its own, and those that follow from it."""
     known = field_table()
     own = known.factors([factor])
     return own.union(*(known.follows.get(name, ()) for name in own)) & Cell.model_fields.keys()
@@ -54,7 +53,7 @@ def level_of(cell: Cell, factor: str) -> str:
 
 
 def find_level(word: str, levels: Sequence[str], *, factor: str) -> str:
-    """The level that a user means: its name, or the beginning of just one. Raises UsageError with all of them."""
+    """The level with this name or unique prefix. Raises UsageError, listing all levels, if there is none."""
     if word in levels:
         return word
     matching = [level for level in levels if level.startswith(word)]
@@ -70,7 +69,7 @@ Rates = Mapping[Hashable, float]  # block -> samples per second
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two that are compared: its launches that gave a number, by block."""
+    """One side of a comparison: its good launches, by block."""
 
     name: str
     cell: Cell
@@ -80,13 +79,13 @@ class Side:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Where among its training's sides it belongs: by ranks, then by name."""
+        """The sort key among the sides of a training: by ranks, then by name."""
         return self.cell.num_ranks, self.cell.num_nodes, self.cell.backend, self.name, self.cell.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """A side and the reference that it is held against, equal in all but the factor and what follows from it."""
+    """A side and its reference, equal in all but the factor and what follows from it."""
 
     contender: Side
     reference: Side
@@ -94,15 +93,15 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """All comparisons that are made together, and so are corrected for each other."""
+    """All comparisons that are made together, and so corrected together for multiple testing."""
 
     factor: str
     pairs: tuple[Declared, ...]
-    left_out: tuple[str, ...] = ()  # what has no reference to be held against, in words
+    left_out: tuple[str, ...] = ()  # in words: trainings without a reference
 
 
 def launches_of(records: Iterable[Record]) -> list[CellRows]:
-    """Every cell's launches. Raises UsageError if the records do not belong on one curve (see `frame.tidy`)."""
+    """Every cell's launches. Raises UsageError if the records do not belong on one curve (see `records.tidy`)."""
     records = list(records)
     cells = {record.case.cell.id: record.case.cell for record in records}
     return [
@@ -120,12 +119,12 @@ def declare(
     ranks: Sequence[int] = (),
     backends: Sequence[str] = (),
 ) -> Declaration:
-    """Each value of `factor` against one reference, wherever all else is equal.
+    """Each value of `factor` versus one reference, wherever all else is equal.
 
-    The reference is the value that `reference` names; without it, in each training the first of `order` that was
-    measured there, or by name. The factor is the backend, or the framework where there is only one backend. Backends
-    are compared where they exchange anything: on several ranks, and `none` is no contender. `ranks` and `backends`
-    restrict what is compared; declared before the numbers are looked at, that keeps the correction small.
+    The reference is the value named by `reference`; without it, in each training the first of `order` that was
+    measured, else the first by name. The default factor is the backend, or the framework if there is only one backend.
+    Backends are compared only where they exchange gradients: on several ranks, and without `none`. `ranks` and
+    `backends` restrict what is compared; declared before the numbers are looked at, this keeps the correction small.
 
     Raises UsageError if there is nothing to compare, or no such factor, reference or restriction.
     """
@@ -139,9 +138,9 @@ def declare(
     levels = sorted({side.name for side in sides}, key=lambda name: (_rank_in(order, name), name))
     if len(levels) < 2:
         several = " on several ranks" if factor == "backend" else ""
-        found = f"only {levels[0]}{several}" if levels else f"no training{several}"
+        present = f"only {levels[0]}{several}" if levels else f"no training{several}"
         raise UsageError(
-            f"nothing to compare: of {factor} there is {found} in these records; choose another --factor, or "
+            f"nothing to compare: of {factor} there is {present} in these records; choose another --factor, or "
             "measure another value of it in the same study"
         )
     first = find_level(reference, levels, factor=factor) if reference else None
@@ -171,11 +170,11 @@ def declare(
     return Declaration(factor=factor, pairs=tuple(pairs), left_out=tuple(dict.fromkeys(left_out)))
 
 
-_BATCHES = ("local_batch", "global_batch")  # of a curve, one of the two follows from the ranks
+_BATCHES = ("local_batch", "global_batch")  # along a curve, one of the two follows from the ranks
 
 
 def sides_of(launches: CellRows) -> Iterator[Side]:
-    """Those of a training, one per kind of evidence; without rates if all launches failed."""
+    """The sides of a training, one per kind of evidence; without rates if all launches failed."""
     if launches.cell.control != "train":
         return
     for kind in launches.kinds:
@@ -195,13 +194,13 @@ def _default_factor(sides: Sequence[Side]) -> str:
 
 
 def _check_there(what: str, asked: Iterable[T], there: Set[T]) -> None:
-    if missing := [one for one in asked if one not in there]:
+    if missing := [value for value in asked if value not in there]:
         known = ", ".join(map(str, sorted(there)))
         raise UsageError(f"no {what} {missing[0]} in these records; choose of: {known}")
 
 
 def _grouped(sides: Iterable[Side], *, without: Iterable[str]) -> list[list[Side]]:
-    """Those that are equal in system, kind of evidence and all fields but those; ordered by ranks, then by name."""
+    """Groups of sides equal in system, evidence and all fields but `without`; ordered by ranks, then by name."""
     ignored = set(without)
     groups: dict[str, list[Side]] = {}
     for side in sides:
@@ -213,7 +212,7 @@ def _grouped(sides: Iterable[Side], *, without: Iterable[str]) -> list[list[Side
 
 
 def _rank_in(order: Sequence[str], name: str) -> int:
-    """Where in a study's own order; what it does not name comes last."""
+    """The position in a study's own order; what it does not name comes last."""
     first = name.split(" ")[0].rstrip(",")
     return order.index(first) if first in order else len(order)
 
@@ -224,16 +223,16 @@ def _training_name(cell: Cell, factor: str) -> str:
     )
 
 
-STUDY_FACTOR = "study"  # the factor
+STUDY_FACTOR = "study"  # the factor of a comparison between two studies
 
 
 def declare_between(
     a: Iterable[CellRows], b: Iterable[CellRows], *, keys: Sequence[str], names: tuple[str, str] = ("A", "B")
 ) -> Declaration:
-    """B's trainings against A's, at each point: a combination of the fields `keys` that just one of each side has.
+    """B's trainings versus A's, at each point: a combination of the fields `keys` with one training on each side.
 
-    Blocks of two studies are never paired, not even where both call themselves the same: they ran at different times,
-    and what changed between them is in the ratio. Kinds of evidence are not mixed.
+    Blocks of two studies are never paired, even if the studies have the same name: they ran at different times, and
+    what changed between them is in the ratio. Kinds of evidence are not mixed.
     """
     groups = [_sides_by_point(side, [key for key in keys if key in Cell.model_fields]) for side in (a, b)]
     pairs, left_out = [], []
@@ -255,9 +254,9 @@ def declare_between(
 def _sides_by_point(
     measured: Iterable[CellRows], keys: Sequence[str]
 ) -> dict[tuple[object, ...], list[Side]]:
-    """In order of family, ranks and name."""
+    """The sides by point, in order of family, ranks and name."""
     sides = [side for launches in measured for side in sides_of(launches)]
-    found: dict[tuple[object, ...], list[Side]] = {}
+    groups: dict[tuple[object, ...], list[Side]] = {}
     for side in sorted(sides, key=lambda side: (side.family, side.evidence, side.place)):
-        found.setdefault((side.evidence, *(getattr(side.cell, key) for key in keys)), []).append(side)
-    return found
+        groups.setdefault((side.evidence, *(getattr(side.cell, key) for key in keys)), []).append(side)
+    return groups

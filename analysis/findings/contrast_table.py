@@ -1,4 +1,4 @@
-"""The table of contrasts: a sentence for each, what was declared, the columns for the terminal and for `--json`."""
+"""The table of contrasts: a sentence for each, the declaration, the columns for the terminal and for `--json`."""
 
 from __future__ import annotations
 
@@ -27,65 +27,66 @@ from dlscale.analysis.render.tables import (
 from dlscale.analysis.render.text import backend_name, interval_columns, points
 from dlscale.analysis.statistics import LEVEL, Interval
 
-NAMED = 3  # of many
+NAMED = 3  # comparisons named in one sentence
 
 
-def declaration_text(found: Contrasts) -> str:
-    """How many comparisons were made together, of what, and how many blocks they need."""
-    num = len(found.found)
+def declaration_text(contrasts: Contrasts) -> str:
+    """The number of comparisons made together, their factor, and the number of blocks that they need."""
+    num = len(contrasts.found)
     many = f"{num} comparison{'s' * (num > 1)}"
-    if found.factor == STUDY_FACTOR:
+    if contrasts.factor == STUDY_FACTOR:
         return f"{many} of B with A"
     return (
-        f"{many} of {found.factor}, declared together: {found.blocks_needed} blocks or more can carry a claim "
-        f"(--launches {found.blocks_needed})"
+        f"{many} of {contrasts.factor}, declared together: {contrasts.blocks_needed} blocks or more can carry a claim "
+        f"(--launches {contrasts.blocks_needed})"
     )
 
 
 def contrast_title(side: Side, factor: str) -> str:
-    """What the comparisons of one training have in common."""
+    """The title of a training's comparisons: workload, framework, scaling and system."""
     family = side.family
     what = [f"{family.workload} {family.preset}", *([family.framework] if factor != "framework" else [])]
     kind = "" if side.evidence == "measured" else f" ({side.evidence})"
     return f"{', '.join(what)}, {family.scaling_mode} scaling on {family.system}{kind}"
 
 
-def contrast_sentences(found: Iterable[Contrast]) -> list[str]:
-    """One for each that something is known of, and one for those that cannot be shown for the same reason."""
-    told, hidden = [], dict[str, list[str]]()
-    for one in found:
-        if one.verdict == "cannot be shown":
-            hidden.setdefault(one.reason, []).append(_subject(one))
+def contrast_sentences(contrasts: Iterable[Contrast]) -> list[str]:
+    """A sentence for each comparison with a result, and one for all that cannot be shown for the same reason."""
+    sentences, hidden = [], dict[str, list[str]]()
+    for contrast in contrasts:
+        if contrast.verdict == "cannot be shown":
+            hidden.setdefault(contrast.reason, []).append(_subject(contrast))
         else:
-            told.append(contrast_sentence(one))
+            sentences.append(contrast_sentence(contrast))
     for reason, names in hidden.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        told.append(f"{', '.join(names[:NAMED])}{more} cannot be shown: {reason}.")
-    return told
+        sentences.append(f"{', '.join(names[:NAMED])}{more} cannot be shown: {reason}.")
+    return sentences
 
 
-def contrast_sentence(one: Contrast) -> str:
+def contrast_sentence(contrast: Contrast) -> str:
     """The verdict in plain words."""
-    name, reference = one.contender.name, one.reference.name
-    if one.ratio is None:
-        return f"{_subject(one)} cannot be shown: {one.reason}."
-    without = _without_text(one)
-    if one.verdict in ("faster", "slower"):
-        return f"{name} is {_by(one.ratio)} than {reference}{_where(one)} ({chance_text(one)}){without}."
-    if one.verdict == "alike":
-        alike = f"{name} and {reference} are alike{_where(one)}, within {100 * CONTRAST_BAND:.0f} %"
-        return f"{alike}: {name} is {_between(one.ratio)}{without}."
-    if one.verdict == "not shown":
-        unknown = f"{name} is not shown to be faster or slower than {reference}{_where(one)}"
-        return f"{unknown}: it is {_between(one.ratio)} ({chance_text(one)}){without}."
-    return f"{_subject(one)} cannot be shown: {one.reason}. What was seen: {_shown_text(one.ratio)}{without}."
+    name, reference = contrast.contender.name, contrast.reference.name
+    if contrast.ratio is None:
+        return f"{_subject(contrast)} cannot be shown: {contrast.reason}."
+    without = _without_text(contrast)
+    if contrast.verdict in ("faster", "slower"):
+        return f"{name} is {_by(contrast.ratio)} than {reference}{_where(contrast)} ({chance_text(contrast)}){without}."
+    if contrast.verdict == "alike":
+        alike = f"{name} and {reference} are alike{_where(contrast)}, within {100 * CONTRAST_BAND:.0f} %"
+        return f"{alike}: {name} is {_between(contrast.ratio)}{without}."
+    if contrast.verdict == "not shown":
+        unknown = f"{name} is not shown to be faster or slower than {reference}{_where(contrast)}"
+        return f"{unknown}: it is {_between(contrast.ratio)} ({chance_text(contrast)}){without}."
+    seen = f"{_shown_text(contrast.ratio)}{without}"
+    return f"{_subject(contrast)} cannot be shown: {contrast.reason}. What was seen: {seen}."
 
 
-def chance_text(one: Contrast) -> str:
+def chance_text(contrast: Contrast) -> str:
     """`corrected p 0.031, 7 blocks`."""
-    if one.p_adjusted is None:
+    if contrast.p_adjusted is None:
         return "no block in common"
-    return f"corrected p {probability_text(one.p_adjusted)}, {one.num_blocks} blocks"
+    return f"corrected p {probability_text(contrast.p_adjusted)}, {contrast.num_blocks} blocks"
 
 
 def probability_text(p: float) -> str:
@@ -93,23 +94,23 @@ def probability_text(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
 
 
-def over_text(one: Contrast) -> str:
-    """` over ring`, where the backend is not what is compared."""
-    name = backend_name(one.contender.cell)
-    return "" if one.contender.name.startswith(name) else f" over {name}"
+def over_text(contrast: Contrast) -> str:
+    """` over ring`, if the backend is not the factor that is compared."""
+    name = backend_name(contrast.contender.cell)
+    return "" if contrast.contender.name.startswith(name) else f" over {name}"
 
 
-def _subject(one: Contrast) -> str:
-    return f"{one.contender.name} against {one.reference.name}{_where(one)}"
+def _subject(contrast: Contrast) -> str:
+    return f"{contrast.contender.name} against {contrast.reference.name}{_where(contrast)}"
 
 
-def _where(one: Contrast) -> str:
-    num_ranks = one.contender.cell.num_ranks
-    return f"{over_text(one)} on {num_ranks} rank{'s' * (num_ranks > 1)}"
+def _where(contrast: Contrast) -> str:
+    num_ranks = contrast.contender.cell.num_ranks
+    return f"{over_text(contrast)} on {num_ranks} rank{'s' * (num_ranks > 1)}"
 
 
 def _shown_text(ratio: Interval) -> str:
-    """Whichever way of saying it is plainer."""
+    """The ratio as a range if its interval contains 1, else as a difference."""
     if ratio.low is not None and ratio.high is not None and ratio.low < 1 < ratio.high:
         unpaired = ", unpaired" if "unpaired" in ratio.method else ""
         return f"{_between(ratio)}{unpaired}"
@@ -143,30 +144,30 @@ def _effect_size(value: float) -> str:
     return f"{abs(100 * (value - 1)):.1f}"
 
 
-def _without_text(one: Contrast) -> str:
-    """What it would be without launches that stand out."""
-    if one.without is None or one.ratio is None:
+def _without_text(contrast: Contrast) -> str:
+    """The result without outlying launches."""
+    if contrast.without is None or contrast.ratio is None:
         return ""
-    num = one.num_blocks - one.without.n
+    num = contrast.num_blocks - contrast.without.n
     which = "block" if num == 1 else f"{num} blocks"
-    return f"; without the {which} with an outlying launch {_by(one.without)}"
+    return f"; without the {which} with an outlying launch {_by(contrast.without)}"
 
 
 Compared = tuple[Contrasts, Contrast]
 
 
 def too_few(contrast: Contrast) -> bool:
-    """Whether nothing but more blocks is missing."""
+    """Whether only more blocks are missing for a verdict."""
     return contrast.verdict == "cannot be shown" and contrast.ratio is not None and contrast.num_blocks > 0
 
 
-def compared(found: Contrasts) -> list[Compared]:
+def compared(contrasts: Contrasts) -> list[Compared]:
     """The rows of the table."""
-    return [(found, contrast) for contrast in found.found]
+    return [(contrasts, contrast) for contrast in contrasts.found]
 
 
 def tags_of_pair(contender: Side, reference: Side) -> Tags:
-    """Both sides': who asks for one of them sees what it was compared with."""
+    """The tags of both sides, so that a filter for one of them keeps the comparison."""
     sides = (contender.cell, reference.cell)
     return Tags(
         workload=contender.cell.workload,
@@ -192,8 +193,8 @@ def _probability(p: float | None) -> Value:
 
 
 def _why(pair: Compared) -> str:
-    found, contrast = pair
-    return f"needs {found.blocks_needed} blocks" if too_few(contrast) else contrast.reason
+    contrasts, contrast = pair
+    return f"needs {contrasts.blocks_needed} blocks" if too_few(contrast) else contrast.reason
 
 
 CONTRASTS = TableOf[Compared](
@@ -255,12 +256,12 @@ BETWEEN_STUDIES = TableOf[Compared](
 )
 
 
-def render_contrasts(found: Contrasts) -> Iterator[RenderableType]:
-    """For `rich.console.Console.print`."""
-    yield escape(f"{declaration_text(found)}.")
-    declared = BETWEEN_STUDIES if found.factor == STUDY_FACTOR else CONTRASTS
+def render_contrasts(contrasts: Contrasts) -> Iterator[RenderableType]:
+    """The sentences and tables of all comparisons, for `rich.console.Console.print`."""
+    yield escape(f"{declaration_text(contrasts)}.")
+    declared = BETWEEN_STUDIES if contrasts.factor == STUDY_FACTOR else CONTRASTS
     for heading, group in groupby(
-        compared(found), key=lambda pair: contrast_title(pair[1].contender, found.factor)
+        compared(contrasts), key=lambda pair: contrast_title(pair[1].contender, contrasts.factor)
     ):
         members = list(group)
         yield f"[bold]{escape(heading)}[/bold]"
@@ -269,7 +270,7 @@ def render_contrasts(found: Contrasts) -> Iterator[RenderableType]:
             for sentence in contrast_sentences(contrast for _, contrast in members):
                 yield escape(sentence)
             yield ""
-    for reason in found.left_out:
+    for reason in contrasts.left_out:
         yield escape(f"Not compared: {reason}.")
     yield from render_legend(declared.legend)
 
@@ -277,43 +278,43 @@ def render_contrasts(found: Contrasts) -> Iterator[RenderableType]:
 CONTRASTS_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 
 
-def contrasts_json(found: Contrasts) -> dict[str, Any]:
+def contrasts_json(contrasts: Contrasts) -> dict[str, Any]:
     """`{"schema": 1, "factor": ..., "rows": [...]}`, ready for `json.dumps`."""
     return {
         "schema": CONTRASTS_SCHEMA,
-        "factor": found.factor,
-        "num_declared": len(found.found),
-        "blocks_needed": found.blocks_needed,
-        "left_out": list(found.left_out),
-        "rows": contrast_rows(found),
+        "factor": contrasts.factor,
+        "num_declared": len(contrasts.found),
+        "blocks_needed": contrasts.blocks_needed,
+        "left_out": list(contrasts.left_out),
+        "rows": contrast_rows(contrasts),
     }
 
 
-def contrast_rows(found: Contrasts) -> list[dict[str, Any]]:
+def contrast_rows(contrasts: Contrasts) -> list[dict[str, Any]]:
     """One flat row per comparison. `ratio` is of throughputs, the contender's over the reference's."""
-    return [_contrast_row(one, found.factor) for one in found.found]
+    return [_contrast_row(contrast, contrasts.factor) for contrast in contrasts.found]
 
 
-def _contrast_row(one: Contrast, factor: str) -> dict[str, Any]:
+def _contrast_row(contrast: Contrast, factor: str) -> dict[str, Any]:
     return {
         "factor": factor,
-        "contender": one.contender.name,
-        "reference": one.reference.name,
-        **_setting(one.contender),
-        "evidence": one.contender.evidence,
-        "num_blocks": one.num_blocks,
-        **interval_columns("ratio", one.ratio),
-        **interval_columns("ratio_without_outliers", one.without),
-        **interval_columns("effect", one.standardised),
-        "p_value": one.p_value,
-        "p_adjusted": one.p_adjusted,
-        "verdict": one.verdict,
-        "reason": one.reason or None,
-        "text": contrast_sentence(one),
+        "contender": contrast.contender.name,
+        "reference": contrast.reference.name,
+        **_setting(contrast.contender),
+        "evidence": contrast.contender.evidence,
+        "num_blocks": contrast.num_blocks,
+        **interval_columns("ratio", contrast.ratio),
+        **interval_columns("ratio_without_outliers", contrast.without),
+        **interval_columns("effect", contrast.standardised),
+        "p_value": contrast.p_value,
+        "p_adjusted": contrast.p_adjusted,
+        "verdict": contrast.verdict,
+        "reason": contrast.reason or None,
+        "text": contrast_sentence(contrast),
     }
 
 
 def _setting(side: Side) -> dict[str, Any]:
-    """The contender's cell, and where it ran."""
+    """The columns of a side's cell and system."""
     cell = side.cell.model_dump(exclude={"control"})
     return {"system": side.family.system, **cell, "backend_options": options_text(side.cell)}

@@ -1,8 +1,8 @@
-"""Contrasts: the tests of all declared comparisons, and what each of them shows.
+"""Contrasts: the tests of all declared comparisons, and their verdicts.
 
-Throughput over the reference's, from paired blocks; an exact sign-flip test; Holm's correction over all that were
-declared together; how large the difference is against the noise of the launches; and how many blocks it takes for
-any of it. docs/contrasts.md has the whole story.
+Each has the ratio of throughput to the reference's from paired blocks, an exact sign-flip test, Holm's correction over
+all comparisons declared together, the effect size relative to the noise of launches, and the number of blocks that a
+claim needs. docs/contrasts.md explains the method.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _SEED = 1935  # the same records, the same p
 
 
 def sign_flip(logs: Sequence[float]) -> float:
-    """The two-sided probability that chance puts the mean of paired log ratios as far from 0 as it is, or further.
+    """The two-sided probability of a mean of paired log ratios at least as far from 0 as the observed one.
 
-    If neither side is faster, each block's log ratio could as well have the other sign (Fisher's randomisation test):
-    nothing else is assumed of the noise. All signs are tried for up to 16 blocks, so the probability is exact; beyond,
-    65,535 random ones and the observed one. Raises ValueError without values.
+    Under the null hypothesis each block's log ratio has either sign with equal probability (Fisher's randomisation
+    test); nothing else is assumed about the noise. Up to 16 blocks all signs are tried, so the probability is exact;
+    beyond that, 65,535 random assignments and the observed one. Raises ValueError without values.
     """
     values = np.asarray(logs, dtype=np.float64)
     if not len(values):
         raise ValueError("no log ratios to test")
     least = (
         abs(values.sum()) - 1e-12 * np.abs(values).sum()
-    )  # equal sums are equal, however they were added up
+    )  # tolerance for rounding: equal sums count as equal
     if len(values) <= MAX_EXACT:
         return float(np.mean(np.abs(_all_sums(values)) >= least))
     generator = np.random.default_rng(_SEED)
@@ -45,26 +45,26 @@ def sign_flip(logs: Sequence[float]) -> float:
 
 
 def smallest_p(num_blocks: int) -> float:
-    """What `sign_flip` gives at least: if all blocks agree."""
+    """The smallest result of `sign_flip`, when all blocks agree."""
     return max(2.0 ** (1 - num_blocks), 1 / (1 + NUM_DRAWS)) if num_blocks else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted probabilities, in the same order.
 
-    Who claims those that are at most 5 % claims anything that is not so in 5 % of studies at most, however the tests
-    depend on each other (Holm 1979).
+    Claiming those that are at most 5 % gives any false claim in at most 5 % of studies, however the tests depend on
+    each other (Holm 1979).
     """
     adjusted = [0.0] * len(p_values)
     worst = 0.0
-    for done, index in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+    for done, index in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         worst = max(worst, min(1.0, (len(p_values) - done) * p_values[index]))
         adjusted[index] = worst
     return adjusted
 
 
 def _all_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of all signs but the first, which by symmetry need not be turned, [2^(n - 1)]."""
+    """The sums over all signs of the values but the first, which by symmetry stays fixed, [2^(n - 1)]."""
     sums = values[:1]
     for value in values[1:]:
         sums = np.concatenate([sums + value, sums - value])
@@ -74,10 +74,10 @@ def _all_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def standardised(logs: Sequence[float], *, level: float = LEVEL) -> Interval | None:
     """Mean over standard deviation of paired log ratios (Cohen's d of paired values), with its exact interval.
 
-    The interval is that of the noncentral t distribution, if log ratios are normal. It is the caution that so few
-    blocks ask for: an observed 2 is 0.5 to 3.4 by 6 blocks. The centre is biased away from 0, by 19 % at 6 blocks and
-    9 % at 10. Its size says how surely a difference shows, and not whether it matters; that is for the ratio to say.
-    None for fewer than 3 blocks, and where all log ratios are equal.
+    The interval is that of the noncentral t distribution, exact for normal log ratios. With few blocks it is wide: an
+    observed 2 is 0.5 to 3.4 by 6 blocks. The centre is biased away from 0, by 19 % at 6 blocks and 9 % at 10. The size
+    says how consistent a difference is, not whether it matters; for that see the ratio. None for fewer than 3 blocks,
+    or if all log ratios are equal.
     """
     values = np.asarray(logs, dtype=np.float64)
     n = len(values)
@@ -87,13 +87,14 @@ def standardised(logs: Sequence[float], *, level: float = LEVEL) -> Interval | N
     center = float(values.mean()) / spread
     statistic = center * math.sqrt(n)
     ends = [
-        float(nctdtrinc(n - 1, one, statistic)) / math.sqrt(n) for one in ((1 + level) / 2, (1 - level) / 2)
+        float(nctdtrinc(n - 1, probability, statistic)) / math.sqrt(n)
+        for probability in ((1 + level) / 2, (1 - level) / 2)
     ]
     low, high = ends if all(map(math.isfinite, ends)) else (None, None)
     return Interval(center=center, low=low, high=high, level=level, method="noncentral t", n=n)
 
 
-CONTRAST_BAND = 0.02  # of throughput: a difference within is none that anybody would change anything for
+CONTRAST_BAND = 0.02  # of throughput: a smaller difference does not matter in practice
 CONTRAST_ALPHA = 1 - LEVEL
 
 Verdict = Literal["faster", "slower", "alike", "not shown", "cannot be shown"]
@@ -104,23 +105,23 @@ Flagged = Mapping[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """A contender beside its reference. `ratio` is of their throughputs: above 1 the contender is faster."""
+    """A contender versus its reference. `ratio` is of their throughputs: above 1 the contender is faster."""
 
     contender: Side
     reference: Side
     num_blocks: int  # that both have
     ratio: Interval | None  # None if one of them gave no number, or they may not be compared
-    without: Interval | None  # the same without blocks that hold an outlying launch; None if there is none
+    without: Interval | None  # the same without blocks that have an outlying launch; None if there is none
     standardised: Interval | None  # mean log ratio over its standard deviation between blocks
-    p_value: float | None  # of the sign-flip test; None without a block in common
-    p_adjusted: float | None  # Holm's, over all that were declared
+    p_value: float | None  # of the sign-flip test; None without a common block
+    p_adjusted: float | None  # Holm's, over all declared comparisons
     verdict: Verdict
     reason: str  # of "cannot be shown"; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrasts:
-    """All that were declared together. `blocks_needed` is the fewest by which so many can be claimed at all."""
+    """All comparisons declared together. `blocks_needed` is the fewest with which any of them can be claimed."""
 
     factor: str
     blocks_needed: int
@@ -129,8 +130,8 @@ class Contrasts:
 
     @property
     def shown(self) -> bool:
-        """Whether the data can tell anything of at least one of them."""
-        return any(one.verdict != "cannot be shown" for one in self.found)
+        """Whether at least one comparison has a verdict other than "cannot be shown"."""
+        return any(contrast.verdict != "cannot be shown" for contrast in self.found)
 
 
 def contrasts(
@@ -139,19 +140,19 @@ def contrasts(
     flagged: Flagged | None = None,
     forbidden: Callable[[Declared], str] | None = None,
 ) -> Contrasts:
-    """Test them all. `flagged` are launches that stand out; they count, and the ratio without them is told beside.
+    """Test all declared comparisons. `flagged` launches are outliers: they count, and `without` excludes them.
 
-    `forbidden` says why two may not be compared at all, as frameworks whose networks differ; empty if they may. A pair
-    without a number counts as declared: a backend that fails makes no other one's claim easier.
+    `forbidden` gives the reason why two may not be compared, such as frameworks whose networks differ; empty if they
+    may. A pair without a number still counts in the correction: a failed backend makes no other claim easier.
     """
     pairs, flagged = declaration.pairs, flagged or {}
     reasons = [forbidden(pair) if forbidden else "" for pair in pairs]
     logs = [[] if reason else _log_ratios(pair) for pair, reason in zip(pairs, reasons, strict=True)]
-    p_values = [sign_flip(one) if one else None for one in logs]
-    adjusted = holm([1.0 if one is None else one for one in p_values])
-    reachable = holm([smallest_p(len(one)) for one in logs])
+    p_values = [sign_flip(ratios) if ratios else None for ratios in logs]
+    adjusted = holm([1.0 if p_value is None else p_value for p_value in p_values])
+    reachable = holm([smallest_p(len(ratios)) for ratios in logs])
     needed = blocks_needed(len(pairs))
-    found = []
+    tested = []
     for index, pair in enumerate(pairs):
         ratio = None if reasons[index] else _throughput_ratio(pair)
         verdict, reason = _judge(
@@ -162,7 +163,7 @@ def contrasts(
             needed=needed,
             num_declared=len(pairs),
         )
-        found.append(
+        tested.append(
             Contrast(
                 contender=pair.contender,
                 reference=pair.reference,
@@ -177,12 +178,12 @@ def contrasts(
             )
         )
     return Contrasts(
-        factor=declaration.factor, blocks_needed=needed, found=tuple(found), left_out=declaration.left_out
+        factor=declaration.factor, blocks_needed=needed, found=tuple(tested), left_out=declaration.left_out
     )
 
 
 def within_band(ratio: Interval) -> bool:
-    """Whether it is alike for certain: the same for a ratio and its inverse."""
+    """Whether the two are certainly alike; symmetric for a ratio and its inverse."""
     if ratio.low is None or ratio.high is None:
         return False
     return ratio.low > 1 / (1 + CONTRAST_BAND) and ratio.high < 1 + CONTRAST_BAND
@@ -197,7 +198,7 @@ def _judge(
     needed: int,
     num_declared: int,
 ) -> tuple[Verdict, str]:
-    """The first that holds: no pair, alike, faster or slower, too few blocks, not shown."""
+    """The first verdict that holds, with its reason: no pair, alike, faster or slower, too few blocks, not shown."""
     if ratio is None or why_none:
         return "cannot be shown", why_none
     if within_band(ratio):
@@ -226,7 +227,7 @@ def _throughput_ratio(pair: Declared) -> Interval | None:
 
 
 def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
-    """Of the blocks in which neither has a launch that stands out; None where that are all, or too few."""
+    """The ratio over the blocks in which neither side has an outlier; None if those are all blocks or too few."""
     sides = (pair.contender, pair.reference)
     left_out = set().union(*(flagged.get((side.cell.id, side.evidence), set()) for side in sides))
     common = pair.contender.rates.keys() & pair.reference.rates.keys()
@@ -240,7 +241,7 @@ def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
 
 
 def _why_none(pair: Declared) -> str:
-    """Why there is no paired test at all; empty if there is one."""
+    """The reason why there is no paired test; empty if there is one."""
     for side in (pair.contender, pair.reference):
         if not side.rates:
             return f"every launch of {side.name} failed"

@@ -1,4 +1,4 @@
-"""Whether a job's nodes were as fast at its end as at its beginning, by the canaries at both ends."""
+"""Drift: whether a job's nodes were as fast at its end as at its beginning, by the canaries at both ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.benchmarks.records.record import Record
 
-TOLERANCE = 0.05  # of the throughput; one pair of launches shows no less
+TOLERANCE = 0.05  # of the throughput; a single pair of launches cannot resolve less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Drift:
 
     @property
     def text(self) -> str:
-        """In plain words."""
+        """The drift in a sentence."""
         if self.ratio is None:
             return f"job {self.job}: no canary at both ends, so nobody knows whether its nodes changed while it ran"
         percent = f"{100 * abs(self.ratio - 1):.1f} % {'faster' if self.ratio >= 1 else 'slower'}"
@@ -41,14 +41,14 @@ class Drift:
 
 
 def drifts(records: Iterable[Record]) -> Iterator[Drift]:
-    """One for each job that had a canary: the latest good one of block 2 j and that of block 2 j + 1 are job j's."""
+    """The drift of each job that had a canary; blocks 2 j and 2 j + 1 are job j's, and the latest good one counts."""
     speeds: dict[tuple[str, int], dict[int, float | None]] = {}
     canaries = [record for record in records if record.case.cell.control == "canary"]
     for record in sorted(canaries, key=lambda record: record.attempt):
         job, end = divmod(record.case.block, 2)
-        found = speeds.setdefault((record.study, job), {})
+        by_end = speeds.setdefault((record.study, job), {})
         good = why_unusable(record) is None
-        found[end] = 1 / float(np.median(world_step_seconds(record))) if good else found.get(end)
+        by_end[end] = 1 / float(np.median(world_step_seconds(record))) if good else by_end.get(end)
     for (study, job), ends in sorted(speeds.items()):
         first, last = ends.get(0), ends.get(1)
         yield Drift(study=study, job=job, ratio=last / first if first and last else None)

@@ -1,10 +1,10 @@
-"""Energy: joules per sample, where every node's counters could be read.
+"""Energy: joules per sample, for launches with readable energy counters on every node.
 
     joules per sample = joules of all machines over the windows after the warm-up / samples of these windows
 
-The joules are of all that a counter counts on a node, whoever used it, and of the moments between windows, too.
-Nodes that share a machine share its counters, which count once. A launch of which one machine gave nothing has no
-number: the sum of the others would be too small.
+The joules include all that a counter measures on a node, whoever used it, and the time between windows. Nodes that
+share a machine share its counters, which are counted once. A launch with a machine without a reading has no number: the
+sum over the others would be too small.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Cell, Record
 
 
-def to_energy_row(one: Energy) -> dict[str, Any]:
-    """Joules per sample of all nodes; `sources` say what was counted, `reason` why nothing is known."""
-    cell = one.cell
+def to_energy_row(energy: Energy) -> dict[str, Any]:
+    """The row of a training: joules per sample of all nodes, the counters in `sources`, or the `reason` for none."""
+    cell = energy.cell
     return {
-        "system": one.system,
+        "system": energy.system,
         "workload": cell.workload,
         "preset": cell.preset,
         "framework": cell.framework,
@@ -43,19 +43,19 @@ def to_energy_row(one: Energy) -> dict[str, Any]:
         "num_ranks": cell.num_ranks,
         "num_servers": cell.num_servers,
         "num_nodes": cell.num_nodes,
-        "evidence": one.evidence,
-        **interval_columns("joules_per_sample", one.joules_per_sample),
-        "watts": one.watts,
-        "sources": ", ".join(one.sources) or None,
-        "parts": one.parts,
-        "num_launches": one.num_launches,
-        "reason": one.reason or None,
+        "evidence": energy.evidence,
+        **interval_columns("joules_per_sample", energy.joules_per_sample),
+        "watts": energy.watts,
+        "sources": ", ".join(energy.sources) or None,
+        "parts": energy.parts,
+        "num_launches": energy.num_launches,
+        "reason": energy.reason or None,
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Of one launch, over all machines."""
+    """The energy of one launch, over all machines."""
 
     joules: float
     watts: float
@@ -64,13 +64,13 @@ class Reading:
 
     @property
     def joules_per_sample(self) -> float:
-        """Over the windows after the warm-up."""
+        """Joules per sample over the windows after the warm-up."""
         return self.joules / self.samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Of a training's launches of one kind of evidence that gave numbers. `reason` says why there are none."""
+    """The energy of a training's good launches of one kind of evidence. `reason` says why there is none."""
 
     system: str
     cell: Cell
@@ -78,31 +78,35 @@ class Energy:
     joules_per_sample: Interval | None
     watts: float | None
     sources: tuple[str, ...]  # that every machine had in every launch
-    parts: str  # of a node, that were counted; alternatives where nodes differ
+    parts: str  # of a node that were counted; alternatives if nodes differ
     num_launches: int  # whose energy is known
     reason: str
 
 
 def reading(record: Record) -> Reading | str:
-    """What the counters of all machines said, or why there is no number, in a few words."""
+    """The sum of all machines' counters, or in a few words why there is no number."""
     if why_unusable(record) is not None:
         return "the launch gave no number"
     samples = sum(num_samples(window, record.case.cell) for window in steady_windows(record))
     machines = {rank.rank: rank.boot_id for rank in (*record.ranks, *record.servers)}
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for one in record.energy:
-        if one.source and one.joules is not None and one.seconds and one.rank in machines:
-            known = found.setdefault(one.source, {})
-            # Of nodes that share a machine the one that looked longest.
-            known[machines[one.rank]] = max(
-                known.get(machines[one.rank], (0.0, 0.0)), (one.seconds, one.joules)
+    by_source: dict[str, dict[str, tuple[float, float]]] = {}
+    for entry in record.energy:
+        if entry.source and entry.joules is not None and entry.seconds and entry.rank in machines:
+            known = by_source.setdefault(entry.source, {})
+            # If nodes share a machine, the longest reading counts.
+            known[machines[entry.rank]] = max(
+                known.get(machines[entry.rank], (0.0, 0.0)), (entry.seconds, entry.joules)
             )
     whole = {
         source: list(known.values())
-        for source, known in found.items()
+        for source, known in by_source.items()
         if known.keys() == set(machines.values())
     }
-    sources = ["pm_counters"] if "pm_counters" in whole else [one for one in ("rapl", "nvml") if one in whole]
+    sources = (
+        ["pm_counters"]
+        if "pm_counters" in whole
+        else [source for source in ("rapl", "nvml") if source in whole]
+    )
     if not sources:
         return _why_nothing(record)
     parts = [part for source in sources for part in whole[source]]
@@ -125,19 +129,19 @@ def energies(records: Iterable[Record]) -> list[Energy]:
 
 def _energy(records: Sequence[Record]) -> Energy:
     first = records[0]
-    told = [reading(record) for record in records]
-    known = [one for one in told if isinstance(one, Reading)]
-    # Launches that count different things are not averaged: the one that most of them count stays.
-    kinds = [one.sources for one in known]
+    readings = [reading(record) for record in records]
+    known = [value for value in readings if isinstance(value, Reading)]
+    # Launches with different counters are not averaged: the most common set of counters is kept.
+    kinds = [launch.sources for launch in known]
     sources = max(sorted(set(kinds)), key=kinds.count, default=())
-    own = [one for one in known if one.sources == sources]
-    watts = median_interval([one.watts for one in own]).center if own else None
-    reasons = [one for one in told if isinstance(one, str)]
+    own = [launch for launch in known if launch.sources == sources]
+    watts = median_interval([launch.watts for launch in own]).center if own else None
+    reasons = [value for value in readings if isinstance(value, str)]
     return Energy(
         system=first.system,
         cell=first.case.cell,
         evidence=first.evidence,
-        joules_per_sample=median_interval([one.joules_per_sample for one in own]) if own else None,
+        joules_per_sample=median_interval([launch.joules_per_sample for launch in own]) if own else None,
         watts=watts,
         sources=sources,
         parts="; ".join(filter(None, (_parts(records, source) for source in sources))),
@@ -148,29 +152,29 @@ def _energy(records: Sequence[Record]) -> Energy:
 
 def _why_nothing(record: Record) -> str:
     reasons = dict.fromkeys(
-        f"{one.source}: {one.reason}" if one.source else f"{one.node}: {one.reason}"
-        for one in record.energy
-        if one.reason
+        f"{entry.source}: {entry.reason}" if entry.source else f"{entry.node}: {entry.reason}"
+        for entry in record.energy
+        if entry.reason
     )
     return "; ".join(reasons) or "nobody read a counter"
 
 
 def _parts(records: Iterable[Record], source: str) -> str:
-    """The parts of a node that a source counts; alternatives where nodes differ."""
+    """The parts of a node that a source counts; alternatives if nodes differ."""
     known = {
-        reading.parts
+        entry.parts
         for record in records
-        for reading in record.energy
-        if reading.source == source and reading.joules is not None and reading.parts
+        for entry in record.energy
+        if entry.source == source and entry.joules is not None and entry.parts
     }
     return " | ".join(sorted(known))
 
 
-def _energy_order(one: Energy) -> tuple[object, ...]:
-    cell = one.cell
+def _energy_order(energy: Energy) -> tuple[object, ...]:
+    cell = energy.cell
     return (
-        *(one.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode),
-        *(cell.backend != "none", cell.backend, options_text(cell), cell.num_ranks, cell.id, one.evidence),
+        *(energy.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode),
+        *(cell.backend != "none", cell.backend, options_text(cell), cell.num_ranks, cell.id, energy.evidence),
     )
 
 
@@ -202,15 +206,17 @@ ENERGY = TableOf[Energy](
 )
 
 
-def energy_table(found: Iterable[Energy]) -> Table:
+def energy_table(trainings: Iterable[Energy]) -> Table:
     """One row per training whose energy is known."""
-    return ENERGY.of(energy for energy in found if energy.joules_per_sample)
+    return ENERGY.of(energy for energy in trainings if energy.joules_per_sample)
 
 
-def unknown_energy(found: Sequence[Energy]) -> str:
-    """Why energy is not known, and of how many trainings; empty where it is known of all."""
-    reasons = [energy.reason for energy in found if not energy.joules_per_sample]
+def unknown_energy(trainings: Sequence[Energy]) -> str:
+    """A sentence on why energy is not known, and for how many trainings; empty if it is known for all."""
+    reasons = [energy.reason for energy in trainings if not energy.joules_per_sample]
     if not reasons:
         return ""
-    whose = "" if len(reasons) == len(found) else f" of {plural(len(reasons), 'cell')} of {len(found)}"
+    whose = (
+        "" if len(reasons) == len(trainings) else f" of {plural(len(reasons), 'cell')} of {len(trainings)}"
+    )
     return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."

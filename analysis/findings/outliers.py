@@ -1,8 +1,8 @@
 """Outliers: the launches and windows of every cell that stand out, and its rate with and without them.
 
-A launch is held against the other launches of its cell, with what its block did to all cells taken out; a window
-against the other windows of its launch, by medians, so that what stands out does not hide itself. Outliers are
-flagged and never dropped. docs/contrasts.md states the rule and how often it errs.
+A launch is compared with the other launches of its cell after the effect of its block on all cells is removed; a window
+is compared with the other windows of its launch. Both use medians, so an outlier does not mask itself. Outliers are
+flagged and never dropped. docs/contrasts.md states the rule and its error rate.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Cell, Record
 
 THRESHOLD = 3.5  # of the modified z-score (Iglewicz and Hoaglin 1993)
-BAND = 0.02  # of the time: what is nearer to the others stands out to no reader, however quiet they are
+BAND = 0.02  # of the time: a smaller deviation is no outlier, however little the others vary
 NORMAL = 0.6745  # median absolute deviation of a normal distribution, in standard deviations
-MIN_OTHERS = 3  # cells whose launches of a block say together how fast the machine was then
+MIN_OTHERS = 3  # cells needed to estimate a block's effect from their launches
 
 Values = NDArray[np.float64]
 Which = NDArray[np.bool_]
 
 
 def deviations(logs: Values) -> Values:
-    """From the median, along the last axis."""
+    """Deviations from the median, along the last axis."""
     return logs - np.median(logs, axis=-1, keepdims=True)
 
 
@@ -42,15 +42,15 @@ def usual_deviation(logs: Values) -> float:
 def stands_out(from_median: Values, *, usual: float) -> Which:
     """Which log times are beyond the threshold, and by 2 % or more; `usual` is the median absolute deviation."""
     size = np.abs(from_median)
-    found: Which = (NORMAL * size > THRESHOLD * usual) & (size > np.log1p(BAND))
-    return found
+    out: Which = (NORMAL * size > THRESHOLD * usual) & (size > np.log1p(BAND))
+    return out
 
 
 def without_block_effects(cells: Sequence[dict[int, float]]) -> list[dict[int, float]]:
-    """Log times of each cell's launches by block, less what the other cells say of the block.
+    """Log times of each cell's launches by block, minus the effect of the block on the other cells.
 
-    What all launches of a block have in common is the machine's: the median, over the other cells, of how far each is
-    from its own median. A cell is left as it is if one of its blocks has fewer than 3 others.
+    The effect of a block is due to the machine: the median over the other cells of each one's deviation from its own
+    median. A cell stays unchanged if one of its blocks has fewer than 3 other cells.
     """
     centred = [_centred_times(cell) for cell in cells]
     by_block: dict[int, list[tuple[int, float]]] = {}
@@ -60,8 +60,10 @@ def without_block_effects(cells: Sequence[dict[int, float]]) -> list[dict[int, f
     effects: dict[tuple[int, int], float] = {}
     for block, members in by_block.items():
         if len(members) > MIN_OTHERS:
-            others = median_of_others(np.array([value for _, value in members]))
-            effects |= {(index, block): float(one) for (index, _), one in zip(members, others, strict=True)}
+            medians = median_of_others(np.array([value for _, value in members]))
+            effects |= {
+                (index, block): float(median) for (index, _), median in zip(members, medians, strict=True)
+            }
     return [
         {block: value - effects[index, block] for block, value in cell.items()}
         if all((index, block) in effects for block in cell)
@@ -71,7 +73,7 @@ def without_block_effects(cells: Sequence[dict[int, float]]) -> list[dict[int, f
 
 
 def median_of_others(values: Values) -> Values:
-    """For each of two values or more the median of the others, without sorting again for each."""
+    """The median of the others for each of two or more values, sorting only once."""
     order = np.argsort(values, kind="stable")
     place = np.empty(len(values), dtype=np.intp)
     place[order] = np.arange(len(values))
@@ -79,8 +81,8 @@ def median_of_others(values: Values) -> Values:
 
     def at(index: int) -> Values:
         """The index-th smallest of the others."""
-        found: Values = np.where(index < place, ascending[index], ascending[index + 1])
-        return found
+        chosen: Values = np.where(index < place, ascending[index], ascending[index + 1])
+        return chosen
 
     return at(middle) if len(values) % 2 == 0 else (at(middle - 1) + at(middle)) / 2
 
@@ -90,7 +92,7 @@ def _centred_times(cell: dict[int, float]) -> dict[int, float]:
     return {block: value - median for block, value in cell.items()}
 
 
-MIN_LAUNCHES = 6  # fewer say too little of how far apart they usually are
+MIN_LAUNCHES = 6  # fewer do not show the usual deviation
 MIN_WINDOWS = 10  # of a launch
 
 OutlierBlock = tuple[str, int]  # study, block
@@ -98,7 +100,7 @@ OutlierBlock = tuple[str, int]  # study, block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A launch that stands out, by this factor of the time that its cell's others and its block let expect."""
+    """A launch that stands out; `factor` is its time over that expected from its cell and its block."""
 
     block: OutlierBlock
     factor: float  # 1.12: it took 12 % longer
@@ -107,7 +109,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outliers:
-    """Of a cell's launches that gave a number, of one kind of evidence. Rates are samples per second."""
+    """The outliers among a cell's good launches of one kind of evidence. Rates are samples per second."""
 
     cell: Cell
     family: Family
@@ -123,8 +125,8 @@ class Outliers:
 
     @property
     def blocks(self) -> frozenset[OutlierBlock]:
-        """Of the launches that stand out."""
-        return frozenset(one.block for one in self.launches)
+        """The blocks of the launches that stand out."""
+        return frozenset(outlier.block for outlier in self.launches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,15 +146,16 @@ class _Launch:
 
 
 def outliers(good: Sequence[Record]) -> list[Outliers]:
-    """One for each cell and kind of evidence of good records, at most one of each case (`latest_good`)."""
+    """The outliers of each cell and kind of evidence; `good` has at most one record per case (`latest_good`)."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in good:
         groups.setdefault((record.system, record.case.cell.id, record.evidence), []).append(record)
     keys = sorted(groups)
     launches = [[_launch(record) for record in groups[key]] for key in keys]
-    found = _launches_out(launches, systems=[key[0] for key in keys])
+    launches_out = _launches_out(launches, systems=[key[0] for key in keys])
     return [
-        _outliers(groups[key][0], mine, out) for key, mine, out in zip(keys, launches, found, strict=True)
+        _outliers(groups[key][0], mine, out)
+        for key, mine, out in zip(keys, launches, launches_out, strict=True)
     ]
 
 
@@ -171,58 +174,68 @@ def _launch(record: Record) -> _Launch:
 
 
 def _launches_out(cells: Sequence[Sequence[_Launch]], *, systems: Sequence[str]) -> list[tuple[Outlier, ...]]:
-    """The quiet of a few launches may be chance: a cell's own deviation counts as that of the usual cell at least."""
+    """The outlying launches of each cell.
+
+    A few launches may agree by chance, so a cell's deviation is never taken as less than the median over the cells.
+    """
     numbers: dict[tuple[str, OutlierBlock], int] = {}
     logs = [
-        {numbers.setdefault((system, one.block), len(numbers)): float(np.log(one.typical)) for one in mine}
+        {
+            numbers.setdefault((system, launch.block), len(numbers)): float(np.log(launch.typical))
+            for launch in mine
+        }
         for mine, system in zip(cells, systems, strict=True)
     ]
-    rest = [np.array(list(one.values())) for one in without_block_effects(logs)]
-    usual = [usual_deviation(one) if len(one) >= MIN_LAUNCHES else np.nan for one in rest]
+    rest = [np.array(list(cell.values())) for cell in without_block_effects(logs)]
+    usual = [usual_deviation(values) if len(values) >= MIN_LAUNCHES else np.nan for values in rest]
     floor = {
         system: float(
-            np.nanmedian([one for one, whose in zip(usual, systems, strict=True) if whose == system])
+            np.nanmedian(
+                [deviation for deviation, whose in zip(usual, systems, strict=True) if whose == system]
+            )
         )
-        for system, one in zip(systems, usual, strict=True)
-        if not np.isnan(one)
+        for system, own in zip(systems, usual, strict=True)
+        if not np.isnan(own)
     }
-    found: list[tuple[Outlier, ...]] = []
+    out_by_cell: list[tuple[Outlier, ...]] = []
     for mine, values, own, system in zip(cells, rest, usual, systems, strict=True):
         if np.isnan(own):
-            found.append(())
+            out_by_cell.append(())
             continue
         away = deviations(values)
         out = stands_out(away, usual=max(own, floor[system]))
-        found.append(
+        out_by_cell.append(
             tuple(
-                Outlier(block=one.block, factor=float(np.exp(value)), steady=one.steady)
-                for one, value, is_out in zip(mine, away, out, strict=True)
+                Outlier(block=launch.block, factor=float(np.exp(value)), steady=launch.steady)
+                for launch, value, is_out in zip(mine, away, out, strict=True)
                 if is_out
             )
         )
-    return found
+    return out_by_cell
 
 
 def _outliers(record: Record, mine: Sequence[_Launch], out: tuple[Outlier, ...]) -> Outliers:
     cell = record.case.cell
-    blocks = {one.block for one in out}
+    blocks = {outlier.block for outlier in out}
 
     def rate(costs: Sequence[float]) -> float:
         return float(cell.global_batch / np.median(costs))
 
-    longest = [float(np.max(one.seconds[one.out]) / one.typical) for one in mine if one.out.any()]
+    longest = [
+        float(np.max(launch.seconds[launch.out]) / launch.typical) for launch in mine if launch.out.any()
+    ]
     return Outliers(
         cell=cell,
         family=family_of(cell, system=record.system),
         evidence=record.evidence,
         num_launches=len(mine),
         launches=out,
-        rate=rate([one.typical for one in mine]),
-        rate_without=rate([one.typical for one in mine if one.block not in blocks]) if out else None,
-        num_windows=sum(len(one.seconds) for one in mine),
-        num_windows_out=int(sum(one.out.sum() for one in mine)),
+        rate=rate([launch.typical for launch in mine]),
+        rate_without=rate([launch.typical for launch in mine if launch.block not in blocks]) if out else None,
+        num_windows=sum(len(launch.seconds) for launch in mine),
+        num_windows_out=int(sum(launch.out.sum() for launch in mine)),
         longest=max([1.0, *longest]),
-        rate_without_windows=rate([one.typical_without for one in mine]),
+        rate_without_windows=rate([launch.typical_without for launch in mine]),
     )
 
 
@@ -231,20 +244,20 @@ StandingOut = Mapping[tuple[Family, str, str], Outliers]  # by family, cell and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """A study's launches without those that stand out. `families` are those in which any does."""
+    """A study's launches without outliers. `families` are those that have any."""
 
     out: StandingOut
     launches: tuple[CellRows, ...]
     families: frozenset[Family]
 
 
-def trimmed(measured: Sequence[CellRows], found: Iterable[Outliers]) -> Trimmed:
-    """Of all cells."""
-    out = {(one.family, one.cell.id, one.evidence): one for one in found}
+def trimmed(measured: Sequence[CellRows], flagged: Iterable[Outliers]) -> Trimmed:
+    """The launches of all cells without outliers."""
+    out = {(entry.family, entry.cell.id, entry.evidence): entry for entry in flagged}
     return Trimmed(
         out=out,
         launches=tuple(trim(launches, out) for launches in measured),
-        families=frozenset(one.family for one in out.values() if one.launches),
+        families=frozenset(entry.family for entry in out.values() if entry.launches),
     )
 
 
@@ -252,10 +265,10 @@ def trim(launches: CellRows, out: StandingOut) -> CellRows:
     """The launches without those that stand out; the same object where none does."""
     cases = launches.cases
     names = {
-        (one.evidence, *outlier.block)
+        (cell_outliers.evidence, *outlier.block)
         for kind in set(cases["evidence"])
-        if (one := out.get((launches.family, launches.cell.id, str(kind))))
-        for outlier in one.launches
+        if (cell_outliers := out.get((launches.family, launches.cell.id, str(kind))))
+        for outlier in cell_outliers.launches
     }
     if not names:
         return launches
@@ -264,24 +277,26 @@ def trim(launches: CellRows, out: StandingOut) -> CellRows:
     return CellRows(cell=launches.cell, family=launches.family, cases=cases[kept])
 
 
-def outlier_columns(found: Outliers | None) -> dict[str, Any]:
-    """All None without launches that gave a number. Rates are those without what stands out, which counts elsewhere.
+def outlier_columns(flagged: Outliers | None) -> dict[str, Any]:
+    """Columns on outliers, all None without a good launch. Rates here exclude outliers; all other columns include them.
 
-    `launches_out` names study, block and the factor of the time: `weak-scaling-1a2b 3: 1.120`.
+    `launches_out` gives study, block and time factor of each: `weak-scaling-1a2b 3: 1.120`.
     """
-    if found is None:
+    if flagged is None:
         return dict.fromkeys(_OUTLIER_COLUMNS)
     launches = "; ".join(
-        f"{study} {block}: {one.factor:.3f}" for one in found.launches for study, block in [one.block]
+        f"{study} {block}: {outlier.factor:.3f}"
+        for outlier in flagged.launches
+        for study, block in [outlier.block]
     )
     values = (
-        len(found.launches),
+        len(flagged.launches),
         launches,
-        found.rate_without,
-        found.num_windows,
-        found.num_windows_out,
-        found.longest,
-        found.rate_without_windows,
+        flagged.rate_without,
+        flagged.num_windows,
+        flagged.num_windows_out,
+        flagged.longest,
+        flagged.rate_without_windows,
     )
     return dict(zip(_OUTLIER_COLUMNS, values, strict=True))
 
@@ -300,27 +315,29 @@ MANY = 0.05  # of the windows
 MATTERS = 0.01  # of the rate
 
 
-def outlier_notes(found: Outliers) -> Iterator[str]:
-    """None where nothing stands out. A few windows that change nothing are in the rows, and no note."""
-    if found.launches and found.rate_without:
-        num = len(found.launches)
+def outlier_notes(flagged: Outliers) -> Iterator[str]:
+    """Notes on outlying launches and windows; none for a few windows that do not change the rate."""
+    if flagged.launches and flagged.rate_without:
+        num = len(flagged.launches)
         which, those = (f"{num} launches", "them") if num > 1 else ("1 launch", "it")
         yield (
-            f"{which} of {found.num_launches} {'are' if num > 1 else 'is'} {_how_far(found.launches)} than the others; "
-            f"without {those} {number(found.rate_without)} samples/s"
+            f"{which} of {flagged.num_launches} {'are' if num > 1 else 'is'} {_how_far(flagged.launches)} "
+            "than the others; "
+            f"without {those} {number(flagged.rate_without)} samples/s"
         )
-    share = found.num_windows_out / max(1, found.num_windows)
-    change = abs(found.rate_without_windows / found.rate - 1)
+    share = flagged.num_windows_out / max(1, flagged.num_windows)
+    change = abs(flagged.rate_without_windows / flagged.rate - 1)
     if share >= MANY or change >= MATTERS:
         yield (
-            f"{found.num_windows_out} of {found.num_windows} windows stand out, by up to {found.longest:.1f} times the "
-            f"launch's median; without them {number(found.rate_without_windows)} samples/s"
+            f"{flagged.num_windows_out} of {flagged.num_windows} windows stand out, "
+            f"by up to {flagged.longest:.1f} times "
+            f"the launch's median; without them {number(flagged.rate_without_windows)} samples/s"
         )
 
 
-def efficiency_notes(told: Interval | None, without: Interval | None) -> Iterator[str]:
-    """What an efficiency (a) is without outlying launches, its own and the base case's; none if there are none."""
-    if told and without and without.n < told.n:
+def efficiency_notes(efficiency: Interval | None, without: Interval | None) -> Iterator[str]:
+    """A note with efficiency (a) without outlying launches, its own and the base case's; none if there are none."""
+    if efficiency and without and without.n < efficiency.n:
         yield f"without outlying launches, its own and the base case's, efficiency (a) is {percent(without)}"
 
 
@@ -328,14 +345,14 @@ def _how_far(launches: tuple[Outlier, ...]) -> str:
     """`12 % slower (block 3)`, `11 % to 14 % slower (blocks 2, 3)`, or both sides."""
     sides = []
     for side in ("slower", "faster"):
-        here = [one for one in launches if (one.factor > 1) == (side == "slower")]
+        here = [outlier for outlier in launches if (outlier.factor > 1) == (side == "slower")]
         if here:
-            sizes = sorted({f"{100 * abs(one.factor - 1):.0f}" for one in here}, key=int)
+            sizes = sorted({f"{100 * abs(outlier.factor - 1):.0f}" for outlier in here}, key=int)
             ends = dict.fromkeys((sizes[0], sizes[-1]))
             sides.append(f"{' to '.join(ends)} % {side} ({_blocks(here)})")
     return " and ".join(sides)
 
 
 def _blocks(launches: list[Outlier]) -> str:
-    names = [f"{one.block[1]}{'' if one.steady else ', never steady'}" for one in launches]
+    names = [f"{outlier.block[1]}{'' if outlier.steady else ', never steady'}" for outlier in launches]
     return f"block{'s' * (len(names) > 1)} {', '.join(names)}"

@@ -1,10 +1,10 @@
-"""Overlap: how much of an exchange the computation covers, and what a step should take by its parts.
+"""Overlap: the share of an exchange that is overlapped with computation, and the step time predicted from its parts.
 
     in line       computation + exchange
     overlapped    between max(computation, exchange) and computation + exchange
 
-The computation is `none` on as many ranks; all three are world seconds per step of the same blocks. What a waterfall
-leaves exposed, over the time of the exchange by itself, is the share that is not overlapped.
+The computation is `none` on as many ranks; all three are world seconds per step of the same blocks. A waterfall's
+exposed communication over the time of communication only is the share that is not overlapped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dlscale.analysis.findings.waterfall_parts import EXPOSED
 from dlscale.analysis.records import Block, CellTimes
 from dlscale.analysis.statistics import INSUFFICIENT, Interval, block_difference, block_ratio, median_interval
 
-IN_LINE = "in line"  # as `frame.exchange` says it
+IN_LINE = "in line"  # as in `records.exchange_mode`
 ByBlock = Mapping[Hashable, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """Over the blocks that training, computation and exchange have in common."""
+    """The predicted and the measured step, over the blocks common to training, computation and exchange."""
 
     computation: Interval  # seconds, medians
     measured: Interval
@@ -43,7 +43,7 @@ def predict_step(
     *,
     how: str,
 ) -> StepPrediction | None:
-    """What is predicted of a training and what it does, by block -> seconds; None without a common block."""
+    """Predict a training's step from block -> seconds, and compare it; None without a common block."""
     common = [block for block in training if block in computation and block in exchange]
     if not common:
         return None
@@ -62,25 +62,28 @@ def predict_step(
     )
 
 
-def computation_of(training: CellTimes, others: Iterable[CellTimes]) -> CellTimes | None:
-    """`none` on as many ranks, of the same kind of evidence; if possible on as many nodes."""
+def computation_of(training: CellTimes, measured: Iterable[CellTimes]) -> CellTimes | None:
+    """The launches of `none` on as many ranks, of the same kind of evidence, if possible on as many nodes."""
     cell = training.cell
-    found = [
-        one
-        for one in others
-        if one.family == training.family
-        and one.evidence == training.evidence
-        and (one.cell.backend, one.cell.control, one.cell.num_ranks) == ("none", "train", cell.num_ranks)
+    candidates = [
+        launches
+        for launches in measured
+        if launches.family == training.family
+        and launches.evidence == training.evidence
+        and (launches.cell.backend, launches.cell.control, launches.cell.num_ranks)
+        == ("none", "train", cell.num_ranks)
     ]
     return min(
-        found, key=lambda one: (one.cell.num_nodes != cell.num_nodes, one.cell.num_nodes), default=None
+        candidates,
+        key=lambda launches: (launches.cell.num_nodes != cell.num_nodes, launches.cell.num_nodes),
+        default=None,
     )
 
 
 def _hidden(measured: ByBlock, computed: ByBlock, alone: ByBlock) -> Interval:
-    """(computation + exchange - measured) over the shorter of the two, which is what can be hidden at most.
+    """(computation + exchange - measured) / the shorter of the two, which is the most that can be overlapped.
 
-    Whichever of the two is the shorter one, that is 1 - (measured - longer) / shorter.
+    This equals 1 - (measured - longer) / shorter.
     """
     longer, shorter = (computed, alone) if _typical(alone) <= _typical(computed) else (alone, computed)
     return block_difference(measured, longer, shorter).complement()
@@ -95,9 +98,9 @@ NOT_OVERLAPPED = "in line: the exchange begins when the computation has ended, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """`hidden` is a share of the exchange's own time; None where it is not known, for `reason`.
+    """The overlapped share of an exchange, `hidden`, relative to communication only; None if unknown, for `reason`.
 
-    Below 0 the exchange takes longer beside a training than alone: both want the same cores and the same memory.
+    A negative share means that the exchange is slower during training, where both compete for cores and memory.
     """
 
     hidden: Interval | None
@@ -107,17 +110,16 @@ class Overlap:
 def overlap(
     waterfall: Waterfall, alone: Mapping[Block, float], measured: Mapping[Block, float], *, exchange: str
 ) -> Overlap:
-    """1 - exposed / alone. What late ranks cost is not in it: they are a part of their own.
+    """The overlapped share, 1 - exposed / alone. Stragglers are excluded: the waterfall has them as a separate part.
 
-    `alone`: block -> seconds that the exchange of one step's gradients takes by itself, the sum over the buckets of a
-    step, measured at their sizes on as many ranks while nobody computes. `measured`: block -> seconds per step of the
-    training that the waterfall is of. `exchange` is what the backend said of itself: "in line", "overlapped", "mixed"
-    or nothing.
+    `alone`: block -> seconds of one step's exchange as communication only, the sum over the buckets of a step, measured
+    at their sizes on as many ranks. `measured`: block -> seconds per step of the waterfall's training. `exchange` is
+    the mode that the backend reported: "in line", "overlapped", "mixed" or empty.
 
-    The interval is paired by block. Where a waterfall has no blocks, or other ones, it is that of a quotient of two
+    The interval is paired by block. If the waterfall has no blocks, or other ones, it is that of a quotient of two
     independent estimates, to first order.
     """
-    index = next((i for i, one in enumerate(waterfall.parts) if one.names == (EXPOSED,)), None)
+    index = next((number for number, part in enumerate(waterfall.parts) if part.names == (EXPOSED,)), None)
     if exchange == "in line":
         return Overlap(hidden=None, reason=NOT_OVERLAPPED)
     if index is None:
@@ -132,7 +134,7 @@ def overlap(
     losses = dict(waterfall.by_block)
     exposed = block_difference(
         {block: measured[block] for block in blocks},
-        # What a step would take if nothing were exposed.
+        # The step without exposed communication.
         {block: measured[block] * (1 - losses[block][index]) for block in blocks},
         {block: alone[block] for block in blocks},
     )
@@ -141,7 +143,7 @@ def overlap(
 
 def _unpaired_overlap(exposed: Interval, alone: Interval) -> Interval:
     ratio = exposed.center / alone.center
-    halves = [_half_width(one) for one in (exposed, alone)]
+    halves = [_half_width(interval) for interval in (exposed, alone)]
     known = [half for half in halves if half is not None]
     half = math.hypot(known[0], ratio * known[1]) / alone.center if len(known) == 2 else None
     return Interval(

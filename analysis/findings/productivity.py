@@ -1,9 +1,8 @@
-"""Productivity: what it takes to make a single-process training script distributed, in lines counted in
-`docs/examples`.
+"""Productivity: the lines of code that make a single-process training script distributed, counted in `docs/examples`.
 
-Each folder there is a framework's. It holds `single.py` and one script per backend, named after it; an underscore at
-the end keeps a script's name apart from a package that it imports (`horovod_.py`). The counts are stored beside this
-file, because an installation has no `docs`. After a change of an example:
+Each folder there belongs to a framework. It has `single.py` and one script per backend, named after it; a trailing
+underscore avoids a clash with a package that the script imports (`horovod_.py`). The counts are stored next to this
+file, because an installation has no `docs`. After a change of an example run:
 
     python -m dlscale.analysis.findings.productivity docs/examples
 """
@@ -27,7 +26,7 @@ from dlscale.base.errors import UsageError
 
 
 def to_productivity_row(change: Change) -> dict[str, Any]:
-    """Lines of code from `single.py` to `script`, both under docs/examples."""
+    """The row of a change: lines of code between `single.py` and `script`, both under docs/examples."""
     return {
         "framework": change.framework,
         "backend": change.backend,
@@ -47,7 +46,7 @@ BEGIN, END = "<!-- counted -->", "<!-- end of what was counted -->"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """From a framework's `single.py` to the script of one backend, in lines of code."""
+    """The difference between a framework's `single.py` and the script of one backend, in lines of code."""
 
     framework: str
     backend: str
@@ -59,7 +58,7 @@ class Change:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Frameworks by name, in each the backend that asks for least first."""
+        """The sort key: by framework, then the backend with the fewest lines first."""
         return self.framework, self.added + self.changed + self.removed, self.backend
 
 
@@ -86,7 +85,7 @@ PRODUCTIVITY = TableOf[Change](
 
 
 def code_lines(source: str) -> list[str]:
-    """The lines with code on them, indented as they are, without comments and docstrings."""
+    """The lines with code, with their indentation, without comments and docstrings."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
@@ -102,7 +101,7 @@ def code_lines(source: str) -> list[str]:
 def count_changes(single: str, distributed: str) -> tuple[int, int, int]:
     """Lines added, changed and removed from one source to the other.
 
-    Where a lines give way to b others, min(a, b) are changed and the rest is added or removed.
+    If b lines replace a lines, min(a, b) are changed and the rest is added or removed.
     """
     added = changed = removed = 0
     before, after = code_lines(single), code_lines(distributed)
@@ -116,7 +115,7 @@ def count_changes(single: str, distributed: str) -> tuple[int, int, int]:
 
 
 def measure_examples(examples: Path) -> list[Change]:
-    """All scripts under `examples`, in order. Raises UsageError where there are none, or one is no Python."""
+    """The changes of all scripts under `examples`, in order. Raises UsageError without any, or if one is not Python."""
     changes = [
         _change(single, script)
         for single in examples.glob(f"*/{SINGLE}")
@@ -148,7 +147,7 @@ def _change(single: Path, script: Path) -> Change:
 
 
 def stored_changes(pairs: Collection[tuple[str, str]] | None = None) -> list[Change]:
-    """What was counted, in order; of these (framework, backend) only, where they are given."""
+    """The stored counts, in order; only those of the given (framework, backend) pairs if there are any."""
     with STORED.open(newline="") as lines:
         changes = [
             Change(
@@ -162,11 +161,11 @@ def stored_changes(pairs: Collection[tuple[str, str]] | None = None) -> list[Cha
             )
             for row in csv.DictReader(lines)
         ]
-    return [one for one in changes if pairs is None or (one.framework, one.backend) in pairs]
+    return [change for change in changes if pairs is None or (change.framework, change.backend) in pairs]
 
 
 def changes_csv(changes: Iterable[Change]) -> str:
-    """The stored form."""
+    """The changes as the text of the stored CSV file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(Change)], lineterminator="\n")
     writer.writeheader()
@@ -181,22 +180,22 @@ def changes_markdown(changes: Iterable[Change]) -> str:
         [
             *header,
             *(
-                f"| {one.framework} | [`{one.backend}`](examples/{one.script}) "
-                f"| {one.added} | {one.changed} | {one.removed} |"
-                for one in changes
+                f"| {change.framework} | [`{change.backend}`](examples/{change.script}) "
+                f"| {change.added} | {change.changed} | {change.removed} |"
+                for change in changes
             ),
         ]
     )
 
 
 def in_page(page: str, table: str) -> str:
-    """The page with the table in the place between its marks."""
+    """The page with the table between its markers."""
     before, rest = page.split(f"{BEGIN}\n", 1)
     return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Count again, and write what is stored and the table in the page beside the examples."""
+    """Count again, and update the stored file and the table of docs/productivity.md."""
     if len(arguments) != 1:
         raise SystemExit("name one folder: python -m dlscale.analysis.findings.productivity docs/examples")
     examples = Path(arguments[0])

@@ -15,7 +15,7 @@ from dlscale.benchmarks.records.record import Cell, Record
 
 
 def to_heat_rows(heat: RankTimes) -> list[dict[str, Any]]:
-    """One flat row per cell of a heat-map: a rank in a window of a launch, or in several windows side by side."""
+    """One flat row per cell of a heat-map: a rank in one window, or in several neighbouring windows, of a launch."""
     ends = (*heat.first_columns[1:], heat.values.shape[1])
     return [
         {
@@ -34,7 +34,7 @@ def to_heat_rows(heat: RankTimes) -> list[dict[str, Any]]:
     ]
 
 
-MAX_COLUMNS = 240  # of a heat-map; neighbouring windows of a launch are put together beyond
+MAX_COLUMNS = 240  # of a heat-map; with more, neighbouring windows of a launch are merged
 Matrix = NDArray[np.float64]
 
 
@@ -43,8 +43,8 @@ class RankTimes:
     """All launches of a cell side by side, in the order of their blocks.
 
     `values` [P][columns]: a rank's seconds over the median over ranks in the same window, minus 1; 0.1 is 10 % slower.
-    A column is a window, or the median over neighbouring ones. `hosts` [P] are those of the first launch; `moved` if
-    others ran elsewhere.
+    A column is a window, or the median over neighbouring ones. `hosts` [P] are those of the first launch; `moved` is
+    true if another launch ran on other hosts.
     """
 
     cell: Cell
@@ -69,9 +69,9 @@ class RankTimes:
 
 
 def relative_seconds(record: Record) -> Matrix:
-    """[P][W]: each rank's seconds per step of its own over the median over ranks, in each steady window.
+    """[P][W]: each rank's seconds per own step over the median over ranks, in each steady window.
 
-    Where ranks take as many steps as they can, one that took none in a window counts as if it had taken one.
+    In asynchronous training, a rank that took no step in a window counts as if it had taken one.
     """
     windows = steady_windows(record)
     seconds = np.array([window.seconds for window in windows])  # [W][P]
@@ -82,25 +82,27 @@ def relative_seconds(record: Record) -> Matrix:
 
 
 def hosts_of(record: Record) -> tuple[str, ...]:
-    """The node of each rank; empty where the record does not name them all."""
-    nodes = tuple(one.node for one in sorted(record.ranks, key=lambda one: one.rank))
+    """The node of each rank; empty if the record does not name them all."""
+    nodes = tuple(rank.node for rank in sorted(record.ranks, key=lambda rank: rank.rank))
     return nodes if len(nodes) == record.case.cell.num_ranks else ()
 
 
 def by_cell(records: Iterable[Record]) -> list[list[Record]]:
-    """The good launches of each training on more than 1 rank, of one kind of evidence, in the order of blocks."""
+    """The good launches of each training on more than 1 rank and kind of evidence, in the order of blocks."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in latest_good(records):
         cell = record.case.cell
         if cell.control == "train" and cell.num_ranks > 1:
             groups.setdefault((record.system, cell.id, record.evidence), []).append(record)
-    return [sorted(groups[key], key=lambda one: (one.study, one.case.block)) for key in sorted(groups)]
+    return [
+        sorted(groups[key], key=lambda record: (record.study, record.case.block)) for key in sorted(groups)
+    ]
 
 
 def rank_times(records: Iterable[Record], *, max_columns: int = MAX_COLUMNS) -> tuple[RankTimes, ...]:
     """One for each training on more than 1 rank that gave a number, by family, ranks and backend, `none` first."""
-    found = [_rank_times(launches, max_columns) for launches in by_cell(records)]
-    return tuple(sorted(found, key=_rank_times_order))
+    heats = [_rank_times(launches, max_columns) for launches in by_cell(records)]
+    return tuple(sorted(heats, key=_rank_times_order))
 
 
 def _rank_times(launches: Sequence[Record], max_columns: int) -> RankTimes:
@@ -129,15 +131,15 @@ def _condensed(matrix: Matrix, room: int) -> Matrix:
     return np.stack([np.median(part, axis=1) for part in np.array_split(matrix, room, axis=1)], axis=1)
 
 
-def _rank_times_order(one: RankTimes) -> tuple[object, ...]:
-    cell = one.cell
+def _rank_times_order(heat: RankTimes) -> tuple[object, ...]:
+    cell = heat.cell
     options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
     return (
-        one.family,
+        heat.family,
         cell.num_ranks,
         cell.num_nodes,
         cell.backend != "none",
         cell.backend,
         options,
-        one.evidence,
+        heat.evidence,
     )

@@ -1,6 +1,4 @@
-"""The fields of a record (`record_fields.toml`): what they are called, which differences block a comparison, and
-their values.
-"""
+"""The fields of a record (`record_fields.toml`): titles, values, and whether a difference blocks a comparison."""
 
 from __future__ import annotations
 
@@ -27,17 +25,17 @@ class Field:
     kind: FieldClass
     title: str
     position: int  # in the table
-    is_range: bool  # values never repeat exactly: they differ where their ranges do not touch
+    is_range: bool  # values never repeat exactly: two sides differ if their ranges do not overlap
 
     @property
     def name(self) -> str:
-        """What --factor calls it."""
+        """The name used by --factor."""
         return short_name(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldTable:
-    """Of all fields. `points`, `groups` and `follows` speak of fields by their short names."""
+    """The table of all fields. `points`, `groups` and `follows` use the short names of fields."""
 
     rows: Mapping[str, tuple[FieldClass, str]]  # path, "x.*" for each entry of x -> class and title
     not_compared: frozenset[str]
@@ -47,12 +45,12 @@ class FieldTable:
     follows: Mapping[str, tuple[str, ...]]
 
     def path(self, name: str) -> str:
-        """Where the field of that short name is; the name itself if the table has no such field."""
+        """The path of the field with that short name; the name itself if the table has no such field."""
         return next((path for path in self.rows if short_name(path) == name), name)
 
     def factors(self, words: Iterable[str]) -> frozenset[str]:
-        """The short names that those words stand for. Raises UsageError for one that is neither group nor field."""
-        found: set[str] = set()
+        """The short names that these groups and fields stand for. Raises UsageError for a word that is neither."""
+        names: set[str] = set()
         for word in words:
             name = short_name(word)
             if word not in self.groups and not self._is_known(name):
@@ -62,36 +60,36 @@ class FieldTable:
                 raise UsageError(
                     f"no factor {word!r}; choose from {known}, or any other field that a comparison names"
                 )
-            found.update(self.groups.get(word, (name,)))
-        return frozenset(found)
+            names.update(self.groups.get(word, (name,)))
+        return frozenset(names)
 
     def _is_known(self, name: str) -> bool:
         """Whether it is a field, a part of a record that has fields, or an entry of a dictionary."""
         names = [short_name(path).removesuffix(".*") for path in self.rows]
-        return any(covers(name, one) for one in names) or any(
+        return any(covers(name, known) for known in names) or any(
             path.endswith(".*") and covers(short_name(path).removesuffix(".*"), name) for path in self.rows
         )
 
 
 def short_name(path: str) -> str:
-    """A field as people type it: without the parts of a record that everybody knows."""
+    """The name of a field on the command line: its path without the common prefixes."""
     for part in ("case.cell.", "fingerprint.", "configuration."):
         path = path.removeprefix(part)
     return path.replace("[]", "")
 
 
 def covers(factor: str, name: str) -> bool:
-    """Whether a factor, a field's short name or the beginning of some, is that field or has it inside."""
+    """Whether a factor is the field of that short name or a part of the record that contains it."""
     return name == factor or name.startswith(f"{factor}.")
 
 
 @cache
 def field_at(path: str) -> Field | None:
-    """The field at that place in a record; None if it is not compared. Raises KeyError for one not in the table."""
+    """The field at that path of a record; None if it is not compared. Raises KeyError if it is not in the table."""
     known = field_table()
-    if any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in known.not_compared):
+    if any(path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")) for prefix in known.not_compared):
         return None
-    # `x.*` stands for x.<name>, whatever dots the name has.
+    # `x.*` stands for x.<name>, even if the name contains dots.
     row = next((row for row in known.rows if row.endswith(".*") and path.startswith(row[:-1])), path)
     kind, title = known.rows[row]
     return Field(
@@ -105,25 +103,25 @@ def field_at(path: str) -> Field | None:
 
 @cache
 def field_table() -> FieldTable:
-    """As `fields.toml` has it."""
+    """The table of fields, read from `record_fields.toml`."""
     text = (
         resources.files("dlscale.analysis.findings")
         .joinpath("record_fields.toml")
         .read_text(encoding="utf-8")
     )
-    found: dict[str, dict[str, Any]] = tomllib.loads(text)
+    table: dict[str, dict[str, Any]] = tomllib.loads(text)
     return FieldTable(
-        rows={path: (kind, title) for kind in FIELD_CLASSES for path, title in found[kind].items()},
-        not_compared=frozenset(found[NOT_COMPARED]),
-        ranges=frozenset(found["rules"]["ranges"]),
-        points=tuple(found["rules"]["points"]),
-        groups={word: tuple(names) for word, names in found["groups"].items()},
-        follows={name: tuple(names) for name, names in found["follows"].items()},
+        rows={path: (kind, title) for kind in FIELD_CLASSES for path, title in table[kind].items()},
+        not_compared=frozenset(table[NOT_COMPARED]),
+        ranges=frozenset(table["rules"]["ranges"]),
+        points=tuple(table["rules"]["points"]),
+        groups={word: tuple(names) for word, names in table["groups"].items()},
+        follows={name: tuple(names) for name, names in table["follows"].items()},
     )
 
 
 FieldValue = str | int | float | bool | tuple["FieldValue", ...] | None
-"""None: not recorded, or not set. A tuple: one value per rank or node, where they differ."""
+"""None: not recorded, or not set. A tuple: one value per rank or node, if they differ."""
 
 RecordValues = dict[str, FieldValue]
 
@@ -131,9 +129,9 @@ RESULT_FIELDS = {"windows", "phases", "gates", "final_loss", "skipped_samples"} 
 
 
 def record_values(record: Record) -> RecordValues:
-    """Path -> value of everything that the table of fields compares.
+    """Path -> value of all fields that are compared.
 
-    Of local and global batch only the one that is held constant along a curve is there; the other follows from ranks.
+    Only the batch that is constant along a curve, local or global, is included; the other follows from the ranks.
     """
     derived = "global_batch" if record.case.cell.scaling_mode == "weak" else "local_batch"
     return {
@@ -144,27 +142,27 @@ def record_values(record: Record) -> RecordValues:
 
 
 def _record_leaves(value: dict[str, Any], place: str) -> Iterator[tuple[str, FieldValue]]:
-    """Every leaf with its path. What is None and could have had parts is left out, as if not recorded."""
-    for name, one in value.items():
+    """Every leaf with its path. A None is left out, as if not recorded."""
+    for name, entry in value.items():
         path = f"{place}.{name}" if place else name
-        if isinstance(one, dict):
-            yield from _record_leaves(one, path)
-        elif isinstance(one, list) and one and isinstance(one[0], dict):
-            yield from _member_values(one, f"{path}[]")
-        elif isinstance(one, list):
-            if one:
-                yield path, _frozen(one)
-        elif one is not None:
-            yield path, one
+        if isinstance(entry, dict):
+            yield from _record_leaves(entry, path)
+        elif isinstance(entry, list) and entry and isinstance(entry[0], dict):
+            yield from _member_values(entry, f"{path}[]")
+        elif isinstance(entry, list):
+            if entry:
+                yield path, _frozen(entry)
+        elif entry is not None:
+            yield path, entry
 
 
 def _member_values(members: list[dict[str, Any]], place: str) -> Iterator[tuple[str, FieldValue]]:
-    """The members' values under one path: one where all are equal, else all."""
+    """The members' values at each path: a single one if all are equal, else all."""
     flat = [dict(_record_leaves(member, place)) for member in members]
-    for path in dict.fromkeys(path for one in flat for path in one):
-        found = tuple(one.get(path) for one in flat)
-        yield path, found[0] if len(set(found)) == 1 else found
+    for path in dict.fromkeys(path for leaves in flat for path in leaves):
+        values = tuple(leaves.get(path) for leaves in flat)
+        yield path, values[0] if len(set(values)) == 1 else values
 
 
 def _frozen(value: Any) -> FieldValue:
-    return tuple(_frozen(one) for one in value) if isinstance(value, list) else value
+    return tuple(_frozen(entry) for entry in value) if isinstance(value, list) else value

@@ -1,11 +1,11 @@
-"""Permutation tests for slowness: is one of several hosts or ranks slow, launch after launch, and is it a link?
+"""Permutation tests for slowness: is one of several hosts or ranks slow in launch after launch, and is a link slow?
 
-A host or rank that is slow by itself is held against the others in each launch, corrected for all of them.
+A host or rank that is slow by itself is compared with the others in each launch, corrected for all of them.
 
-A slow link has no such times: ranks that exchange wait for each other, so each of their windows ends on all ranks at
-once, and the times of one launch do not show whose link it was. What can be compared are launches on different
-nodes: was the exchange longer whenever a host took part? Launches of one batch job share its nodes and its
-neighbours, so a job counts once. Hosts that were always there together cannot be told apart.
+A slow link does not show in one launch: ranks that exchange gradients wait for each other, so every window ends on all
+ranks at the same time. But launches on different nodes can be compared: was the exchange longer whenever a host took
+part? The launches of one batch job share nodes and neighbours, so a job counts once. Hosts that always ran together
+cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.statistics import Interval, block_ratio
 
-ALPHA = 0.05  # the chance that anybody is called slow if nobody is
-BAND = 0.02  # slower by less is nothing that anybody would exchange a node for
+ALPHA = 0.05  # the chance that any host or rank is called slow if none is
+BAND = 0.02  # a smaller slowdown is no reason to replace a node
 NUM_DRAWS = 1999
 _SEED = 2018  # the same records, the same p
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """One that looks slower than the others by BAND or more.
+    """A host or rank that looks slower than the others by BAND or more.
 
-    `p_value` is the chance to find anybody so slow if they are all alike; `fewest_blocks` as many as would let it fall
-    to `alpha` at all.
+    `p_value` is the chance that any of them is this slow if all are alike; `fewest_blocks` is the number of launches
+    with which it can fall to `alpha` at all.
     """
 
     name: str
@@ -41,35 +41,35 @@ class Slow:
 
     @property
     def certain(self) -> bool:
-        """Whether it is beyond chance, all the others that could have been found taken into account."""
+        """Whether it is significant, corrected for all hosts or ranks that were compared."""
         return self.p_value <= self.alpha
 
 
 def slow_ones(blocks: Sequence[Mapping[str, float]], *, alpha: float = ALPHA) -> list[Slow]:
-    """Who is slower than the others, by name; `blocks` have each one's time in a launch, in any unit.
+    """The hosts or ranks that are slower than the others; `blocks` have their times in each launch, in any unit.
 
-    If all are alike, the times of a launch could belong to anybody: who is slow in one launch is no more likely to be
-    slow in the next. So within each launch the times are dealt out anew, and one is slow beyond chance if its sum over
-    launches of log(time / median) is more than the largest one of anybody is in all but `alpha` of the deals (Westfall
-    & Young's maximum). What disturbs one launch only, however badly, does not add up. With U of them alike in B
-    launches somebody is the slowest every time with probability U^(1 - B), so few launches cannot tell.
+    If all are alike, the times of a launch are exchangeable: one that is slow in one launch is no more likely to be
+    slow in the next. So the times within each launch are permuted, and one is significantly slow if its sum over
+    launches of log(time / median) exceeds the largest sum of any in all but `alpha` of the permutations (Westfall
+    & Young's maximum). A disturbance of a single launch, however large, does not add up. With U alike in B launches,
+    one of them is the slowest every time with probability U^(1 - B), so few launches are not enough.
     """
     blocks = [block for block in blocks if len(block) > 1]
     names = sorted(set().union(*blocks)) if blocks else []
-    found = {name: _slower(name, blocks) for name in names}
-    if not any(one.center >= BAND for one in found.values()):
+    slower = {name: _slower(name, blocks) for name in names}
+    if not any(interval.center >= BAND for interval in slower.values()):
         return []
     p_values = _p_values(blocks, names)
     fewest = fewest_blocks(min(map(len, blocks)), alpha=alpha)
     return [
-        Slow(name=name, slower=found[name], p_value=p_values[name], alpha=alpha, fewest_blocks=fewest)
+        Slow(name=name, slower=slower[name], p_value=p_values[name], alpha=alpha, fewest_blocks=fewest)
         for name in names
-        if found[name].center >= BAND
+        if slower[name].center >= BAND
     ]
 
 
 def fewest_blocks(num_compared: int, *, alpha: float = ALPHA) -> int:
-    """The fewest launches in which one of so many can be slow beyond chance."""
+    """The fewest launches with which one of `num_compared` can be significantly slow."""
     blocks = 2
     while float(num_compared) ** (1 - blocks) > alpha:
         blocks += 1
@@ -98,10 +98,10 @@ def _p_values(blocks: Sequence[Mapping[str, float]], names: Sequence[str]) -> di
         observed[columns] += logs
         counts[columns] += 1
         dealt[:, columns] += generator.permuted(np.tile(logs, (NUM_DRAWS, 1)), axis=1)
-    # Who was there more often has a larger sum by chance, too.
+    # One that took part in more launches has a larger sum by chance, too.
     scale = np.sqrt(counts)
     largest = (dealt / scale).max(axis=1)
-    least = observed / scale - 1e-12  # equal sums are equal, however they were added up
+    least = observed / scale - 1e-12  # tolerance for rounding: equal sums count as equal
     return {
         name: float((1 + np.sum(largest >= least[index])) / (1 + NUM_DRAWS)) for name, index in places.items()
     }
@@ -112,9 +112,9 @@ _LINK_SEED = 2018
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTimes:
-    """The launches of one batch job, or one launch without any: who took part, and how long its exchange made a step.
+    """The launches of one batch job, or one launch without a job: the hosts, and the cost of the exchange.
 
-    `ratio`: the step over the backend by that of the latest rank of `none` beside it.
+    `ratio`: the backend's step over that of the latest rank of `none` in the same block.
     """
 
     hosts: frozenset[str]
@@ -123,7 +123,7 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLink:
-    """Hosts with whom steps are longer by BAND or more than without them; several were always there together."""
+    """Hosts with which steps are longer by BAND or more than without them; several always ran together."""
 
     hosts: tuple[str, ...]
     slower: Interval
@@ -131,16 +131,16 @@ class SlowLink:
 
     @property
     def certain(self) -> bool:
-        """Whether it is beyond chance, all groups of hosts taken together."""
+        """Whether it is significant, corrected for all groups of hosts."""
         return self.p_value <= ALPHA
 
 
 def slow_links(jobs: Sequence[JobTimes]) -> list[SlowLink]:
-    """The groups of hosts with whom the exchange takes longer.
+    """The groups of hosts with which the exchange takes longer.
 
-    A group's statistic is the mean log ratio of the jobs with it minus that of the jobs without it, in units of what
-    so many and so many differ by; its p value is that of the largest one over all groups, when the jobs' ratios are
-    dealt out anew.
+    A group's statistic is the mean log ratio of the jobs with it minus that of the jobs without it, scaled by the
+    standard error for these numbers of jobs. Its p value is that of the maximum over all groups when the jobs' ratios
+    are permuted.
     """
     groups = _host_groups(jobs)
     if not groups:
@@ -151,7 +151,7 @@ def slow_links(jobs: Sequence[JobTimes]) -> list[SlowLink]:
     dealt = generator.permuted(np.tile(logs, (NUM_DRAWS, 1)), axis=1)
     observed = _statistics(logs[None, :], present)[0]
     largest = _statistics(dealt, present).max(axis=1)
-    found = []
+    links = []
     for index, (hosts, there) in enumerate(groups.items()):
         ratios: dict[bool, dict[Hashable, float]] = {True: {}, False: {}}
         for number, (job, with_) in enumerate(zip(jobs, there, strict=True)):
@@ -159,12 +159,12 @@ def slow_links(jobs: Sequence[JobTimes]) -> list[SlowLink]:
         slower = block_ratio(ratios[True], ratios[False]).excess()
         if slower.center >= BAND:
             p_value = float((1 + np.sum(largest >= observed[index] - 1e-12)) / (1 + NUM_DRAWS))
-            found.append(SlowLink(hosts=hosts, slower=slower, p_value=p_value))
-    return found
+            links.append(SlowLink(hosts=hosts, slower=slower, p_value=p_value))
+    return links
 
 
 def why_no_slow_links(jobs: Sequence[JobTimes]) -> str:
-    """Why the jobs cannot show a slow link, whatever they measured; empty if they can."""
+    """The reason why these jobs cannot show a slow link, whatever they measured; empty if they can."""
     groups = _host_groups(jobs)
     if not groups:
         return "all launches ran on the same nodes, and ranks that exchange wait for each other"
@@ -175,7 +175,7 @@ def why_no_slow_links(jobs: Sequence[JobTimes]) -> str:
 
 
 def why_no_network(boot_ids: Mapping[str, str]) -> str:
-    """Why nothing goes over a network; empty if something does. `boot_ids`: host -> its machine."""
+    """The reason why nothing goes over a network; empty if something does. `boot_ids`: host -> its machine."""
     if len(boot_ids) < 2:
         return "all ranks are on one node, and there is no link between nodes"
     if len(set(boot_ids.values())) < len(boot_ids):
@@ -184,7 +184,7 @@ def why_no_network(boot_ids: Mapping[str, str]) -> str:
 
 
 def _host_groups(jobs: Sequence[JobTimes]) -> dict[tuple[str, ...], tuple[bool, ...]]:
-    """Hosts that took part in the same jobs, in some but not in all."""
+    """Hosts -> in which jobs they took part, grouped if in the same ones; hosts of all jobs are left out."""
     patterns: dict[tuple[bool, ...], list[str]] = {}
     for host in sorted(frozenset().union(*(job.hosts for job in jobs))):
         patterns.setdefault(tuple(host in job.hosts for job in jobs), []).append(host)
@@ -192,9 +192,9 @@ def _host_groups(jobs: Sequence[JobTimes]) -> dict[tuple[str, ...], tuple[bool, 
 
 
 def _statistics(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[draws][groups] from [draws][jobs]."""
+    """The scaled differences of mean log ratios, [draws][groups], from the log ratios, [draws][jobs]."""
     num_with = present.sum(axis=1)
     num_without = present.shape[1] - num_with
-    found: NDArray[np.float64] = logs @ present.T / num_with - logs @ (~present).T / num_without
-    found /= np.sqrt(1 / num_with + 1 / num_without)
-    return found
+    differences: NDArray[np.float64] = logs @ present.T / num_with - logs @ (~present).T / num_without
+    differences /= np.sqrt(1 / num_with + 1 / num_without)
+    return differences

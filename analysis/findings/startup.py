@@ -1,4 +1,4 @@
-"""What a launch costs before it trains, by backend: a table of its own, for throughput never contains it."""
+"""The cost of a launch before it trains, by backend: a separate table, because throughput never includes it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number
 from dlscale.benchmarks.records.record import Phases, Record
 
 
-def to_start_up_row(one: StartUp) -> dict[str, Any]:
+def to_start_up_row(start: StartUp) -> dict[str, Any]:
     """Seconds of the slowest rank before it trains, medians over launches; None for a phase that none reached."""
     return {
-        "framework": one.framework,
-        "backend": one.backend,
-        "num_ranks": one.num_ranks,
-        "num_servers": one.num_servers,
-        "num_launches": one.num_launches,
-        **{f"{phase}_seconds": seconds for phase, seconds in one.seconds.items()},
+        "framework": start.framework,
+        "backend": start.backend,
+        "num_ranks": start.num_ranks,
+        "num_servers": start.num_servers,
+        "num_launches": start.num_launches,
+        **{f"{phase}_seconds": seconds for phase, seconds in start.seconds.items()},
     }
 
 
@@ -56,14 +56,14 @@ def start_ups(records: Iterable[Record]) -> list[StartUp]:
             num_ranks=num_ranks,
             num_servers=num_servers,
             num_launches=len(phases),
-            seconds={name: _median(getattr(one, name) for one in phases) for name in PHASES},
+            seconds={name: _median(getattr(launch, name) for launch in phases) for name in PHASES},
         )
         for (framework, backend, num_ranks, num_servers), phases in sorted(groups.items())
     ]
 
 
 def _median(launches: Iterable[list[float | None]]) -> float | None:
-    """Over launches, of the slowest rank; None where every launch lacks a rank's time."""
+    """The median over launches of the slowest rank; None if every launch lacks a rank's time."""
     slowest = []
     for ranks in launches:
         known = [seconds for seconds in ranks if seconds is not None]

@@ -1,9 +1,9 @@
-"""Stragglers: the list of slow hosts and ranks, each with its verdict: late, slow link, or not known.
+"""Stragglers: the slow hosts and ranks, each with its verdict: late, slow link, or not known.
 
-* **late**: slow by itself, in `none`, where no rank waits for another. It is the host (its cores, memory, power, or the
-  way to its samples) and no link.
-* **slow link**: not slow in `none`, but with it the exchange takes longer (`slowness`). Where ranks do not wait for
-  each other (asynchronous training), a rank's own steps show it: it is slow over the backend and not in `none`.
+* **late**: slow by itself, in `none`, where no rank waits for another. The cause is the host (its cores, memory, power,
+  or the path to its samples) and not a link.
+* **slow link**: not slow in `none`, but the exchange takes longer with it (`slowness`). In asynchronous training, where
+  ranks do not wait for each other, a rank's own steps show it: it is slow over the backend and not in `none`.
 * **not known**: looks slow, but the launches cannot show whether it is; the reason is given.
 """
 
@@ -26,27 +26,27 @@ from dlscale.analysis.render.text import interval_columns, share_text
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Cell, Record
 
-# Of ALPHA, where ranks of the hosts are asked for as well: so much that 6 launches can tell one of two hosts.
+# The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
 HOST_ALPHA = 0.04
 Verdict = Literal["late", "slow link", "not known"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A host, or a rank of one; several hosts if they were always there together. `backend` is where it was seen."""
+    """A host, or a rank of one; several hosts if they always ran together. `backend` is the one that showed it."""
 
     hosts: tuple[str, ...]
     rank: int | None  # None: hosts as a whole
     backend: str
     slower: Interval  # than the median of the others, as a fraction
-    p_value: float  # for all who were compared
+    p_value: float  # corrected for all that were compared
     verdict: Verdict
     reason: str  # of "not known"; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
-    """What is known of one family on one number of ranks. `links`: backend -> why it cannot show a slow link."""
+    """The stragglers of one family on one number of ranks. `links`: backend -> why it cannot show a slow link."""
 
     family: Family
     num_ranks: int
@@ -59,7 +59,7 @@ class Stragglers:
 
 
 def stragglers(records: Iterable[Record]) -> tuple[Stragglers, ...]:
-    """One for each number of ranks of which `none` was measured, by family and ranks."""
+    """The stragglers for each number of ranks on which `none` was measured, by family and ranks."""
     groups: dict[tuple[Family, int, str], dict[str, list[Record]]] = {}
     for launches in by_cell(records):
         first = launches[0]
@@ -79,13 +79,13 @@ def _stragglers(
 ) -> Stragglers:
     alone = members["none"]
     late = list(_late(alone, backend="none"))
-    known = {host for one in late if one.verdict == "late" for host in one.hosts}
+    known = {host for suspect in late if suspect.verdict == "late" for host in suspect.hosts}
     reasons: dict[str, str] = {}
-    found: list[Suspect] = []
+    linked: list[Suspect] = []
     for backend, launches in members.items():
         if backend != "none":
             suspects, reasons[backend] = _linked(backend, launches, alone)
-            found += [one for one in suspects if not known & set(one.hosts)]
+            linked += [suspect for suspect in suspects if not known & set(suspect.hosts)]
     return Stragglers(
         family=family,
         num_ranks=num_ranks,
@@ -93,13 +93,13 @@ def _stragglers(
         evidence=evidence,
         num_blocks=len(alone),
         hosts=tuple(dict.fromkeys(host for record in alone for host in hosts_of(record))),
-        suspects=(*late, *found),
+        suspects=(*late, *linked),
         links={backend: reason for backend, reason in reasons.items() if reason},
     )
 
 
 def _late(launches: Sequence[Record], *, backend: str) -> Iterator[Suspect]:
-    """Hosts, if there are several, and then ranks of other hosts than those."""
+    """The slow hosts, if there are several hosts, then the slow ranks of the remaining hosts."""
     placed = [record for record in launches if hosts_of(record)]
     several = len({host for record in placed for host in hosts_of(record)}) > 1
     shared = any(len(set(hosts_of(record))) < len(hosts_of(record)) for record in placed)
@@ -119,9 +119,9 @@ def _late(launches: Sequence[Record], *, backend: str) -> Iterator[Suspect]:
 
 
 def _times(record: Record, *, of_hosts: bool) -> dict[str, float]:
-    """Each host's or rank's time beside the others': the median over windows.
+    """Each host's or rank's time relative to the others: the median over windows.
 
-    A host is as slow as its middle rank, of two middle ones the faster: one slow rank does not make a slow host.
+    A host's time is the median of its ranks', the lower of two middle ones: one slow rank does not make a slow host.
     """
     relative = np.median(relative_seconds(record), axis=1)
     hosts = hosts_of(record)
@@ -150,27 +150,27 @@ def _suspect(slow: Slow, host: str, rank: int | None, backend: str, num_blocks: 
 
 
 def _linked(backend: str, launches: Sequence[Record], alone: Sequence[Record]) -> tuple[list[Suspect], str]:
-    """Hosts that are slow over a backend only, and why there can be none; of `launches` over it, `alone` over none."""
-    boot_ids = {one.node: one.boot_id for record in launches for one in record.ranks}
+    """The hosts that are slow only over a backend, or why there can be none; `alone` are the launches of `none`."""
+    boot_ids = {rank.node: rank.boot_id for record in launches for rank in record.ranks}
     if reason := slowness.why_no_network(boot_ids):
         return [], reason
     if any(window.rank_steps for record in launches for window in record.windows):
-        slow = [one for one in _late(launches, backend=backend) if one.rank is None]
-        return [_as_link(one) for one in slow], ""
+        slow = [suspect for suspect in _late(launches, backend=backend) if suspect.rank is None]
+        return [_as_link(suspect) for suspect in slow], ""
     jobs = _jobs(launches, alone)
     if reason := slowness.why_no_slow_links(jobs):
         return [], reason
     return [
         Suspect(
-            hosts=one.hosts,
+            hosts=link.hosts,
             rank=None,
             backend=backend,
-            slower=one.slower,
-            p_value=one.p_value,
-            verdict="slow link" if one.certain and len(one.hosts) == 1 else "not known",
-            reason=_why(one),
+            slower=link.slower,
+            p_value=link.p_value,
+            verdict="slow link" if link.certain and len(link.hosts) == 1 else "not known",
+            reason=_why(link),
         )
-        for one in slowness.slow_links(jobs)
+        for link in slowness.slow_links(jobs)
     ], ""
 
 
@@ -180,25 +180,25 @@ def _why(link: slowness.SlowLink) -> str:
     return "they always ran together" if len(link.hosts) > 1 else ""
 
 
-def _as_link(one: Suspect) -> Suspect:
-    return replace(one, verdict="slow link") if one.verdict == "late" else one
+def _as_link(suspect: Suspect) -> Suspect:
+    return replace(suspect, verdict="slow link") if suspect.verdict == "late" else suspect
 
 
 def _jobs(launches: Sequence[Record], alone: Sequence[Record]) -> list[slowness.JobTimes]:
-    """The launches over a backend beside `none` in their blocks; those of one batch job together."""
+    """The launches over a backend relative to `none` in the same blocks, grouped by batch job."""
     base: dict[Block, Record] = {(record.study, record.case.block): record for record in alone}
-    found: dict[tuple[str, frozenset[str]], list[float]] = {}
+    by_job: dict[tuple[str, frozenset[str]], list[float]] = {}
     for record in launches:
-        beside = base.get((record.study, record.case.block))
-        if beside is None or not hosts_of(record):
+        reference = base.get((record.study, record.case.block))
+        if reference is None or not hosts_of(record):
             continue
-        times = times_of(beside)
+        times = times_of(reference)
         ratio = times_of(record).world / (times.latest or times.world)
         job = record.allocation.job_id if record.allocation else f"{record.study} {record.case.block}"
-        found.setdefault((job, frozenset(hosts_of(record))), []).append(ratio)
+        by_job.setdefault((job, frozenset(hosts_of(record))), []).append(ratio)
     return [
         slowness.JobTimes(hosts=hosts, ratio=float(np.exp(np.mean(np.log(ratios)))))
-        for (_, hosts), ratios in found.items()
+        for (_, hosts), ratios in by_job.items()
     ]
 
 
@@ -207,47 +207,58 @@ def _name(cell: Cell) -> str:
     return f"{cell.backend} ({options})" if options else cell.backend
 
 
-def straggler_sentences(one: Stragglers, *, with_links: bool = True) -> list[str]:
-    """One for each suspect; one that says so if nobody is late; and, `with_links`, what cannot be known of links."""
-    ranks = f"{one.num_ranks} ranks"
-    kind = "" if one.evidence == "measured" else f" ({one.evidence})"
-    found = [f"{_subject(suspect)} on {ranks}{kind}: {_verdict_text(suspect)}." for suspect in one.suspects]
-    if not any(suspect.verdict == "late" for suspect in one.suspects):
-        whose = f"{len(one.hosts)} hosts" if len(one.hosts) > 1 else f"{ranks} of one host"
-        found.append(f"none of the {whose} is surely late{kind}, by {one.num_blocks} launches of none.")
+def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[str]:
+    """A sentence for each suspect, one if none is late, and, with `with_links`, what is not known about links."""
+    ranks = f"{group.num_ranks} ranks"
+    kind = "" if group.evidence == "measured" else f" ({group.evidence})"
+    sentences = [
+        f"{_subject(suspect)} on {ranks}{kind}: {_verdict_text(suspect)}." for suspect in group.suspects
+    ]
+    if not any(suspect.verdict == "late" for suspect in group.suspects):
+        whose = f"{len(group.hosts)} hosts" if len(group.hosts) > 1 else f"{ranks} of one host"
+        sentences.append(f"none of the {whose} is surely late{kind}, by {group.num_blocks} launches of none.")
     reasons: dict[str, list[str]] = {}
-    for backend, reason in one.links.items() if with_links else ():
+    for backend, reason in group.links.items() if with_links else ():
         reasons.setdefault(reason, []).append(backend)
-    found += [
+    sentences += [
         f"slow links on {ranks}, by {', '.join(backends)}: not known; {reason}."
         for reason, backends in reasons.items()
     ]
-    return found
+    return sentences
 
 
-def render_stragglers(found: Iterable[Stragglers]) -> Iterator[RenderableType]:
-    """For the numbers of ranks of one family, links only on the most; nothing without any."""
-    found = list(found)
-    told = [sentence for one in found for sentence in straggler_sentences(one, with_links=one is found[-1])]
-    if not told:
+def render_stragglers(groups: Iterable[Stragglers]) -> Iterator[RenderableType]:
+    """The sentences on all numbers of ranks of one family, on links only for the largest; nothing without any."""
+    groups = list(groups)
+    sentences = [
+        sentence
+        for group in groups
+        for sentence in straggler_sentences(group, with_links=group is groups[-1])
+    ]
+    if not sentences:
         return
     yield "[bold]Late ranks and slow hosts[/bold]"
-    for sentence in told:
+    for sentence in sentences:
         yield escape(sentence)
     yield ""
 
 
-def _subject(one: Suspect) -> str:
-    if one.rank is not None:
-        return f"rank {one.rank} ({one.hosts[0]})"
-    return f"host{'s' * (len(one.hosts) > 1)} {', '.join(one.hosts)}"
+def _subject(suspect: Suspect) -> str:
+    if suspect.rank is not None:
+        return f"rank {suspect.rank} ({suspect.hosts[0]})"
+    return f"host{'s' * (len(suspect.hosts) > 1)} {', '.join(suspect.hosts)}"
 
 
-def _verdict_text(one: Suspect) -> str:
-    if one.verdict == "not known":
-        return f"{_slower(one.slower)} over {one.backend}, but whether it is slow is not known: {one.reason}"
-    where = "in none, where nobody waits" if one.backend == "none" else f"over {one.backend}, and not in none"
-    return f"{one.verdict}, {_slower(one.slower)} {where}"
+def _verdict_text(suspect: Suspect) -> str:
+    if suspect.verdict == "not known":
+        what = f"{_slower(suspect.slower)} over {suspect.backend}"
+        return f"{what}, but whether it is slow is not known: {suspect.reason}"
+    where = (
+        "in none, where nobody waits"
+        if suspect.backend == "none"
+        else f"over {suspect.backend}, and not in none"
+    )
+    return f"{suspect.verdict}, {_slower(suspect.slower)} {where}"
 
 
 def _slower(slower: Interval) -> str:
@@ -255,13 +266,13 @@ def _slower(slower: Interval) -> str:
     return f"{share_text(slower)} slower"
 
 
-def straggler_rows(found: Iterable[Stragglers]) -> list[dict[str, Any]]:
+def straggler_rows(groups: Iterable[Stragglers]) -> list[dict[str, Any]]:
     """One flat row per suspect. `slower` is a fraction of the others' time; `rank` None means whole hosts."""
-    return [_straggler_row(one, suspect) for one in found for suspect in one.suspects]
+    return [_straggler_row(group, suspect) for group in groups for suspect in group.suspects]
 
 
-def _straggler_row(one: Stragglers, suspect: Suspect) -> dict[str, Any]:
-    family = one.family
+def _straggler_row(group: Stragglers, suspect: Suspect) -> dict[str, Any]:
+    family = group.family
     return {
         "system": family.system,
         "workload": family.workload,
@@ -270,9 +281,9 @@ def _straggler_row(one: Stragglers, suspect: Suspect) -> dict[str, Any]:
         "environment": family.environment,
         "scaling_mode": family.scaling_mode,
         "precision": family.precision,
-        "num_ranks": one.num_ranks,
-        "num_nodes": one.num_nodes,
-        "evidence": one.evidence,
+        "num_ranks": group.num_ranks,
+        "num_nodes": group.num_nodes,
+        "evidence": group.evidence,
         "backend": suspect.backend,
         "host": ", ".join(suspect.hosts),
         "rank": suspect.rank,

@@ -1,8 +1,8 @@
 """Comparison of two studies: what differs between their records, point by point, and whether they may be compared.
 
-A point is a combination of what a study varies inside itself (backend, ranks ...): settings that follow from the
-backend are held against those of the same backend. Fields that are declared to be what is compared are no
-differences. Below the differences stand the table for people and the rows for programs.
+A point is a combination of the fields that a study varies (backend, ranks ...), so that settings that follow from the
+backend are compared within the same backend. The declared factors are not differences. The arithmetic comes first, then
+the table and the rows for `--json`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ComparedPoint = tuple[FieldValue, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A field in which A and B differ at `num_points` of the points, with all values that it has there."""
+    """A field in which A and B differ at `num_points` of the points, with all its values there."""
 
     field: Field
     blocks: bool
@@ -43,7 +43,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyComparison:
-    """`points` are those that both sides have; () alone where there are none, and wholes are compared."""
+    """The differences of two studies at their common `points`; a single point () if they are compared as wholes."""
 
     factors: tuple[str, ...]  # by short names: what is compared, and therefore no difference
     keys: tuple[str, ...]  # by short names: what makes a point
@@ -54,22 +54,22 @@ class StudyComparison:
 
     @property
     def blocking(self) -> tuple[Difference, ...]:
-        """Those that make the two incomparable."""
-        return tuple(one for one in self.differences if one.blocks)
+        """The differences that make the two incomparable."""
+        return tuple(difference for difference in self.differences if difference.blocks)
 
     def of(self, kind: FieldClass) -> tuple[Difference, ...]:
-        """Those of one class."""
-        return tuple(one for one in self.differences if one.field.kind == kind)
+        """The differences of one class."""
+        return tuple(difference for difference in self.differences if difference.field.kind == kind)
 
 
 def compare_studies(
     a: Iterable[Record], b: Iterable[Record], *, factors: Sequence[str] | None = None
 ) -> StudyComparison:
-    """What differs between two sets of good records. Without `factors` they are what A or B vary inside themselves.
+    """The differences between two sets of good records. By default the factors are the fields that A or B vary.
 
-    Raises UsageError for a factor that is no field.
+    Raises UsageError for a factor that is not a field.
     """
-    sides = ([record_values(one) for one in a], [record_values(one) for one in b])
+    sides = ([record_values(record) for record in a], [record_values(record) for record in b])
     known = field_table()
     seen = {
         name: [_seen(side, known.path(name)) for side in sides]
@@ -82,7 +82,7 @@ def compare_studies(
     common = groups[0].keys() & groups[1].keys()
     if not common:
         keys, groups, common = (), [{(): side} for side in sides], {()}
-    # Of backend A and backend B alone, nothing that follows from the backend could be the same.
+    # If the backends have none in common, nothing that follows from the backend can be equal.
     apart = [name for name in known.follows if name in chosen and not seen[name][0] & seen[name][1]]
     ignored = chosen.union(*(known.follows[name] for name in apart))
     points = sorted(common, key=repr)
@@ -97,18 +97,18 @@ def compare_studies(
 
 
 def _differences(pairs: Sequence[Sequence[list[RecordValues]]], ignored: Iterable[str]) -> list[Difference]:
-    """`pairs` are the values of A's records and of B's at each point."""
-    everything = [one for pair in pairs for side in pair for one in side]
-    several_nodes = any(one.get("case.cell.num_nodes", 1) != 1 for one in everything)
-    found = []
-    for path in {path for one in everything for path in one}:
+    """The differences in `pairs`, the values of A's and of B's records at each point."""
+    everything = [values for pair in pairs for side in pair for values in side]
+    several_nodes = any(values.get("case.cell.num_nodes", 1) != 1 for values in everything)
+    differences = []
+    for path in {path for values in everything for path in values}:
         what = field_at(path)
         if what is None or any(covers(name, what.name) for name in ignored):
             continue
         seen = [[_seen(side, path) for side in pair] for pair in pairs]
         differing = [pair for pair in seen if _differ(*pair, is_range=what.is_range)]
         if differing:
-            found.append(
+            differences.append(
                 Difference(
                     field=what,
                     blocks=what.kind == "blocking" or (what.kind == "blocking-warn" and several_nodes),
@@ -118,19 +118,24 @@ def _differences(pairs: Sequence[Sequence[list[RecordValues]]], ignored: Iterabl
                 )
             )
     return sorted(
-        found, key=lambda one: (FIELD_CLASSES.index(one.field.kind), one.field.position, one.field.path)
+        differences,
+        key=lambda difference: (
+            FIELD_CLASSES.index(difference.field.kind),
+            difference.field.position,
+            difference.field.path,
+        ),
     )
 
 
 def _by_point(side: Iterable[RecordValues], paths: Sequence[str]) -> dict[ComparedPoint, list[RecordValues]]:
-    found: defaultdict[ComparedPoint, list[RecordValues]] = defaultdict(list)
-    for one in side:
-        found[tuple(one.get(path) for path in paths)].append(one)
-    return dict(found)
+    groups: defaultdict[ComparedPoint, list[RecordValues]] = defaultdict(list)
+    for values in side:
+        groups[tuple(values.get(path) for path in paths)].append(values)
+    return dict(groups)
 
 
 def _seen(side: Iterable[RecordValues], path: str) -> frozenset[FieldValue]:
-    return frozenset(one.get(path) for one in side)
+    return frozenset(values.get(path) for values in side)
 
 
 def _differ(in_a: frozenset[FieldValue], in_b: frozenset[FieldValue], *, is_range: bool) -> bool:
@@ -142,15 +147,15 @@ def _differ(in_a: frozenset[FieldValue], in_b: frozenset[FieldValue], *, is_rang
 
 def _value_leaves(value: FieldValue) -> Iterator[FieldValue]:
     if isinstance(value, tuple):
-        for one in value:
-            yield from _value_leaves(one)
+        for entry in value:
+            yield from _value_leaves(entry)
     else:
         yield value
 
 
-def _ordered(found: Iterable[FieldValue]) -> tuple[FieldValue, ...]:
+def _ordered(values: Iterable[FieldValue]) -> tuple[FieldValue, ...]:
     """Each value once: numbers by size, then texts."""
-    return tuple(sorted(set(found), key=_sort_key))
+    return tuple(sorted(set(values), key=_sort_key))
 
 
 def _sort_key(value: FieldValue) -> tuple[bool, float, str]:
@@ -159,7 +164,7 @@ def _sort_key(value: FieldValue) -> tuple[bool, float, str]:
     return (True, 0.0, str(value))
 
 
-SHOWN = 4  # values or points; of more the rest is counted
+SHOWN = 4  # values or points; the rest is only counted
 CLASS_NAMES = {
     "blocking": "blocks",
     "blocking-warn": "warns",
@@ -170,30 +175,34 @@ CLASS_NAMES = {
 
 def difference_table(comparison: StudyComparison) -> Table:
     """A row per field that differs, in order of class."""
-    found = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("", "differs", "A", "B"):
-        found.add_column(title, overflow="fold")
-    for one in comparison.differences:
-        style = "bold red" if one.blocks else "" if one.field.kind != "information" else "dim"
-        where = "" if one.num_points == len(comparison.points) else f" (at {_of_text(one, comparison)})"
+        table.add_column(title, overflow="fold")
+    for difference in comparison.differences:
+        style = "bold red" if difference.blocks else "" if difference.field.kind != "information" else "dim"
+        where = (
+            ""
+            if difference.num_points == len(comparison.points)
+            else f" (at {_of_text(difference, comparison)})"
+        )
         # Text, not markup: names and settings may hold brackets.
         cells = (
-            class_name(one),
-            one.field.title + where,
-            _value_texts(one.a, is_range=one.field.is_range),
-            _value_texts(one.b, is_range=one.field.is_range),
+            class_name(difference),
+            difference.field.title + where,
+            _value_texts(difference.a, is_range=difference.field.is_range),
+            _value_texts(difference.b, is_range=difference.field.is_range),
         )
-        found.add_row(*(Text(cell, style=style) for cell in cells))
-    return found
+        table.add_row(*(Text(cell, style=style) for cell in cells))
+    return table
 
 
 def class_name(difference: Difference) -> str:
-    """What the difference does to a comparison, in a word."""
+    """The effect of a difference on the comparison, in a word."""
     return "blocks" if difference.blocks else CLASS_NAMES[difference.field.kind]
 
 
 def compared_text(comparison: StudyComparison) -> str:
-    """What was held against what."""
+    """A sentence on what was compared: the points, the factors, and the points of one side only."""
     if not comparison.keys:
         text = "A and B are compared as wholes"
     else:
@@ -213,33 +222,37 @@ def compared_text(comparison: StudyComparison) -> str:
 def comparison_verdict(comparison: StudyComparison) -> str:
     """One line: whether A and B may be compared, and what to do if not."""
     if blocking := comparison.blocking:
-        names = ", ".join(one.field.title for one in blocking[:SHOWN])
+        names = ", ".join(difference.field.title for difference in blocking[:SHOWN])
         rest = f" and {len(blocking) - SHOWN} more" if len(blocking) > SHOWN else ""
-        example = ",".join([*comparison.factors, *(one.field.name for one in blocking[:SHOWN])])
+        example = ",".join([*comparison.factors, *(difference.field.name for difference in blocking[:SHOWN])])
         return (
             f"not comparable: A and B differ in {names}{rest}; measure them alike, or declare what is to be "
             f"compared: --factor {example}"
         )
-    warnings = [one for one in comparison.differences if one.field.kind in ("blocking-warn", "warn")]
+    warnings = [
+        difference
+        for difference in comparison.differences
+        if difference.field.kind in ("blocking-warn", "warn")
+    ]
     if warnings:
         return f"comparable; {len(warnings)} of the differences may be why numbers differ"
     return "comparable"
 
 
 def comparison_json(comparison: StudyComparison) -> dict[str, object]:
-    """Rows with stable keys; tuples of values, one per rank or node, become lists."""
+    """The comparison as a dictionary with stable keys; tuples of values, one per rank or node, become lists."""
     rows = [
         {
-            "field": one.field.path,
-            "factor": one.field.name,
-            "title": one.field.title,
-            "class": one.field.kind,
-            "blocks": one.blocks,
-            "a": list(one.a),
-            "b": list(one.b),
-            "num_points": one.num_points,
+            "field": difference.field.path,
+            "factor": difference.field.name,
+            "title": difference.field.title,
+            "class": difference.field.kind,
+            "blocks": difference.blocks,
+            "a": list(difference.a),
+            "b": list(difference.b),
+            "num_points": difference.num_points,
         }
-        for one in comparison.differences
+        for difference in comparison.differences
     ]
     return {
         "schema": 1,
@@ -263,11 +276,11 @@ def _point_texts(points: Sequence[ComparedPoint]) -> str:
     return ", ".join([*shown, *rest])
 
 
-def _value_texts(found: Sequence[FieldValue], *, is_range: bool) -> str:
-    if is_range and len(found) > 1:
-        return f"{_value_text(found[0])} to {_value_text(found[-1])}"
-    shown = [_value_text(value) for value in found[:SHOWN]]
-    rest = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+def _value_texts(values: Sequence[FieldValue], *, is_range: bool) -> str:
+    if is_range and len(values) > 1:
+        return f"{_value_text(values[0])} to {_value_text(values[-1])}"
+    shown = [_value_text(value) for value in values[:SHOWN]]
+    rest = [f"and {len(values) - SHOWN} more"] if len(values) > SHOWN else []
     return "; ".join([*shown, *rest])
 
 
@@ -275,5 +288,5 @@ def _value_text(value: FieldValue) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        return " | ".join(_value_text(one) if isinstance(one, tuple) else str(one) for one in value)
+        return " | ".join(_value_text(entry) if isinstance(entry, tuple) else str(entry) for entry in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,10 +1,9 @@
-"""Waterfalls: every percent that a training over a backend loses on N ranks, and where it went.
+"""Waterfalls: the parts of the loss of a training over a backend on N ranks.
 
-The loss is that of efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the
-measured step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the speed
-that is lost is 1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres
-(`waterfall_parts.py`). docs/metrics.md has the whole story. Below the arithmetic stand the columns, the sentences
-and the table.
+The loss is 1 - efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the measured
+step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the loss is
+1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres (`waterfall_parts.py`).
+docs/metrics.md explains the metrics. The arithmetic comes first, then the columns, the sentences and the table.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from dlscale.analysis.render.text import backend_name, interval_columns, number,
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio
 from dlscale.benchmarks.records.record import Cell, Record
 
-SYNTHETIC = "synthetic"  # the data of a study that reads none
+SYNTHETIC = "synthetic"  # the data of a study that reads no samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one cause takes, or several that the controls do not tell apart; negative where it gave something."""
+    """The loss by one cause, or by several that the controls do not separate; negative for a gain."""
 
     names: tuple[str, ...]
     name: str
@@ -59,9 +58,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall:
-    """One cell. Without parts `reason` says what is missing.
+    """The parts of the loss of one cell. Without parts `reason` says what is missing.
 
-    `rivals` are the parts that are not told apart from the largest one.
+    `rivals` are the parts that do not differ significantly from the largest one.
     """
 
     cell: Cell
@@ -79,34 +78,36 @@ class Waterfall:
 
     @property
     def largest(self) -> Part | None:
-        """The part that takes most."""
+        """The part with the largest loss."""
         return max(self.parts, key=lambda part: part.loss.center, default=None)
 
     @property
     def largest_names(self) -> tuple[str, ...]:
-        """The part that takes most and its rivals; none where no loss is certain."""
+        """The names of the largest part and its rivals; none if no loss is certain."""
         certain = any(part.loss.low is not None and part.loss.low > 0 for part in self.parts)
         return (self.largest.name, *self.rivals) if self.largest and certain else ()
 
     @property
     def sufficient(self) -> bool:
-        """Whether there are blocks enough for intervals."""
+        """Whether there are enough blocks for intervals."""
         return self.loss is not None and self.loss.low is not None
 
 
 def waterfalls(records: Iterable[Record]) -> tuple[Waterfall, ...]:
-    """One for each cell that trains over a backend on more than 1 rank and gave a number, by family and ranks."""
+    """A waterfall for each training over a backend on more than 1 rank with a number, by family and ranks."""
     everything = cell_times(records)
-    found = [
-        _waterfall(one, everything)
-        for one in everything
-        if one.cell.control == "train" and one.cell.backend != "none" and one.cell.num_ranks > 1
+    falls = [
+        _waterfall(launches, everything)
+        for launches in everything
+        if launches.cell.control == "train"
+        and launches.cell.backend != "none"
+        and launches.cell.num_ranks > 1
     ]
-    return tuple(sorted(found, key=_waterfall_order))
+    return tuple(sorted(falls, key=_waterfall_order))
 
 
-def _waterfall(mine: CellTimes, others: Sequence[CellTimes]) -> Waterfall:
-    gathered = gather(mine, others)
+def _waterfall(mine: CellTimes, everything: Sequence[CellTimes]) -> Waterfall:
+    gathered = gather(mine, everything)
     levels = gathered.levels
     if levels is None:
         return Waterfall(cell=mine.cell, family=mine.family, evidence=mine.evidence, reason=gathered.reason)
@@ -139,10 +140,10 @@ def _part(stair: Stair, levels: Levels, measured: float) -> Part:
 
 
 def _efficiency(levels: Levels) -> Interval:
-    """The table's: ideal over measured seconds per step, paired by block where there is a common one."""
+    """The efficiency of the table: ideal over measured seconds per step, paired by block if there is a common one."""
     ideal = levels.far["ideal"] if levels.far else levels.near["ideal"]
     measured = levels.near["measured"]
-    first = len(measured) if levels.far else 0  # other blocks have other numbers
+    first = len(measured) if levels.far else 0  # different blocks get different numbers
     return block_ratio(
         {first + index: value for index, value in enumerate(ideal.tolist())},
         dict(enumerate(measured.tolist())),
@@ -150,7 +151,7 @@ def _efficiency(levels: Levels) -> Interval:
 
 
 def _rivals(stairs: Sequence[Stair], parts: Sequence[Part], levels: Levels) -> tuple[str, ...]:
-    """The parts whose difference to the largest one may be 0, all comparisons taken together (Bonferroni)."""
+    """The parts whose difference to the largest one may be 0, corrected for all comparisons (Bonferroni)."""
     if len(parts) < 2:
         return ()
     largest = max(range(len(parts)), key=lambda index: parts[index].loss.center)
@@ -167,7 +168,7 @@ def _rivals(stairs: Sequence[Stair], parts: Sequence[Part], levels: Levels) -> t
 def _merged(
     stairs: Sequence[Stair], known: frozenset[Level], *, strong: bool, mine: CellTimes
 ) -> Iterator[str]:
-    """Why parts stand together, each with the control that would tell them apart."""
+    """The reasons why parts are merged: the controls that are missing to separate them."""
     joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}
     if not joined:
         return
@@ -186,40 +187,41 @@ def _merged(
         )
 
 
-def _waterfall_order(one: Waterfall) -> tuple[object, ...]:
-    cell = one.cell
+def _waterfall_order(waterfall: Waterfall) -> tuple[object, ...]:
+    cell = waterfall.cell
     options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
-    return (one.family, cell.backend, options, cell.num_ranks, cell.num_servers, cell.num_nodes, one.evidence)
+    ranks = (cell.num_ranks, cell.num_servers, cell.num_nodes)
+    return (waterfall.family, cell.backend, options, *ranks, waterfall.evidence)
 
 
-def waterfall_rows(found: Iterable[Waterfall]) -> list[dict[str, Any]]:
-    """One flat row per part, in the order of the staircase; for a cell without parts one with `reason`.
+def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part, in the order of the staircase; for a cell without parts one row with `reason`.
 
-    `loss` is the share of the ideal speed that a part takes, `seconds` that of a step; over the rows of a cell they
-    add up to 1 - `efficiency` and to `measured_seconds` - `ideal_seconds`.
+    `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
+    1 - `efficiency` and to `measured_seconds` - `ideal_seconds`.
     """
-    return [row for one in found for row in _part_rows(one)]
+    return [row for waterfall in falls for row in _part_rows(waterfall)]
 
 
-def waterfall_block_rows(found: Iterable[Waterfall]) -> list[dict[str, Any]]:
-    """One flat row per part and block: what the intervals are made of. Nothing for unpaired ones."""
+def waterfall_block_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part and block, from which the intervals are computed. None for unpaired waterfalls."""
     return [
-        {**_setting(one), "study": study, "block": block, "part": part.name, "loss": loss}
-        for one in found
-        for (study, block), losses in one.by_block
-        for part, loss in zip(one.parts, losses, strict=True)
+        {**_setting(waterfall), "study": study, "block": block, "part": part.name, "loss": loss}
+        for waterfall in falls
+        for (study, block), losses in waterfall.by_block
+        for part, loss in zip(waterfall.parts, losses, strict=True)
     ]
 
 
-def _part_rows(one: Waterfall) -> list[dict[str, Any]]:
+def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
     common = {
-        **_setting(one),
-        **interval_columns("efficiency", one.efficiency),
-        "ideal_seconds": one.ideal_seconds,
-        "measured_seconds": one.measured_seconds,
+        **_setting(waterfall),
+        **interval_columns("efficiency", waterfall.efficiency),
+        "ideal_seconds": waterfall.ideal_seconds,
+        "measured_seconds": waterfall.measured_seconds,
     }
-    about = {"notes": "; ".join(one.notes), "reason": one.reason or None}
-    if not one.parts:
+    about = {"notes": "; ".join(waterfall.notes), "reason": waterfall.reason or None}
+    if not waterfall.parts:
         return [
             {
                 **common,
@@ -237,43 +239,44 @@ def _part_rows(one: Waterfall) -> list[dict[str, Any]]:
             **interval_columns("seconds", part.seconds),
             **about,
         }
-        for part in one.parts
+        for part in waterfall.parts
     ]
 
 
-def _setting(one: Waterfall) -> dict[str, Any]:
-    """What was run, on what: the keys of the table's rows."""
+def _setting(waterfall: Waterfall) -> dict[str, Any]:
+    """The columns that name what was run and on which system."""
     return {
-        "system": one.family.system,
-        **one.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(one.cell),
-        "evidence": one.evidence,
+        "system": waterfall.family.system,
+        **waterfall.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(waterfall.cell),
+        "evidence": waterfall.evidence,
     }
 
 
-def waterfall_headline(one: Waterfall) -> str:
+def waterfall_headline(waterfall: Waterfall) -> str:
     """`resnet50 on ring keeps 93 % [91, 95] at 8 ranks; the largest loss is late ranks: 4.1 % [3.0, 5.2].`"""
-    subject = f"{one.cell.workload} on {backend_name(one.cell)}"
-    if one.evidence != "measured":
-        subject += f" ({one.evidence})"
-    ranks = f"{one.cell.num_ranks} ranks"
-    if one.efficiency is None:
-        return f"{subject} at {ranks}: what is lost is not known, {one.reason}."
-    unpaired = ", unpaired" if "unpaired" in one.efficiency.method else ""
-    kept = f"{subject} keeps {percent(one.efficiency)} at {ranks}{unpaired}"
-    if not one.sufficient:
-        return f"{kept}; insufficient data to say why: {one.efficiency.n} of the {MIN_BLOCKS} blocks that it needs."
-    return f"{kept}; {_why(one)}."
+    subject = f"{waterfall.cell.workload} on {backend_name(waterfall.cell)}"
+    if waterfall.evidence != "measured":
+        subject += f" ({waterfall.evidence})"
+    ranks = f"{waterfall.cell.num_ranks} ranks"
+    if waterfall.efficiency is None:
+        return f"{subject} at {ranks}: what is lost is not known, {waterfall.reason}."
+    unpaired = ", unpaired" if "unpaired" in waterfall.efficiency.method else ""
+    kept = f"{subject} keeps {percent(waterfall.efficiency)} at {ranks}{unpaired}"
+    if not waterfall.sufficient:
+        num_blocks = waterfall.efficiency.n
+        return f"{kept}; insufficient data to say why: {num_blocks} of the {MIN_BLOCKS} blocks that it needs."
+    return f"{kept}; {_why(waterfall)}."
 
 
-def _why(one: Waterfall) -> str:
-    certain = [part for part in one.parts if part.loss.low is not None and part.loss.low > 0]
-    largest = max(one.parts, key=lambda part: part.loss.center)
-    if not certain and one.loss and one.loss.low is not None and one.loss.low > 0:
+def _why(waterfall: Waterfall) -> str:
+    certain = [part for part in waterfall.parts if part.loss.low is not None and part.loss.low > 0]
+    largest = max(waterfall.parts, key=lambda part: part.loss.center)
+    if not certain and waterfall.loss and waterfall.loss.low is not None and waterfall.loss.low > 0:
         return f"no single cause is beyond the noise; largest is {largest.name}: {share_text(largest.loss)}"
     if not certain:
         return "no loss is beyond the noise"
-    rivals = [part for part in one.parts if part.name in one.rivals]
+    rivals = [part for part in waterfall.parts if part.name in waterfall.rivals]
     if not rivals:
         return f"the largest loss is {largest.name}: {share_text(largest.loss)}"
     parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
@@ -289,7 +292,7 @@ def part_sentence(part: Part) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRow:
-    """A part of a waterfall, or what is lost in total; `largest` is one that no other part is certainly above."""
+    """A part of a waterfall, or its total loss; `largest` marks the parts that no other certainly exceeds."""
 
     waterfall: Waterfall
     label: str
@@ -298,9 +301,9 @@ class LossRow:
     largest: bool = False
 
 
-def loss_rows(found: Iterable[Waterfall]) -> Iterator[LossRow]:
-    """The rows of the table: the parts of each waterfall and their total; nothing of those without parts."""
-    for waterfall in found:
+def loss_rows(falls: Iterable[Waterfall]) -> Iterator[LossRow]:
+    """The rows of the table: the parts of each waterfall and their total; waterfalls without parts are left out."""
+    for waterfall in falls:
         if not waterfall.parts or waterfall.loss is None:
             continue
         for part in waterfall.parts:
@@ -344,7 +347,7 @@ def _loss_data(row: LossRow) -> dict[str, Any]:
 
 
 def _three_digits(milliseconds: float) -> str:
-    """Never -0."""
+    """Milliseconds as text with three digits, never -0."""
     return number(round(milliseconds, 4) + 0.0)
 
 
@@ -374,28 +377,28 @@ LOSSES = TableOf[LossRow](
 )
 
 
-def render_waterfalls(found: Iterable[Waterfall]) -> Iterator[RenderableType]:
-    """For the waterfalls of one family; nothing without any."""
-    found = list(found)
-    if not found:
+def render_waterfalls(falls: Iterable[Waterfall]) -> Iterator[RenderableType]:
+    """The table and sentences for the waterfalls of one family; nothing without any."""
+    falls = list(falls)
+    if not falls:
         return
     yield "[bold]Where the speed goes[/bold]"
-    largest = [_largest(group) for group in _by_backend(found)]
+    largest = [_largest(group) for group in _by_backend(falls)]
     yield from render_table(LOSSES.of(loss_rows(largest)), caption=False, legend=False)
     notes: dict[str, None] = {}
-    for one in found:
-        yield escape(waterfall_headline(one))
-        notes |= dict.fromkeys(one.notes)
+    for waterfall in falls:
+        yield escape(waterfall_headline(waterfall))
+        notes |= dict.fromkeys(waterfall.notes)
     for note in notes:
         yield f"[dim]{escape(note)}.[/dim]"
     yield ""
 
 
-def _by_backend(found: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
-    for _, group in groupby(found, key=lambda one: (backend_name(one.cell), one.evidence)):
+def _by_backend(falls: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
+    for _, group in groupby(falls, key=lambda waterfall: (backend_name(waterfall.cell), waterfall.evidence)):
         yield list(group)
 
 
-def _largest(found: Sequence[Waterfall]) -> Waterfall:
-    """That of the most ranks that has parts."""
-    return max(found, key=lambda one: (bool(one.parts), one.cell.num_ranks))
+def _largest(falls: Sequence[Waterfall]) -> Waterfall:
+    """The waterfall of the most ranks, preferably one with parts."""
+    return max(falls, key=lambda waterfall: (bool(waterfall.parts), waterfall.cell.num_ranks))

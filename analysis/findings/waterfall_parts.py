@@ -1,6 +1,6 @@
-"""The parts of a waterfall: which a loss can be cut into by the controls that were measured, and their intervals.
+"""The parts of a waterfall: those that the measured controls separate, and their intervals.
 
-A staircase of steps, in seconds; every part is the height of one stair, so that together they are the loss:
+Levels form a staircase, in seconds per step; every part is the height of one stair, so the parts add up to the loss:
 
     ideal      1 rank of `none`, per sample, times the local batch of N ranks
       | batch effect            the local batch is smaller than the base case's (strong scaling only)
@@ -10,27 +10,27 @@ A staircase of steps, in seconds; every part is the height of one stair, so that
     mean       N ranks of `none`: the average rank's step
       | late ranks              every step has a latest rank, and all others wait for it
     latest     N ranks of `none`: mean over steps of the latest rank's
-      | exposed communication   all the rest
+      | exposed communication   the rest
     measured   N ranks over the backend
 
-Late ranks and the input stall both happen in `none` on N ranks, where nobody waits for anybody. They are told apart
-by a line at the average rank's step, and no millisecond is on both sides:
+Late ranks and the input stall both occur in `none` on N ranks, where no rank waits for another. They are separated at
+the average rank's step, so that no time counts twice:
 
     rank 0  |---- computes ----|~ input ~|                         below the line: what the average rank does,
     rank 1  |------- computes -------|~~~~~ input ~~~~~|           computing (co-running) and fetching (input stall);
     rank 2  |---- computes ----|~~ input ~~|                       beyond it: late ranks, whatever made them late
                                           mean        latest
 
-Below the line the two are told apart by training on resident tensors, which fetches nothing. The base case reads
-data, too, and what it waits for input is a part of the ideal step already. So only the growth is lost by scaling:
+Below the line, training on resident tensors, which fetches nothing, separates computing from fetching. The base case
+reads data, too, and its input stall is part of the ideal step. So only the increase is lost by scaling:
 
     input stall  = (mean - resident) of N ranks  -  (ideal - resident) of 1 rank, at the same local batch
     co-running   = resident of N ranks  -  resident of 1 rank, at the same local batch
 
-`efficiency.input_stall` has the whole of it, as a share of a step. A stair whose control was not measured is not
-guessed: its part and the next one stand as one, with both names.
+`efficiency.input_stall` is the whole stall, as a share of a step. If the control of a stair was not measured, its part
+is not guessed but merged with the next one, under both names.
 
-`gather` finds the launches that are a cell's controls; `Levels` are the heights that they measured block by block,
+`gather` finds the launches that are a cell's controls; `Levels` are the heights that they measured, block by block,
 from which the interval of a part is estimated.
 """
 
@@ -53,7 +53,7 @@ BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
 LATE, EXPOSED = "late ranks", "exposed communication"
 NAMES = (BATCH, CO_RUNNING, INPUT, LATE, EXPOSED)  # in the order of the staircase
 
-# "..._resident" is the same on tensors in memory; "resident" that of N ranks. Seconds per step.
+# "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. Seconds per step.
 Level = Literal[
     "ideal", "ideal_resident", "alone", "alone_resident", "resident", "mean", "latest", "measured"
 ]
@@ -62,7 +62,7 @@ Terms = dict[Level, int]  # a sum of levels, each with its factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stair:
-    """A part of the loss, or several that the controls do not tell apart, as a sum of measured levels."""
+    """A part of the loss, or several that the controls do not separate, as a sum of measured levels."""
 
     names: tuple[str, ...]
     terms: Terms
@@ -83,7 +83,7 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
     if strong:
         landings.append((BATCH, _after_batch(known, reads=reads)))
     if reads:
-        # With a control of the batch but none of its input, it is not known in which of two stairs that lies.
+        # With a control of the batch but not of its input, the input stall may be in either of two stairs.
         apart = _input_known(known) and (not strong or "alone" not in known or _resident_known(known))
         resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if apart else None
         landings += [(CO_RUNNING, resident), (INPUT, {"mean": 1})]
@@ -133,8 +133,8 @@ def difference(over: Terms, under: Terms) -> Terms:
 class Levels:
     """Seconds per step of each level, block by block.
 
-    `near`: of the blocks in which "measured", one of these levels, was launched. `far`: of other blocks, if the base
-    case shares none with it; else empty.
+    `near`: the levels in the blocks of level "measured". `far`: the base case's levels in other blocks, if it shares no
+    block with "measured"; else empty.
     """
 
     near: Mapping[Level, Seconds]
@@ -142,7 +142,7 @@ class Levels:
 
     @property
     def known(self) -> frozenset[Level]:
-        """Those that have values."""
+        """The levels that have values."""
         return frozenset((*self.near, *self.far))
 
     def typical(self, level: Level) -> float:
@@ -158,10 +158,10 @@ class Levels:
     def share(self, terms: Terms, *, level: float = LEVEL) -> Interval:
         """The sum as a share of the measured step.
 
-        The centre is the sum of the levels' ratios to the measured step, each that of geometric means, as
-        `statistics.block_ratio` has them; so centres add up as the terms do. The interval is the t interval of its
-        terms by block, to first order (`statistics.block_difference` is the case of two terms): what drifts from block
-        to block cancels. With far levels it is Welch's, and labelled unpaired.
+        The centre is the sum of the levels' ratios to the measured step, each of geometric means, as in
+        `statistics.block_ratio`; so centres add up as the terms do. The interval is the t interval of its terms by
+        block, to first order (`statistics.block_difference` is the case of two terms): drift from block to block
+        cancels. With far levels it is Welch's, and labelled unpaired.
         """
         weights = {
             name: factor * self.typical(name) / self.typical("measured") for name, factor in terms.items()
@@ -179,13 +179,13 @@ class Levels:
 
 
 def _t_interval(center: float, groups: list[Seconds], *, level: float) -> Interval:
-    """Around `center`, from the spread of the mean of each independent group."""
+    """A t interval around `center`, from the standard error of the mean of each independent group."""
     n, unpaired = min(map(len, groups)), len(groups) > 1
     if n < MIN_BLOCKS:
         method = f"{INSUFFICIENT}, unpaired" if unpaired else INSUFFICIENT
         return Interval(center=center, low=None, high=None, level=level, method=method, n=n)
     variances = [float(group.var(ddof=1)) / len(group) for group in groups]
-    spread = sum(one**2 / (len(group) - 1) for one, group in zip(variances, groups, strict=True))
+    spread = sum(variance**2 / (len(group) - 1) for variance, group in zip(variances, groups, strict=True))
     freedom = sum(variances) ** 2 / spread if spread else n - 1.0  # Welch-Satterthwaite; n - 1 for one group
     half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
     return Interval(
@@ -199,14 +199,14 @@ def _t_interval(center: float, groups: list[Seconds], *, level: float) -> Interv
 
 
 ByBlock = Mapping[Block, float]
-# A training on 1 rank is a control of the batch, too, where its local batch happens to be the right one.
+# A training on 1 rank is a control of the batch, too, if it has the right local batch.
 ALONE = {"alone", "train"}
 BASE_LEVELS = "base case (a), none on 1 rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """The levels of one cell in the blocks that they have in common; None, and why, if there are none."""
+    """The levels of one cell in their common blocks; None, and the reason, if there are none."""
 
     levels: Levels | None
     blocks: tuple[Block, ...] = ()
@@ -214,14 +214,14 @@ class Gathered:
     reason: str = ""
 
 
-def gather(mine: CellTimes, others: Sequence[CellTimes]) -> Gathered:
-    """Everything that was measured for the waterfall of `mine`, a training over a backend on N ranks."""
-    others = [one for one in others if one.family.system == mine.family.system]
-    family = [one for one in others if one.family == mine.family]
+def gather(mine: CellTimes, measured: Sequence[CellTimes]) -> Gathered:
+    """Gather the levels for the waterfall of `mine`, a training over a backend on N ranks."""
+    measured = [launches for launches in measured if launches.family.system == mine.family.system]
+    family = [launches for launches in measured if launches.family == mine.family]
     crowd = _crowd(mine, family)
     if crowd is None:
         return Gathered(levels=None, reason=f"none on {mine.cell.num_ranks} ranks was not measured")
-    base = base_cell(mine.cell, [one.cell for one in family], same_backend=False)
+    base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
     ideal = base and _launches_of(family, base, mine.evidence)
     if not ideal:
         return Gathered(levels=None, reason=f"no {BASE_LEVELS}: not measured")
@@ -231,8 +231,8 @@ def gather(mine: CellTimes, others: Sequence[CellTimes]) -> Gathered:
     notes = []
     if ideal.evidence != mine.evidence:
         notes.append(f"{BASE_LEVELS}, is {ideal.evidence}, not {mine.evidence}")
-    needed, optional = _beside(mine, crowd, ideal, others)
-    base_levels = _base(mine, ideal, others)
+    needed, optional = _beside(mine, crowd, ideal, measured)
+    base_levels = _base(mine, ideal, measured)
     far: dict[Level, Seconds] = {}
     if any(block in ideal.times for block in blocks):
         needed["ideal"] = base_levels.pop("ideal")
@@ -249,82 +249,87 @@ def gather(mine: CellTimes, others: Sequence[CellTimes]) -> Gathered:
 
 
 def _crowd(mine: CellTimes, family: Iterable[CellTimes]) -> CellTimes | None:
-    """`none` on as many ranks, if possible on as many nodes: servers may need some more."""
+    """The launches of `none` on as many ranks, if possible on as many nodes: servers may need more nodes."""
     cell = mine.cell
-    found = [
-        one
-        for one in family
-        if (one.cell.backend, one.cell.control, one.cell.num_ranks) == ("none", "train", cell.num_ranks)
+    candidates = [
+        launches
+        for launches in family
+        if (launches.cell.backend, launches.cell.control, launches.cell.num_ranks)
+        == ("none", "train", cell.num_ranks)
     ]
 
-    def unlike(one: CellTimes) -> tuple[object, ...]:
-        nodes = one.cell.num_nodes
-        return one.evidence != mine.evidence, one.evidence, nodes != cell.num_nodes, nodes
+    def unlike(launches: CellTimes) -> tuple[object, ...]:
+        nodes = launches.cell.num_nodes
+        return launches.evidence != mine.evidence, launches.evidence, nodes != cell.num_nodes, nodes
 
-    return min(found, key=unlike, default=None)
+    return min(candidates, key=unlike, default=None)
 
 
 def _beside(
-    mine: CellTimes, crowd: CellTimes, ideal: CellTimes, others: Sequence[CellTimes]
+    mine: CellTimes, crowd: CellTimes, ideal: CellTimes, measured: Sequence[CellTimes]
 ) -> tuple[dict[Level, ByBlock], dict[Level, ByBlock]]:
-    """The levels that a waterfall needs, and those that refine it, of launches beside it in its blocks."""
+    """The levels that a waterfall needs and the optional ones that refine it, from launches in the same blocks."""
     needed: dict[Level, ByBlock] = {"measured": mine.seconds("world"), "mean": crowd.seconds("mean")}
     optional: dict[Level, ByBlock] = {}
     if all(times.latest is not None for times in crowd.times.values()):
         needed["latest"] = crowd.seconds("latest")
-    if resident := _resident(crowd, others):
+    if resident := _resident(crowd, measured):
         optional["resident"] = resident.seconds("mean")
     if mine.cell.scaling_mode == "strong":
-        optional |= _alone(mine, ideal, others)
+        optional |= _alone(mine, ideal, measured)
     return needed, optional
 
 
-def _base(mine: CellTimes, ideal: CellTimes, others: Sequence[CellTimes]) -> dict[Level, ByBlock]:
-    """The base case's levels, for as many samples as a rank of `mine` trains on."""
+def _base(mine: CellTimes, ideal: CellTimes, measured: Sequence[CellTimes]) -> dict[Level, ByBlock]:
+    """The base case's levels, scaled to the local batch of `mine`."""
     factor = mine.cell.local_batch / ideal.cell.local_batch
-    found: dict[Level, ByBlock] = {"ideal": _scaled(ideal.seconds("world"), factor)}
-    if resident := _resident(ideal, others):
-        found["ideal_resident"] = _scaled(resident.seconds("world"), factor)
-    return found
+    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.seconds("world"), factor)}
+    if resident := _resident(ideal, measured):
+        levels["ideal_resident"] = _scaled(resident.seconds("world"), factor)
+    return levels
 
 
-def _resident(one: CellTimes, others: Iterable[CellTimes]) -> CellTimes | None:
-    """The same on tensors in memory, beside it in its launches."""
-    return _launches_of(others, one.cell.model_copy(update={"control": "synthetic"}), one.evidence)
+def _resident(launches: CellTimes, measured: Iterable[CellTimes]) -> CellTimes | None:
+    """The synthetic control of the same cell, which trains on tensors in memory."""
+    return _launches_of(
+        measured, launches.cell.model_copy(update={"control": "synthetic"}), launches.evidence
+    )
 
 
-def _alone(mine: CellTimes, ideal: CellTimes, others: Iterable[CellTimes]) -> dict[Level, ByBlock]:
-    """1 rank of `none` at the local batch of N ranks, whatever the kind of scaling it was measured for."""
+def _alone(mine: CellTimes, ideal: CellTimes, measured: Iterable[CellTimes]) -> dict[Level, ByBlock]:
+    """The levels of 1 rank of `none` at the local batch of N ranks, measured for either scaling mode."""
     differs = {"scaling_mode", "global_batch", "local_batch", "control", "data"}
     alike = ideal.cell.model_dump(exclude=differs)
-    found: dict[Level, ByBlock] = {}
-    for one in others:
-        cell = one.cell
+    levels: dict[Level, ByBlock] = {}
+    for launches in measured:
+        cell = launches.cell
         fits = (
             cell.num_ranks == 1
             and cell.local_batch == mine.cell.local_batch
             and cell.control in ALONE
-            and one.evidence == ideal.evidence
+            and launches.evidence == ideal.evidence
             and cell.model_dump(exclude=differs) == alike
         )
         if fits and cell.data == mine.cell.data:
-            found["alone"] = one.seconds("world")
+            levels["alone"] = launches.seconds("world")
         elif fits and cell.data == "synthetic":
-            found["alone_resident"] = one.seconds("world")
-    return found
+            levels["alone_resident"] = launches.seconds("world")
+    return levels
 
 
-def _launches_of(some: Iterable[CellTimes], cell: Cell, evidence: str) -> CellTimes | None:
-    """The launches of a cell: of that kind of evidence, else of the first other one."""
-    found = [one for one in some if one.cell == cell]
-    return min(found, key=lambda one: (one.evidence != evidence, one.evidence), default=None)
+def _launches_of(measured: Iterable[CellTimes], cell: Cell, evidence: str) -> CellTimes | None:
+    """The launches of a cell with that kind of evidence, else with the first other one."""
+    candidates = [launches for launches in measured if launches.cell == cell]
+    return min(
+        candidates, key=lambda launches: (launches.evidence != evidence, launches.evidence), default=None
+    )
 
 
 def _common(
     needed: Mapping[Level, ByBlock], optional: Mapping[Level, ByBlock], blocks: Iterable[Block]
 ) -> tuple[dict[Level, Seconds], list[Block]]:
-    """All levels in the blocks that they share. What would leave too few of them is left out instead."""
-    common = [block for block in blocks if all(block in one for one in needed.values())]
+    """All levels in their common blocks. An optional level is left out if it would leave too few blocks."""
+    common = [block for block in blocks if all(block in values for values in needed.values())]
     kept = dict(needed)
     for level, values in optional.items():
         shared = [block for block in common if block in values]

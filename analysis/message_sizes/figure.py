@@ -1,4 +1,4 @@
-"""algbw over message size, a panel per mode: PNG, PDF and SVG, redrawn to the byte from the same records."""
+"""The figure of algbw over message size, a panel per mode: PNG, PDF and SVG, byte for byte reproducible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlscale.analysis.render.text import number, size_text
 
 _BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
 _THIN: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "markersize": 0}
-# Colours of Okabe & Ito; each library keeps its own, with a marker for grey paper.
+# Colours of Okabe & Ito; each library always has the same one, with a marker for black-and-white prints.
 _LOOKS = {
     RING: ("#0072B2", "s"),
     RING_SHARED: ("#56B4E9", "s"),
@@ -35,7 +35,7 @@ Line = tuple[list[int], list[float]]
 
 
 def write_figure(summary: MessageSizeSummary, folder: Path) -> list[Path]:
-    """`collectives-<P>r.png`, `.pdf` and `.svg` for every number of ranks that was measured; the files written."""
+    """Write `collectives-<P>r.png`, `.pdf` and `.svg` for every measured number of ranks; return their paths."""
     written: list[Path] = []
     for num_ranks in summary.campaign.rank_counts:
         rows = [row for row in summary.rows if row.num_ranks == num_ranks and row.algbw]
@@ -91,7 +91,7 @@ def _lines(rows: Sequence[MessageSizeRow]) -> dict[str, str]:
 
 
 def _curve(axes: Axes, rows: Sequence[MessageSizeRow], name: str) -> None:
-    """The best setting at each size; of a library that was tuned also its default, thin."""
+    """Draw a library's best setting at each size and, if it was tuned, its default as a thin line."""
     colour, marker = _LOOKS[name]
     style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3.6, "linewidth": 1.1}
     if name in (RING, RING_SHARED):

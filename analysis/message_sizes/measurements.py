@@ -1,9 +1,8 @@
-"""What the launches of a run of the message-size benchmark measured: a number per launch, by library, operation
-and place.
+"""The measurements of a run of the message-size benchmark: a number per launch, by library, operation and point.
 
-A virtual machine may move its CPUs while a run lasts: from a common cache to none and back, which changes everything
-between caches three- to fivefold. How long a flag takes from one rank to another and back is in the records, before
-and after every size, so `only_at_distance` can tell what was measured at one distance from the rest.
+A virtual machine may migrate its CPUs during a run, from a common cache to separate ones and back, which changes the
+cost of traffic between caches three- to fivefold. The records have the round trip of a flag between two ranks before
+and after every size, so `only_at_distance` can select what was measured at one distance.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSizeRow:
-    """One library at one setting, at one place. Intervals are over launches."""
+    """One library at one setting, number of ranks, mode and size. Intervals are over launches."""
 
     role: str  # PEER, or an operation of the driver
     backend: str
@@ -41,8 +40,8 @@ class MessageSizeRow:
     p99_seconds: float | None = None  # the median over launches of a launch's 99th percentile
     fraction_of_bound: Interval | None = None  # of the rate at which each rank can add to its own memory
     ring_speedup: Interval | None = None  # the ring's rate over this one's, paired
-    shared_speedup: Interval | None = None  # the same for the ring in memory of its own
-    tuned: bool = False  # the best of its library's settings at this place
+    shared_speedup: Interval | None = None  # the same for the ring in its own memory
+    tuned: bool = False  # the best of its library's settings at this point
     failure: str | None = None
 
     @property
@@ -57,12 +56,12 @@ class MessageSizeRow:
 
     @property
     def bus_factor(self) -> float:
-        """The ratio of busbw to algbw: what every rank must at least send and receive, per byte of the message."""
+        """The ratio of busbw to algbw: the least that every rank must send and receive, per byte of the message."""
         return 2 * (self.num_ranks - 1) / self.num_ranks
 
 
 def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
-    """The fastest of rows at one place; by their ratios to the ring if all have one, which drift less than times."""
+    """The fastest of rows at one point, by their ratios to the ring if all have one: ratios drift less than times."""
     measured = [row for row in rows if row.seconds]
     if measured and all(row.ring_speedup for row in measured):
         return min(measured, key=lambda row: row.ring_speedup.center if row.ring_speedup else math.inf)
@@ -70,12 +69,12 @@ def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
 
 
 RING, RING_SHARED, UNSYNCHRONISED, STREAM = "ring", "ring-shared", "ring-unsynchronised", "stream"
-PEER = "peer"  # the operation of the library itself, however it is called: "mpi", "gloo", "horovod"
+PEER = "peer"  # a library's own allreduce, whatever its name: "mpi", "gloo", "horovod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibrarySetting:
-    """Whose program a launch was: a library at a setting."""
+    """A library at a setting, whose program a launch ran."""
 
     backend: str
     setting: str
@@ -83,7 +82,7 @@ class LibrarySetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAt:
-    """Where something was measured."""
+    """A measured point: number of ranks, mode and message size."""
 
     num_ranks: int
     mode: Mode
@@ -115,11 +114,11 @@ class MessageTimes:
                 self._series[host, role_of(launch, operation), point][launch.block] = summary_of(calls)
 
     def of(self, host: LibrarySetting | None, operation: str, point: MeasuredAt) -> Series:
-        """A number per block in which it was measured; none where it was not."""
+        """The times by block, for the blocks in which the operation was measured."""
         return {} if host is None else self._series.get((host, operation, point), {})
 
     def hosting(self, operation: str, num_ranks: int) -> list[LibrarySetting]:
-        """Those in whose programs an operation was measured on so many ranks."""
+        """The library settings whose programs measured an operation on that many ranks."""
         hosts = (
             host for host, name, point in self._series if (name, point.num_ranks) == (operation, num_ranks)
         )
@@ -127,19 +126,19 @@ class MessageTimes:
 
 
 def role_of(launch: MessageSizeLaunch, operation: str) -> str:
-    """What an operation is called in rows: a library's own allreduce is PEER, all others keep their names."""
+    """The role of an operation in rows: PEER for a library's own allreduce, else its name."""
     return PEER if operation in {"mpi", launch.backend} - {RING} else operation
 
 
 def medians(series: Series) -> ByBlock:
-    """Seconds by block."""
+    """The median seconds by block."""
     return {block: times.median for block, times in series.items()}
 
 
 def slowest_by_point(
     launch: MessageSizeLaunch,
 ) -> dict[tuple[str, MeasuredAt], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Seconds of each call on the rank that took longest, all blocks of calls together."""
+    """Seconds of each call on its slowest rank, all blocks of calls together."""
     calls: dict[tuple[str, MeasuredAt], list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = defaultdict(
         list
     )
@@ -161,23 +160,23 @@ def summary_of(calls: np.ndarray[tuple[int], np.dtype[np.float64]]) -> CallTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrip:
-    """Limits, in nanoseconds; both included."""
+    """Inclusive limits of a flag's round trip, in nanoseconds."""
 
     least: float
     most: float
 
     def holds(self, *nanoseconds: float) -> bool:
-        """All of them lie within."""
+        """Whether all of them are within the limits."""
         return all(self.least <= time <= self.most for time in nanoseconds)
 
 
 def only_at_distance(
     campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch], wanted: RoundTrip
 ) -> list[MessageSizeLaunch]:
-    """The measured launches with the sizes before and after which a flag took as long as `wanted`.
+    """The measured launches, with only those sizes before and after which a flag's round trip was within `wanted`.
 
-    Launches without that time are left out, and so are ranks that share CPUs; launches that were not measured, such as
-    the comparison with IMB-MPI1, stay as they are. Raises UsageError if nothing is left.
+    Launches without such a size are left out, and so are launches with more ranks than CPUs. Launches for another
+    purpose, such as the comparison with IMB-MPI1, stay unchanged. Raises UsageError if nothing is left.
     """
     measured = [
         launch
@@ -198,10 +197,13 @@ def only_at_distance(
 def _only_at_distance(
     campaign: MessageSizeRun, launch: MessageSizeLaunch, wanted: RoundTrip
 ) -> MessageSizeLaunch:
-    """Its cells were measured mode by mode, size by size, with a round trip before the first and after each."""
+    """The launch with only the cells (mode, size) whose round trips before and after are within `wanted`.
+
+    Cells were measured mode by mode, size by size, with a round trip before the first and after each.
+    """
     trips = launch.round_trip_nanoseconds
     cells = [(mode, size) for mode in campaign.modes for size in campaign.sizes]
-    # Stopped early, a launch has fewer of them than cells.
+    # A launch that was stopped early has fewer round trips than cells.
     around = zip(cells, pairwise(trips), strict=False)
     good = {cell: pair for cell, pair in around if wanted.holds(*pair)}
     return launch.model_copy(

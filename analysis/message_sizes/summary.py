@@ -1,6 +1,6 @@
 """The numbers of a run of the message-size benchmark: a row per library, setting, mode and size.
 
-Below the arithmetic stand the origin of the numbers, and the rows for `--json` and the CSV file.
+The end of the file has the origin of the numbers, and the rows for `--json` and the CSV file.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
-DEFAULT = "default"  # what peers.toml calls the settings that a library has by itself
+DEFAULT = "default"  # the name of a library's default settings in peers.toml
 
-# The rows of the driver's own operations: backend, title, setting.
+# The driver's own operations: backend, title and setting of their rows.
 OURS = {
     RING: ("ring", "ring", "ordinary memory"),
     RING_SHARED: ("ring", "ring, own memory", "memory of its own, direct push"),
@@ -49,7 +49,7 @@ OURS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSizeSummary:
-    """Everything that is shown of a run."""
+    """Everything that the table, the figure and the files show of a run."""
 
     campaign: MessageSizeRun
     rows: Sequence[MessageSizeRow]
@@ -60,7 +60,7 @@ class MessageSizeSummary:
 
 
 def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> MessageSizeSummary:
-    """The numbers of a run, whole or interrupted."""
+    """The numbers of a complete or interrupted run."""
     measured = [launch for launch in launches if launch.purpose == "measured"]
     return MessageSizeSummary(
         campaign=campaign,
@@ -83,7 +83,7 @@ def _summary_rows(
     hosts = dict.fromkeys(
         LibrarySetting(backend=launch.backend, setting=launch.setting)
         for launch in launches
-        if launch.backend != RING  # its operations have rows of their own
+        if launch.backend != RING  # its operations have their own rows
     )
     in_order = sorted(hosts, key=lambda host: list(titles).index(host.backend))
     for point in _measured_points(campaign):
@@ -152,7 +152,7 @@ def _filled(
     home: LibrarySetting | None,
     failed: Mapping[tuple[LibrarySetting, str, MeasuredAt], str],
 ) -> Iterator[MessageSizeRow]:
-    """The row with its numbers or its failure; none where nothing was measured and nothing failed."""
+    """The row with its numbers or its failure; nothing if it was neither measured nor failed."""
     series = times.of(host, row.role, point)
     if not series:
         if host and (reason := failed.get((host, row.role, point))):
@@ -160,7 +160,7 @@ def _filled(
         return
 
     def beside(role: str) -> ByBlock:
-        """The times of the same launches if they have any; else those of the ring's launches, block by block."""
+        """The times of the same launches if they measured this role; else those of the ring's launches, by block."""
         return medians(times.of(host, role, point) or times.of(home, role, point))
 
     mine = medians(series)
@@ -182,7 +182,7 @@ def _ratio(over: ByBlock, under: ByBlock) -> Interval | None:
 
 
 def _mark_best(peers: Sequence[MessageSizeRow]) -> Iterator[MessageSizeRow]:
-    """The fastest row of each library is marked."""
+    """The rows, with the fastest of each library marked as `tuned`."""
     best = {
         backend: fastest([row for row in peers if row.backend == backend])
         for backend in {row.backend for row in peers}
@@ -194,7 +194,7 @@ def _mark_best(peers: Sequence[MessageSizeRow]) -> Iterator[MessageSizeRow]:
 def _home(
     times: MessageTimes, launches: Sequence[MessageSizeLaunch], num_ranks: int
 ) -> LibrarySetting | None:
-    """Whose launches the rows of the ring are from: one setting's only, so that n counts blocks."""
+    """The library setting whose launches give the ring's rows: only one, so that n counts blocks."""
     hosts = times.hosting(RING, num_ranks)
     if not hosts and any(launch.backend == RING and launch.num_ranks == num_ranks for launch in launches):
         return LibrarySetting(backend=RING, setting=DEFAULT)  # it failed, and the rows say why
@@ -207,7 +207,7 @@ def _home(
 def _reasons(
     campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]
 ) -> dict[tuple[LibrarySetting, str, MeasuredAt], str]:
-    """Why something could not be measured; of a launch that failed as a whole, wherever it has no numbers."""
+    """The reasons of failed measurements; a launch that failed as a whole counts wherever it has no numbers."""
     reasons: dict[tuple[LibrarySetting, str, MeasuredAt], str] = {}
     for launch in launches:
         host = LibrarySetting(backend=launch.backend, setting=launch.setting)
@@ -224,7 +224,7 @@ def _reasons(
 
 
 def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
-    """Once each: backends that are missing, launches that failed, operations that failed at some sizes."""
+    """Missing backends, failed launches, and operations that failed at some sizes, each in one sentence."""
     for peer in campaign.peers:
         if peer.unusable:
             yield f"{peer.title}: {peer.unusable}"
@@ -258,7 +258,7 @@ CSV_FILE = "collectives.csv"
 
 
 def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
-    """With the stable keys of `dlscale collectives --json`."""
+    """A row as a dictionary with the stable keys of `dlscale collectives --json`."""
     rate = row.algbw
     return {
         "backend": row.backend,
@@ -290,7 +290,7 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
     return {
         "schema": 1,
         "rows": [message_size_row(row) for row in summary.rows],
-        "goals": [],  # the ring's goals are judged by tests/benchmark/ring_goals.py; the key stays for its readers
+        "goals": [],  # the ring's goals are judged by tests/benchmark/ring_goals.py; the key stays for compatibility
         "validity": [
             {
                 "backend": check.backend,
@@ -304,7 +304,7 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
 
 
 def write_message_sizes_csv(summary: MessageSizeSummary, folder: Path) -> list[Path]:
-    """`collectives.csv` in the run's folder: the rows of `--json`, and their origin in the last columns."""
+    """Write `collectives.csv` to the run's folder: the rows of `--json`, with their origin in the last columns."""
     lines = [message_size_row(row) for row in summary.rows]
     for line in lines:
         line["variables"] = " ".join(f"{name}={value}" for name, value in line["variables"].items())
@@ -315,7 +315,7 @@ def write_message_sizes_csv(summary: MessageSizeSummary, folder: Path) -> list[P
         writer.writeheader()
         writer.writerows(lines)
     path = folder / CSV_FILE
-    write_atomically(path, text.getvalue(), mode=0o644)  # made to be shown
+    write_atomically(path, text.getvalue(), mode=0o644)  # readable by everybody
     return [path]
 
 

@@ -18,13 +18,13 @@ from dlscale.analysis.statistics import Interval
 
 COLUMNS = ("size", "library", "algbw\n[GB/s]", "busbw\n[GB/s]", "p99\n[us]", "of\nbound\n[%]", "ring\nover\nit",
            "algbw\nfresh", "algbw\ncold")  # fmt: skip
-NEAR_AND_FAR = 2.0  # CPUs whose flag round trips differ by more seem to have been moved
+NEAR_AND_FAR = 2.0  # a larger ratio of flag round trips means that the CPUs were moved
 
 Tags = Mapping[tuple[str, str], str]  # by backend and setting
 
 
 def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
-    """Everything, for `rich.console.Console.print`."""
+    """The whole report, for `rich.console.Console.print`."""
     tags = _tags(summary.rows)
     averages = average_bus_bandwidths(summary.rows)
     parts: list[RenderableType] = []
@@ -40,7 +40,7 @@ def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
 
 
 def _tags(rows: Sequence[MessageSizeRow]) -> dict[tuple[str, str], str]:
-    """A letter for each setting of a library: the table has no room for its name."""
+    """A letter for each setting of a library: its name is too long for the table."""
     settings: dict[str, list[str]] = {}
     for row in rows:
         if row.role == PEER and row.setting not in settings.setdefault(row.backend, []):
@@ -53,17 +53,17 @@ def _tags(rows: Sequence[MessageSizeRow]) -> dict[tuple[str, str], str]:
 
 
 def _table(rows: Sequence[MessageSizeRow], tags: Tags) -> Table:
-    """A section per size: the ring and its bounds, and of each library the default settings and the best."""
+    """A section per size: the ring, the bounds, and each library at its default and its best setting."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for index, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if index > 1 else "left", no_wrap=index < 2, overflow="fold")
     for num_bytes, group in groupby(rows, key=lambda row: row.message_bytes):
         at_size = list(group)
-        others = {(row.mode, row.backend, row.setting): row for row in at_size}
+        by_mode = {(row.mode, row.backend, row.setting): row for row in at_size}
         hot = [row for row in at_size if row.mode == "hot" and _is_shown(row)]
         for index, row in enumerate(hot):
             size = size_text(num_bytes) if index == 0 else ""
-            table.add_row(size, *(escape(cell) for cell in _cells(row, others, tags)))
+            table.add_row(size, *(escape(cell) for cell in _cells(row, by_mode, tags)))
         table.add_section()
     return table
 
@@ -73,7 +73,7 @@ def _is_shown(row: MessageSizeRow) -> bool:
 
 
 def _cells(
-    row: MessageSizeRow, others: Mapping[tuple[str, str, str], MessageSizeRow], tags: Tags
+    row: MessageSizeRow, by_mode: Mapping[tuple[str, str, str], MessageSizeRow], tags: Tags
 ) -> Iterator[str]:
     """The columns after the size."""
     star = " *" if row.tuned else ""
@@ -87,8 +87,8 @@ def _cells(
     yield "-" if row.fraction_of_bound is None else f"{100 * row.fraction_of_bound.center:.1f}"
     yield "" if row.role == RING else _number(row.ring_speedup)
     for mode in ("fresh", "cold"):
-        other = others.get((mode, row.backend, row.setting))
-        yield _number(other.algbw if other else None)
+        in_mode = by_mode.get((mode, row.backend, row.setting))
+        yield _number(in_mode.algbw if in_mode else None)
 
 
 def _number(interval: Interval | None) -> str:
@@ -96,7 +96,7 @@ def _number(interval: Interval | None) -> str:
 
 
 def _settings(summary: MessageSizeSummary, tags: Tags) -> Iterator[RenderableType]:
-    """What each setting means, as it can be typed."""
+    """The variables of each setting, as they are typed on a command line."""
     peers = {(row.backend, row.setting): row for row in summary.rows if row.role == PEER}
     tried = {choice.backend: choice.num_tried for choice in summary.campaign.chosen}
     for index, (key, row) in enumerate(sorted(peers.items(), key=lambda item: (item[0][0], tags[item[0]]))):

@@ -1,7 +1,7 @@
-"""Whether our measurement of an MPI agrees with that of Intel's own benchmark, IMB-MPI1, over the same MPI.
+"""Validity: whether our measurement of an MPI agrees with that of Intel's IMB-MPI1 over the same MPI.
 
-Both measure the slowest rank's mean over the calls of an allreduce out of place, in launches that follow each other.
-Compared are sizes at which a call takes long enough for what Python adds to be less than 1 %.
+Both measure the slowest rank's mean over the calls of an out-of-place allreduce, in consecutive launches. Only sizes
+are compared at which a call is so long that Python's overhead is less than 1 %.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageS
 
 IMB = "IMB-MPI1"
 TOLERANCE = 0.05
-RESOLUTION = 0.10  # with a wider interval an estimate within the tolerance is luck
+RESOLUTION = 0.10  # with a wider interval, an estimate within the tolerance may be chance
 LEAST_SECONDS = 100e-6  # Python adds about 1 us (docs/collectives-benchmark.md)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidityCheck:
-    """One MPI at one setting."""
+    """The result of the comparison for one MPI at one setting."""
 
     backend: str
     setting: str
@@ -36,7 +36,7 @@ class ValidityCheck:
 
 
 def check_validity(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> list[ValidityCheck]:
-    """A check of every setting that was compared, and one that says so for an MPI of which none was."""
+    """A check of every setting that was compared, and one "not compared" for every other MPI that was measured."""
     pairs = [launch for launch in launches if launch.purpose == "validity"]
     settings = dict.fromkeys((launch.backend, launch.setting) for launch in pairs)
     checks = [_check(backend, setting, pairs) for backend, setting in settings]
@@ -100,7 +100,7 @@ def _mean(times: Mapping[int, ByBlock], sizes: Sequence[int], block: object) -> 
 
 
 def _is_resolved(overall: Interval) -> bool:
-    """Noise leaves the estimate no worse than RESOLUTION."""
+    """Whether both limits are within RESOLUTION of 1."""
     if overall.low is None or overall.high is None:
         return False
     return overall.low >= 1 - RESOLUTION and overall.high <= 1 + RESOLUTION
