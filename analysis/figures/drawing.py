@@ -195,11 +195,11 @@ def draw_curves(
         points = [(row.cell.num_ranks, interval) for row in curve.rows if (interval := value(row))]
         axes.errorbar(
             [num_ranks * factor for num_ranks, _ in points],
-            [one.center for _, one in points],
+            [interval.center for _, interval in points],
             # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
             yerr=[
-                [nan if one.low is None else one.center - one.low for _, one in points],
-                [nan if one.high is None else one.high - one.center for _, one in points],
+                [nan if interval.low is None else interval.center - interval.low for _, interval in points],
+                [nan if interval.high is None else interval.high - interval.center for _, interval in points],
             ],
             # Dark and in front: an interval smaller than its marker is seen inside it.
             barsabove=True,
@@ -237,8 +237,8 @@ def evidence_handles(curves: Sequence[Curve]) -> list[Line2D]:
 def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
     """The lowest and highest value that has to be visible."""
     return (
-        min(one.center if one.low is None else one.low for one in intervals),
-        max(one.center if one.high is None else one.high for one in intervals),
+        min(interval.center if interval.low is None else interval.low for interval in intervals),
+        max(interval.center if interval.high is None else interval.high for interval in intervals),
     )
 
 

@@ -31,26 +31,28 @@ MARKS: dict[str, dict[str, Any]] = {
     "slow link": {"marker": "D", "color": "#0072B2"},
 }
 _MAX_NAMES = 16  # of hosts beside an axis
-_MAX_TOLD = 6  # sentences
+_MAX_SENTENCES = 6  # sentences
 
 
 def draw(
     family: Family,
     rows: Sequence[ScalingRow],
     provenance: Provenance,
-    found: Sequence[RankTimes],
+    heats: Sequence[RankTimes],
     known: Sequence[Stragglers],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, of the largest number of ranks that was measured; None without any.
 
     `none` is the first panel, and three backends follow at most.
     """
-    own = [one for one in found if one.family == family]
-    most = max((one.cell.num_ranks for one in own), default=0)
-    shown = [one for one in own if one.cell.num_ranks == most][:MAX_PANELS]
+    own = [heat for heat in heats if heat.family == family]
+    most = max((heat.cell.num_ranks for heat in own), default=0)
+    shown = [heat for heat in own if heat.cell.num_ranks == most][:MAX_PANELS]
     if not shown:
         return None
-    lateness = [one for one in known if (one.family, one.num_ranks) == (family, most)]
+    lateness = [
+        stragglers for stragglers in known if (stragglers.family, stragglers.num_ranks) == (family, most)
+    ]
     figure, axes = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
@@ -126,12 +128,17 @@ def _marked(heat: RankTimes, known: Sequence[Stragglers]) -> list[tuple[int, str
     """Ranks with a verdict from this panel's backend."""
     if heat.moved:
         return []
-    found: list[tuple[int, str]] = []
-    for suspect in (suspect for one in known if one.evidence == heat.evidence for suspect in one.suspects):
+    marked: list[tuple[int, str]] = []
+    for suspect in (
+        suspect
+        for stragglers in known
+        if stragglers.evidence == heat.evidence
+        for suspect in stragglers.suspects
+    ):
         if suspect.verdict in MARKS and suspect.backend == backend_name(heat.cell):
             ranks = [suspect.rank] if suspect.rank is not None else range(len(heat.values))
-            found += [(rank, suspect.verdict) for rank in ranks if heat.hosts[rank] in suspect.hosts]
-    return found
+            marked += [(rank, suspect.verdict) for rank in ranks if heat.hosts[rank] in suspect.hosts]
+    return marked
 
 
 def _first_ranks(heat: RankTimes) -> list[int]:
@@ -169,13 +176,13 @@ def _limit(shown: Sequence[RankTimes]) -> float:
 
 
 def _handles(known: Sequence[Stragglers]) -> list[Line2D]:
-    verdicts = {suspect.verdict for one in known for suspect in one.suspects}
-    found = [
+    verdicts = {suspect.verdict for stragglers in known for suspect in stragglers.suspects}
+    handles = [
         Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=verdict, **style)
         for verdict, style in MARKS.items()
         if verdict in verdicts
     ]
-    return [*found, Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")]
+    return [*handles, Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")]
 
 
 def _small_print(
@@ -192,12 +199,16 @@ def _small_print(
         text.append("Neighbouring windows of a launch are put together, as their median.")
     if any(heat.moved for heat in shown):
         text.append("Launches ran on different hosts: a row is a rank, wherever it was.")
-    told = [sentence[0].upper() + sentence[1:] for one in known for sentence in straggler_sentences(one)]
-    if len(told) > _MAX_TOLD:
-        told = [*told[:_MAX_TOLD], f"And {len(told) - _MAX_TOLD} more (see --json)."]
+    sentences = [
+        sentence[0].upper() + sentence[1:]
+        for stragglers in known
+        for sentence in straggler_sentences(stragglers)
+    ]
+    if len(sentences) > _MAX_SENTENCES:
+        sentences = [*sentences[:_MAX_SENTENCES], f"And {len(sentences) - _MAX_SENTENCES} more (see --json)."]
     cells = {heat.cell.id for heat in shown}
     return [
-        " ".join(text + told),
+        " ".join(text + sentences),
         *(parity(rows) if rows else []),
         origin([row for row in rows if row.cell.id in cells], provenance),
     ]

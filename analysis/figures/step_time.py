@@ -89,11 +89,11 @@ def _two(figure: Figure, axes: Axes) -> list[Axes]:
 def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool) -> None:
     unit, factor = _unit(curves)
     rank_axis(axes, [row for curve in curves for row in curve.rows])
-    if base and (one := seconds_per_step(base)):
-        single = one.center * factor
+    if base and (base_interval := seconds_per_step(base)):
+        single = base_interval.center * factor
         _draw_ideal(axes, curves, lambda ranks: single / ranks if strong else single, sloped=strong)
     draw_curves(axes, curves, _scaled(seconds_per_step, factor))
-    low, high = limits([one.times(factor) for one in _all(curves, seconds_per_step)])
+    low, high = limits([interval.times(factor) for interval in _all(curves, seconds_per_step)])
     if strong or high / low > _WIDE:
         _log_axis(axes, low, high)
     else:
@@ -142,7 +142,7 @@ def _log_axis(axes: Axes, low: float, high: float) -> None:
 
 def _unit(curves: Sequence[Curve]) -> tuple[str, float]:
     """Milliseconds for steps below a second."""
-    longest = max(one.center for one in _all(curves, seconds_per_step))
+    longest = max(interval.center for interval in _all(curves, seconds_per_step))
     return ("ms", 1000.0) if longest < 1 else ("s", 1.0)
 
 
@@ -155,7 +155,7 @@ def _scaled(value: Value, factor: float) -> Value:
 
 
 def _all(curves: Sequence[Curve], value: Value) -> list[Interval]:
-    return [one for curve in curves for row in curve.rows if (one := value(row))]
+    return [interval for curve in curves for row in curve.rows if (interval := value(row))]
 
 
 def _row(row: ScalingRow) -> dict[str, Any]:
@@ -175,19 +175,19 @@ def _small_print(
     strong: bool,
 ) -> list[str]:
     times = _all(curves, seconds_per_step)
-    levels = sorted({100 * one.level for one in times if one.low is not None})
+    levels = sorted({100 * interval.level for interval in times if interval.low is not None})
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
-        f"The slowest rank's time per step, median over n = {span([one.n for one in times])} launches;",
+        f"The slowest rank's time per step, median over n = {span([interval.n for interval in times])} launches;",
         f"bars: {bars} % order-statistic interval." if levels else "no bars: an interval needs 6 launches.",
     ]
-    if base and (one := seconds_per_step(base)):
+    if base and (base_interval := seconds_per_step(base)):
         how = "divided by the ranks" if strong else "the same on all ranks"
-        text.append(f"Ideal: base case none on 1 rank, {number(1000 * one.center)} ms, {how}.")
+        text.append(f"Ideal: base case none on 1 rank, {number(1000 * base_interval.center)} ms, {how}.")
     else:
         text.append("No ideal line: the base case, none on 1 rank, is missing.")
-    if strong and (ratios := [one for one in _all(curves, speed_up) if one.low is not None]):
-        blocks = span([one.n for one in ratios])
+    if strong and (ratios := [interval for interval in _all(curves, speed_up) if interval.low is not None]):
+        blocks = span([interval.n for interval in ratios])
         text.append(
             f"Speed-up: p (T(p)/p) / (T(1)/1), geometric mean over n = {blocks} blocks of launches, "
             f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."

@@ -73,7 +73,9 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
                 written += save_drawing(
                     figure, folder / f"{stem}-{name}", title=title, rows=lines, provenance=table.provenance
                 )
-        if lines := [line for one in table.comparisons_of(family) for line in to_backend_rows(one)]:
+        if lines := [
+            line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)
+        ]:
             written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
     return written + _starts(table, folder)
 
@@ -81,7 +83,7 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
 def _starts(table: ScalingTable, folder: Path) -> list[Path]:
     """A figure per framework."""
     written = []
-    for framework in sorted({one.framework for one in table.start_ups}):
+    for framework in sorted({start_up.framework for start_up in table.start_ups}):
         with drawing():
             drawn = startup.draw(framework, table.start_ups, table.provenance)
             if drawn:

@@ -69,12 +69,12 @@ class Curve:
     @property
     def largest(self) -> Size:
         """The size with the most ranks of those that have a number."""
-        return max((one for one in self.sizes if one.row.throughput), key=lambda one: one.num_ranks)
+        return max((size for size in self.sizes if size.row.throughput), key=lambda size: size.num_ranks)
 
     def keeping(self, *verdicts: Verdict) -> Size | None:
         """The largest size with one of these verdicts."""
-        found = [one for one in self.sizes if one.verdict in verdicts]
-        return max(found, key=lambda one: one.num_ranks, default=None)
+        sizes = [size for size in self.sizes if size.verdict in verdicts]
+        return max(sizes, key=lambda size: size.num_ranks, default=None)
 
 
 def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
@@ -97,7 +97,7 @@ def curves(
 
     `rates` are the launches behind the table, for ratios of sizes.
     """
-    found = []
+    shown = []
     for family in table.families:
         rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
         alone = [row for row in rows if row.cell.num_ranks == 1 and row.throughput]
@@ -107,15 +107,15 @@ def curves(
             for group in groups
             if any(row.throughput for row in group)
         ]
-        exchanging = [one for one in measured if one.backend != "none"]
+        exchanging = [curve for curve in measured if curve.backend != "none"]
         chosen = sorted(exchanging or measured, key=_speed)[-1:]
         if backends:
-            chosen = [one for one in measured if one.backend in backends]
-        several = [one.name for one in exchanging if one.largest.num_ranks > 1]
-        for one in chosen:
-            others = dict.fromkeys(name for name in several if name != one.name)
-            found.append(replace(one, others=tuple(others)))
-    return found
+            chosen = [curve for curve in measured if curve.backend in backends]
+        several = [curve.name for curve in exchanging if curve.largest.num_ranks > 1]
+        for curve in chosen:
+            others = dict.fromkeys(name for name in several if name != curve.name)
+            shown.append(replace(curve, others=tuple(others)))
+    return shown
 
 
 def _with_evidence(rows: Iterable[ScalingRow]) -> list[ScalingRow]:
@@ -154,7 +154,7 @@ def _curve(
         base = "none"
     sizes: list[Size] = []
     for row in rows:
-        fewer = [one.row for one in sizes if one.num_ranks < row.cell.num_ranks and one.row.throughput]
+        fewer = [size.row for size in sizes if size.num_ranks < row.cell.num_ranks and size.row.throughput]
         efficiency = row.efficiency_none if base == "none" else row.efficiency_backend
         node_seconds = row.cell.num_nodes * MILLION / HOUR_SECONDS
         sizes.append(
@@ -180,7 +180,7 @@ def _curve(
 
 def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Interval | None:
     wanted = {"none": "none", "backend": backend_name(row.cell), "": ""}[base]
-    return next((one.throughput for one in alone if backend_name(one.cell) == wanted), None)
+    return next((candidate.throughput for candidate in alone if backend_name(candidate.cell) == wanted), None)
 
 
 Key = tuple[str, str, str]  # system, cell, kind of evidence
@@ -191,13 +191,13 @@ def rates_of(records: Iterable[Record]) -> Rates:
     """Samples per second of every launch that gave a number. Raises UsageError as `frame.tidy`."""
     records = list(records)
     cells = {record.case.cell.id: record.case.cell for record in records}
-    found = {}
+    rates = {}
     for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False):
         launches = CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
         for kind in launches.kinds:
             by_block = launches.only(kind).by_block("samples_per_second")
-            found[str(system), str(cell_id), kind] = by_block
-    return found
+            rates[str(system), str(cell_id), kind] = by_block
+    return rates
 
 
 def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> Interval | None:

@@ -48,33 +48,33 @@ def write_proposal(
     `table` is of these records. Nothing is written if no training has a number.
     """
     trained = [record for record in records if record.case.cell.control == "train"]
-    found = curves(table, rates_of(trained), threshold=threshold, backends=backends)
-    if not found:
+    shown = curves(table, rates_of(trained), threshold=threshold, backends=backends)
+    if not shown:
         return Written(curves=(), files=())
     make_folder(folder)
     files: list[Path] = []
-    told = []
-    for curve, stem in zip(found, _stems(found), strict=True):
+    sections = []
+    for curve, stem in zip(shown, _stems(shown), strict=True):
         files.append(save_rows(folder / stem, table_lines(curve), table.provenance))
         names, drawn = _figures(curve, table, folder / stem)
         files += drawn
-        told.append((curve, stem, names))
-    text = document(told, table.provenance, samples=samples, runs=runs)
+        sections.append((curve, stem, names))
+    text = document(sections, table.provenance, samples=samples, runs=runs)
     for suffix, content in ((".md", to_markdown(text)), (".tex", to_latex(text))):
         path = folder / f"{NAME}{suffix}"
         remedy = "free space or choose another folder with --out"
         write_atomically(path, content, mode=0o644, remedy=remedy)
         files.append(path)
-    return Written(curves=tuple(found), files=tuple(files))
+    return Written(curves=tuple(shown), files=tuple(files))
 
 
-def _stems(found: Sequence[Curve]) -> list[str]:
-    stems = [f"{curve.family.file_stem}-{curve.backend}" for curve in found]
+def _stems(shown: Sequence[Curve]) -> list[str]:
+    stems = [f"{curve.family.file_stem}-{curve.backend}" for curve in shown]
     times = Counter(stems)
     return [
         stem
         + (f"-{hashlib.sha256(repr(_identity(curve)).encode()).hexdigest()[:6]}" if times[stem] > 1 else "")
-        for stem, curve in zip(stems, found, strict=True)
+        for stem, curve in zip(stems, shown, strict=True)
     ]
 
 

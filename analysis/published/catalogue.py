@@ -55,8 +55,8 @@ class Own(Frozen):
     def narrowed(self, *others: Own | None) -> Own:
         """With what `others` ask for besides; of two that differ the later one holds."""
         fields = self.model_dump()
-        for other in others:
-            fields |= other.model_dump(exclude_none=True) if other else {}
+        for own in others:
+            fields |= own.model_dump(exclude_none=True) if own else {}
         return Own(**fields)
 
     def accepts(self, cell: Cell, *, system: str) -> bool:
@@ -213,8 +213,8 @@ def load_published(folder: Path = FOLDER) -> Published:
         )
     figures, same = _catalogue(path)
     statements: dict[str, list[Statement]] = {}
-    for one in read_statements(folder):
-        statements.setdefault(one.figure, []).append(one)
+    for statement in read_statements(folder):
+        statements.setdefault(statement.figure, []).append(statement)
     published = Published(
         figures=figures,
         values=read_values(folder),
@@ -228,14 +228,14 @@ def load_published(folder: Path = FOLDER) -> Published:
 def _catalogue(path: Path) -> tuple[dict[str, Figure], tuple[Same, ...]]:
     text = path.read_text(encoding="utf-8")
     try:
-        found = tomllib.loads(text)
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}; correct it") from None
     figures = {
         name: _checked(path, text, f"[figures.{name}]", Figure, {"id": name, **entry})
-        for name, entry in found.get("figures", {}).items()
+        for name, entry in content.get("figures", {}).items()
     }
-    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in found.get("same", []))
+    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in content.get("same", []))
     return figures, same
 
 
@@ -246,9 +246,9 @@ def _checked(path: Path, text: str, header: str, model: type[Checked], entry: di
         first = error.errors(include_url=False)[0]
         line = text[: text.find(header)].count("\n") + 1
         place = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{path}, line {line}, {header}: {place + ': ' if place else ''}{said}; correct it"
+            f"{path}, line {line}, {header}: {place + ': ' if place else ''}{message}; correct it"
         ) from None
 
 
@@ -261,7 +261,7 @@ def _check(published: Published, path: Path) -> None:
             )
     for name, figure in published.figures.items():
         known = {row.series for row in (*published.values_of(name), *published.statements_of(name))}
-        named = {*figure.series, *(one for panel in figure.panels for one in panel.series)}
+        named = {*figure.series, *(series for panel in figure.panels for series in panel.series)}
         if unknown := sorted(named - known):
             raise UsageError(
                 f"{path}, [figures.{name}]: no series {', '.join(map(repr, unknown))} is public; correct it"

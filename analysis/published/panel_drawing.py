@@ -42,40 +42,45 @@ _WORDS: dict[str, Any] = {
 }
 
 
-def is_mark(one: StatementMark) -> bool:
+def is_mark(mark: StatementMark) -> bool:
     """Whether a statement is a point: a number at one place."""
-    return one.low is not None and one.low == one.high and one.x_low is not None and one.x_low == one.x_high
+    return (
+        mark.low is not None
+        and mark.low == mark.high
+        and mark.x_low is not None
+        and mark.x_low == mark.x_high
+    )
 
 
-def draw_statement(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
+def draw_statement(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
     """All statements of a panel that have numbers; equal words stand there once."""
-    told: set[str] = set()
-    marks = [(one.x_low, figure.label(one.statement.series)) for one in plot.said if is_mark(one)]
-    for one in plot.said:
-        words = "" if one.statement.label in told else one.statement.label
-        told.add(words)
-        if is_mark(one):
-            name = figure.label(one.statement.series)
-            here = [other for x, other in marks if x == one.x_low]
+    written: set[str] = set()
+    marks = [(mark.x_low, figure.label(mark.statement.series)) for mark in plot.statements if is_mark(mark)]
+    for mark in plot.statements:
+        words = "" if mark.statement.label in written else mark.statement.label
+        written.add(words)
+        if is_mark(mark):
+            name = figure.label(mark.statement.series)
+            here = [label for x, label in marks if x == mark.x_low]
             shift = aside(name, here) if plot.panel.aside else 1.0
-            _mark(axes, one, shift, found[name], words)
-        elif one.quantity == "scaling_ends":
-            _end(axes, one, words)
-        elif one.quantity == "linear":
-            _linear(axes, one, plot, figure, words)
+            _mark(axes, mark, shift, looks[name], words)
+        elif mark.quantity == "scaling_ends":
+            _end(axes, mark, words)
+        elif mark.quantity == "linear":
+            _linear(axes, mark, plot, figure, words)
         else:
-            _range(axes, one, words)
+            _range(axes, mark, words)
 
 
-def _mark(axes: Axes, one: StatementMark, shift: float, look: Look, words: str) -> None:
-    x, y = (one.x_low or 0) * shift, one.high or 0
+def _mark(axes: Axes, mark: StatementMark, shift: float, look: Look, words: str) -> None:
+    x, y = (mark.x_low or 0) * shift, mark.high or 0
     axes.plot([x], [y], **line_style(look, joined=False), **marker_style(look, PUBLISHED), zorder=3)
     _beside(axes, words, x, y)
 
 
-def _end(axes: Axes, one: StatementMark, words: str) -> None:
+def _end(axes: Axes, mark: StatementMark, words: str) -> None:
     """Where efficient scaling ends: a band over all heights."""
-    low, high = one.x_low or 0, one.x_high or 0
+    low, high = mark.x_low or 0, mark.x_high or 0
     axes.axvspan(low, high, **_BAND)
     place: dict[str, Any] = {
         "xycoords": ("data", "axes fraction"),
@@ -86,23 +91,23 @@ def _end(axes: Axes, one: StatementMark, words: str) -> None:
     axes.annotate(words.replace(": ", ":\n"), (high, 0.05), **place, **_WORDS)
 
 
-def _linear(axes: Axes, one: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
+def _linear(axes: Axes, mark: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
     """Along the ideal line as far as it is said to hold."""
-    ends = [one.x_low or 0, one.x_high or 0]
+    ends = [mark.x_low or 0, mark.x_high or 0]
     whole = 1 / factor(plot.panel.layout, plot.panel.y_unit)
     heights = [end / figure.base_x for end in ends] if plot.panel.layout == "speed_up" else [whole, whole]
     axes.plot(ends, heights, **_THICK)
     _beside(axes, words, ends[1], heights[1], down=4, up=7)
 
 
-def _range(axes: Axes, one: StatementMark, words: str) -> None:
+def _range(axes: Axes, mark: StatementMark, words: str) -> None:
     """Over the places it is said of, or over all; an open end is an arrow."""
     ends = axes.get_xlim()
-    low_x, high_x = one.x_low or ends[0], one.x_high or ends[1]
-    if one.low is None or one.high is None:
-        edge = (one.high if one.low is None else one.low) or 0
+    low_x, high_x = mark.x_low or ends[0], mark.x_high or ends[1]
+    if mark.low is None or mark.high is None:
+        edge = (mark.high if mark.low is None else mark.low) or 0
         style: dict[str, Any] = {
-            "marker": "v" if one.low is None else "^",
+            "marker": "v" if mark.low is None else "^",
             "color": RIM,
             "markersize": 4,
             "linestyle": "",
@@ -110,14 +115,14 @@ def _range(axes: Axes, one: StatementMark, words: str) -> None:
         axes.plot([low_x], [edge], **style, zorder=3)
         _beside(axes, words, low_x, edge)
     elif low_x == high_x:
-        axes.plot([low_x, low_x], [one.low, one.high], **_THICK | {"linewidth": 5, "color": "#8c8c8c"})
-        _beside(axes, words, low_x, (one.low + one.high) / 2)
-    elif one.low == one.high:
-        axes.plot([low_x, high_x], [one.low, one.low], **_THICK)
-        _beside(axes, words, low_x, one.low, down=8)
+        axes.plot([low_x, low_x], [mark.low, mark.high], **_THICK | {"linewidth": 5, "color": "#8c8c8c"})
+        _beside(axes, words, low_x, (mark.low + mark.high) / 2)
+    elif mark.low == mark.high:
+        axes.plot([low_x, high_x], [mark.low, mark.low], **_THICK)
+        _beside(axes, words, low_x, mark.low, down=8)
     else:
-        axes.fill_between([low_x, high_x], one.low, one.high, **_BAND)
-        _beside(axes, words, low_x, one.high, down=-6)
+        axes.fill_between([low_x, high_x], mark.low, mark.high, **_BAND)
+        _beside(axes, words, low_x, mark.high, down=-6)
 
 
 def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: float | None = None) -> None:
@@ -147,32 +152,34 @@ def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
         names = [PUBLISHED]
     else:
         names = [mark.label for plot in plots for mark in plot.marks]
-        names += [figure.label(one.statement.series) for plot in plots for one in plot.said if is_mark(one)]
+        names += [
+            figure.label(mark.statement.series) for plot in plots for mark in plot.statements if is_mark(mark)
+        ]
     curves += [Curve(name=name, backend=f"published {name}", evidence=PUBLISHED, rows=()) for name in names]
     return looks_of(curves)
 
 
-def draw_panel(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
+def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
     """Everything but the axes themselves; their limits are set."""
     ends = axes.get_xlim()
     for heights in ideal_lines(plot, figure, ends):
         axes.plot(ends, heights, **IDEAL, scalex=False, scaley=False)
     if plot.panel.layout == "relative_throughput":
         axes.axhline(1.0, **REFERENCE)
-    draw_statement(axes, plot, figure, found)
+    draw_statement(axes, plot, figure, looks)
     if figure.named_points:
-        _draw_named(axes, plot, found[PUBLISHED])
+        _draw_named(axes, plot, looks[PUBLISHED])
     else:
-        _draw_series(axes, plot, found)
-    _draw_ours(axes, plot, found)
+        _draw_series(axes, plot, looks)
+    _draw_ours(axes, plot, looks)
     if plot.empty:
         axes.text(0.5, 0.5, NOT_PUBLISHED, transform=axes.transAxes, color="#555555", style="italic",
                   ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
 
 
-def _draw_series(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
+def _draw_series(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
     for marks in plot.series.values():
-        look, label = found[marks[0].label], marks[0].label
+        look, label = looks[marks[0].label], marks[0].label
         if any(mark.x is None for mark in marks):
             axes.axhline(marks[0].y, **line_style(look, joined=True), zorder=2)
             continue
@@ -190,7 +197,7 @@ def _draw_series(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
 
 def _place(mark: Mark, plot: Plot) -> float:
     """Its x as drawn."""
-    here = [other.label for other in plot.marks if other.x == mark.x]
+    here = [peer.label for peer in plot.marks if peer.x == mark.x]
     return (mark.x or 0) * (aside(mark.label, here) if plot.panel.aside else 1.0)
 
 
@@ -201,10 +208,12 @@ def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
     for x, mark in marks:
         axes.plot([x], [mark.y], **line_style(look, joined=False), **marker_style(look, PUBLISHED))
         near = [
-            (place, other) for place, other in marks if other is not mark and _close(mark, other, log=log)
+            (place, neighbour)
+            for place, neighbour in marks
+            if neighbour is not mark and _close(mark, neighbour, log=log)
         ]
         left = any(x < place < 8 * x for place, _ in near)
-        pair = [other for place, other in near if place == x]
+        pair = [neighbour for place, neighbour in near if place == x]
         axes.annotate(
             mark.value.series.replace(" et al.", ""),
             (x, mark.y),
@@ -216,16 +225,16 @@ def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
         )
 
 
-def _close(mark: Mark, other: Mark, *, log: bool) -> bool:
+def _close(mark: Mark, neighbour: Mark, *, log: bool) -> bool:
     """Whether two labels at these heights would touch."""
-    return max(mark.y, other.y) < 1.6 * min(mark.y, other.y) if log else abs(mark.y - other.y) < 8
+    return max(mark.y, neighbour.y) < 1.6 * min(mark.y, neighbour.y) if log else abs(mark.y - neighbour.y) < 8
 
 
-def _draw_ours(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
+def _draw_ours(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
     """By marker, never joined."""
     names = list(dict.fromkeys(point.name for point in plot.ours))
     for point in plot.ours:
-        look, index = found[point.name], names.index(point.name)
+        look, index = looks[point.name], names.index(point.name)
         shift = dodge(index, len(names)) if axes.get_xscale() == "log" else 1.0
         y, low, high = point.value.center, point.value.low, point.value.high
         axes.errorbar(
@@ -251,7 +260,7 @@ def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
     """From the catalogue's range, widened by points of ours beyond it; plain numbers."""
     places = [point.x for plot in plots for point in plot.ours]
     low, high = min((figure.x_range[0], *places)), max((figure.x_range[1], *places))
-    known = any(plot.marks or plot.said or plot.ours for plot in plots)
+    known = any(plot.marks or plot.statements or plot.ours for plot in plots)
     if figure.x_scale == "linear":
         margin = 0.06 * (high - low)
         axes.set_xlim(low - margin, high + margin)
@@ -281,7 +290,7 @@ def _octaves(low: float, high: float, places: set[float]) -> list[float]:
     extra = [
         place
         for place in (*sorted(places), high)
-        if all(max(place / one, one / place) > _CLOSE for one in ticks)
+        if all(max(place / tick, tick / place) > _CLOSE for tick in ticks)
     ]
     return sorted({*ticks, *extra})
 
@@ -291,8 +300,8 @@ def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> Non
 
     `alike` are the plots of the same quantity, this one among them: they have one scale.
     """
-    panel, heights = plot.panel, [height for one in alike for height in one.heights]
-    highest_x = max((figure.x_range[1], *(point.x for one in alike for point in one.ours)))
+    panel, heights = plot.panel, [height for peer in alike for height in peer.heights]
+    highest_x = max((figure.x_range[1], *(point.x for peer in alike for point in peer.ours)))
     if panel.layout == "efficiency":
         whole = 1 / factor(panel.layout, panel.y_unit)
         axes.set_ylim(0, max(1.12 * whole, 1.06 * max(heights, default=0)))
@@ -316,7 +325,7 @@ def _reach(plot: Plot, figure: Figure) -> list[float]:
         return [1.0]
     if plot.in_full or plot.panel.layout != "throughput":
         return []
-    places = [(one.x_high, one.high) for one in plot.said]
+    places = [(mark.x_high, mark.high) for mark in plot.statements]
     return [y * end / x for x, y in places if x and y for end in figure.x_range]
 
 
@@ -352,10 +361,13 @@ def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[t
 
 def _starts(plot: Plot) -> list[tuple[float, float]]:
     """Where each curve begins: of every published series its first point, else the ends of an anchor on one device."""
-    found = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
-    if not found:
-        anchors = [one for one in plot.said if one.x_low == one.x_high == 1]
-        found = [
-            (1.0, end) for one in anchors for end in dict.fromkeys((one.low, one.high)) if end is not None
+    starts = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
+    if not starts:
+        anchors = [mark for mark in plot.statements if mark.x_low == mark.x_high == 1]
+        starts = [
+            (1.0, end)
+            for anchor in anchors
+            for end in dict.fromkeys((anchor.low, anchor.high))
+            if end is not None
         ]
-    return found
+    return starts

@@ -53,7 +53,7 @@ class Plot:
 
     panel: Panel
     marks: tuple[Mark, ...]
-    said: tuple[StatementMark, ...]
+    statements: tuple[StatementMark, ...]
     ours: tuple[Point, ...]
 
     @property
@@ -64,18 +64,18 @@ class Plot:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw but the axes."""
-        return not (self.marks or self.said or self.ours)
+        return not (self.marks or self.statements or self.ours)
 
     @property
     def series(self) -> dict[str, list[Mark]]:
         """Published series -> its marks in the order of x; those without a place come last."""
-        found: dict[str, list[Mark]] = {}
+        by_series: dict[str, list[Mark]] = {}
         for mark in self.marks:
-            found.setdefault(mark.value.series, []).append(mark)
+            by_series.setdefault(mark.value.series, []).append(mark)
         order = float("inf")
         return {
             name: sorted(marks, key=lambda mark: order if mark.x is None else mark.x)
-            for name, marks in found.items()
+            for name, marks in by_series.items()
         }
 
     def joined(self, marks: Sequence[Mark]) -> bool:
@@ -98,16 +98,16 @@ class Plot:
     @property
     def heights(self) -> list[float]:
         """All y that must be visible."""
-        found: list[float] = []
+        heights: list[float] = []
         for mark in self.marks:
             half = mark.half_width or 0.0
-            found += [mark.y - half, mark.y + half]
-        for one in self.said:
-            found += [end for end in (one.low, one.high) if end is not None]
+            heights += [mark.y - half, mark.y + half]
+        for statement_mark in self.statements:
+            heights += [end for end in (statement_mark.low, statement_mark.high) if end is not None]
         for point in self.ours:
             ends = (point.value.center, point.value.low, point.value.high)
-            found += [self.shown(end) for end in ends if end is not None]
-        return found
+            heights += [self.shown(end) for end in ends if end is not None]
+        return heights
 
 
 def aside(name: str, among: Sequence[str]) -> float:
@@ -123,7 +123,7 @@ def plots_of(
         Plot(
             panel=panel,
             marks=tuple(_marks(published.values_of(figure.id), figure, panel)),
-            said=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
+            statements=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
             ours=tuple(own_points(figure, panel, tables, stand_in=stand_in)),
         )
         for panel in figure.panels
@@ -150,16 +150,25 @@ def _statement_marks(
     statements: Iterable[Statement], figure: Figure, panel: Panel
 ) -> Iterable[StatementMark]:
     scale = factor(panel.layout, panel.y_unit)
-    for one in statements:
-        if not one.label or not panel.holds(one.series) or (one.x_unit and one.x_unit != figure.x_unit):
-            continue
-        if one.quantity not in (panel.layout, *PLACES) or (
-            one.quantity == "linear" and panel.layout not in RATIOS
+    for statement in statements:
+        if (
+            not statement.label
+            or not panel.holds(statement.series)
+            or (statement.x_unit and statement.x_unit != figure.x_unit)
         ):
             continue
-        low, high = (None if end is None else end / scale for end in one.band)
+        if statement.quantity not in (panel.layout, *PLACES) or (
+            statement.quantity == "linear" and panel.layout not in RATIOS
+        ):
+            continue
+        low, high = (None if end is None else end / scale for end in statement.band)
         yield StatementMark(
-            statement=one, quantity=one.quantity, low=low, high=high, x_low=one.x_low, x_high=one.x_high
+            statement=statement,
+            quantity=statement.quantity,
+            low=low,
+            high=high,
+            x_low=statement.x_low,
+            x_high=statement.x_high,
         )
 
 
@@ -254,25 +263,42 @@ def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interva
     """Against 1 rank without a communication layer, or against our own cell where the publication's ratios begin."""
     if figure.base_x == 1:
         return row.efficiency_none
-    base = next((one for one in _like(row, table) if x_of(one.cell, figure.x_unit) == figure.base_x), None)
+    base = next(
+        (
+            candidate
+            for candidate in _like(row, table)
+            if x_of(candidate.cell, figure.x_unit) == figure.base_x
+        ),
+        None,
+    )
     x = x_of(row.cell, figure.x_unit)
     return _ratio(row, base, figure.base_x / x) if base and x else None
 
 
 def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Interval | None:
     """Our rate over that of another backend of ours on as many ranks."""
-    others = [one for one in table.of(row.family) if one.cell.backend == backend and _trains(one)]
+    rows = [
+        candidate
+        for candidate in table.of(row.family)
+        if candidate.cell.backend == backend and _trains(candidate)
+    ]
     same = [
-        one for one in others if one.cell.num_ranks == row.cell.num_ranks and one.evidence == row.evidence
+        candidate
+        for candidate in rows
+        if candidate.cell.num_ranks == row.cell.num_ranks and candidate.evidence == row.evidence
     ]
     return _ratio(row, same[0], 1.0) if same and row.cell.backend != backend else None
 
 
 def _like(row: ScalingRow, table: ScalingTable) -> Iterator[ScalingRow]:
     """The cells on the same curve."""
-    for one in table.of(row.family):
-        if backend_name(one.cell) == backend_name(row.cell) and one.evidence == row.evidence and _trains(one):
-            yield one
+    for candidate in table.of(row.family):
+        if (
+            backend_name(candidate.cell) == backend_name(row.cell)
+            and candidate.evidence == row.evidence
+            and _trains(candidate)
+        ):
+            yield candidate
 
 
 def _ratio(row: ScalingRow, base: ScalingRow, scale: float) -> Interval | None:

@@ -205,12 +205,12 @@ Row = TypeVar("Row", Value, Statement)
 
 def read_values(folder: Path = FOLDER) -> dict[str, tuple[Value, ...]]:
     """Figure -> its values, of all CSVs that have a figure's columns. Raises UsageError with file and line."""
-    found: dict[str, tuple[Value, ...]] = {}
+    values: dict[str, tuple[Value, ...]] = {}
     for path in sorted(folder.glob("*.csv")):
         if path.name not in (STATEMENTS, "anchors.csv"):
-            found[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
-            _check_file(path, found[path.stem])
-    return found
+            values[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
+            _check_file(path, values[path.stem])
+    return values
 
 
 def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
@@ -233,8 +233,8 @@ def _rows(path: Path, model: type[Row], renamed: dict[str, str]) -> Iterator[Row
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 place = "".join(f"{part}: " for part in first["loc"])
-                said = first["msg"].removeprefix("Value error, ")
-                raise UsageError(f"{path}, line {reader.line_num}: {place}{said}; correct it") from None
+                message = first["msg"].removeprefix("Value error, ")
+                raise UsageError(f"{path}, line {reader.line_num}: {place}{message}; correct it") from None
 
 
 def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:

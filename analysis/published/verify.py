@@ -68,14 +68,14 @@ class Check:
     @property
     def disagrees(self) -> bool:
         """Whether ours and theirs, or theirs among each other, contradict."""
-        return any(one.verdict == DISAGREES for one in self.comparisons) or not all(
-            one.consistent for one in self.findings
+        return any(comparison.verdict == DISAGREES for comparison in self.comparisons) or not all(
+            finding.consistent for finding in self.findings
         )
 
     @property
     def passes(self) -> bool:
         """Whether something of ours was compared, and all of it agrees."""
-        agreed = [one.verdict == AGREES for one in self.comparisons]
+        agreed = [comparison.verdict == AGREES for comparison in self.comparisons]
         return bool(agreed) and all(agreed) and not self.disagrees
 
 
@@ -101,50 +101,55 @@ def targets(published: Published, figure: Figure) -> Iterator[Target]:
         if row.x is not None and not first and not row.quantity.endswith(HALF_WIDTH):
             ends = (row.y - row.rounding, row.y + row.rounding)
             yield Target(series=row.series, quantity=row.quantity, x=row.x, low=ends[0], high=ends[1])
-    for one in published.statements_of(figure.id):
-        x, (low, high) = one.x_low, one.band
-        if x is None or x != one.x_high or one.x_unit != figure.x_unit or (low is None and high is None):
+    for statement in published.statements_of(figure.id):
+        x, (low, high) = statement.x_low, statement.band
+        if (
+            x is None
+            or x != statement.x_high
+            or statement.x_unit != figure.x_unit
+            or (low is None and high is None)
+        ):
             continue
-        yield Target(series=one.series, quantity=one.quantity, x=x, low=low, high=high)
+        yield Target(series=statement.series, quantity=statement.quantity, x=x, low=low, high=high)
 
 
 def _check(
     published: Published, figure: Figure, tables: Sequence[ScalingTable], stand_in: str | None
 ) -> Check:
     comparisons: list[Comparison] = []
-    others: list[str] = []  # series that are none of our settings
+    unmatched: list[str] = []  # series that are none of our settings
     absent: dict[str, list[float]] = {}  # system -> places without a record of ours
     public = list(targets(published, figure))
     for target in public:
         wanted = figure.comparable(target.series)
         if [name for name in wanted.missing if not (name == "system" and stand_in)]:
-            others.append(figure.label(target.series))
+            unmatched.append(figure.label(target.series))
             continue
-        found = [
+        points = [
             point
             for point in matching(figure, wanted, target.quantity, tables, stand_in=stand_in)
             if point.x == target.x and point.row.evidence in COMPARED
         ]
-        comparisons += [compare(target, point, figure.tolerance) for point in found]
-        if not found:
+        comparisons += [compare(target, point, figure.tolerance) for point in points]
+        if not points:
             absent.setdefault(stand_in or wanted.system or "", []).append(target.x)
     return Check(
         figure=figure,
         comparisons=tuple(comparisons),
         findings=tuple(findings(published, figure)),
-        reasons=tuple(_reasons(figure, public, others, absent)),
+        reasons=tuple(_reasons(figure, public, unmatched, absent)),
     )
 
 
 def _reasons(
-    figure: Figure, public: Sequence[Target], others: Sequence[str], absent: Mapping[str, Sequence[float]]
+    figure: Figure, public: Sequence[Target], unmatched: Sequence[str], absent: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
     if not public:
         yield "no number with a place on the axes is public"
     elif figure.own is None:
         yield "no study of ours measures this"
-    elif others:
-        yield f"not one of our settings: {' / '.join(dict.fromkeys(filter(None, others)))}"
+    elif unmatched:
+        yield f"not one of our settings: {' / '.join(dict.fromkeys(filter(None, unmatched)))}"
     for system, places in absent.items():
         counts = ", ".join(f"{place:g}" for place in sorted(set(places)))
         yield f"no record of ours on {system} ({figure.x_unit}: {counts})"
@@ -202,16 +207,16 @@ class Finding:
 def findings(published: Published, figure: Figure) -> list[Finding]:
     """What a figure can be checked by: values that follow from others, and those that another publication has too."""
     rows = [row for row in published.values_of(figure.id) if row.x is not None and not row.about]
-    found: list[Finding] = []
+    results: list[Finding] = []
     for series in dict.fromkeys(row.series for row in rows):
         own = {(row.quantity, row.x): row for row in rows if row.series == series}
-        found += _of_series(figure, own)
-    found += [
+        results += _of_series(figure, own)
+    results += [
         _same(published, figure.id, same)
         for same in published.same
         if figure.id in (same.a.figure, same.b.figure)
     ]
-    return found
+    return results
 
 
 def _of_series(figure: Figure, rows: dict[tuple[str, float | None], Value]) -> Iterator[Finding]:
@@ -247,11 +252,11 @@ def _finding(row: Value, relation: str, expected: Range) -> Finding:
 
 def _same(published: Published, figure: str, same: Same) -> Finding:
     here, there = (same.a, same.b) if same.a.figure == figure else (same.b, same.a)
-    row, other = published.find(here), published.find(there)
-    if row is None or other is None:
+    row, counterpart = published.find(here), published.find(there)
+    if row is None or counterpart is None:
         raise ValueError(f"no value at {here} or {there}: the catalogue was not checked")
-    low, high = _range(other)
-    spread = (same.tolerance or 0.0) * other.y
+    low, high = _range(counterpart)
+    spread = (same.tolerance or 0.0) * counterpart.y
     return _finding(row, f"{there.series} in {there.figure}: {same.note}", (low - spread, high + spread))
 
 

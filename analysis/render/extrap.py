@@ -50,24 +50,26 @@ def extrap_models(records: Iterable[Record]) -> list[Model]:
             key = (family_of(record.case.cell, system=record.system), _name(record))
             curves.setdefault(key, []).append(record)
     stems = Counter(_stem(curve, members) for curve, members in curves.items())
-    found = []
+    models = []
     for curve, members in sorted(curves.items(), key=lambda item: item[0]):
         stem = _stem(curve, members)
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(curve).encode()).hexdigest()[:6]
         known = [phase for phase in PHASES if _everywhere(members, phase)]
-        ordered = sorted(members, key=lambda one: (one.case.cell.num_ranks, one.study, one.case.id))
-        found.append(
+        ordered = sorted(
+            members, key=lambda record: (record.case.cell.num_ranks, record.study, record.case.id)
+        )
+        models.append(
             Model(
                 family=curve[0],
                 name=curve[1],
                 stem=stem,
-                num_points=len({one.case.cell.num_ranks for one in members}),
+                num_points=len({record.case.cell.num_ranks for record in members}),
                 left_out=tuple(phase for phase in PHASES if phase not in known),
-                lines=tuple(line for one in ordered for line in _lines(one, curve[1], known)),
+                lines=tuple(line for record in ordered for line in _lines(record, curve[1], known)),
             )
         )
-    return found
+    return models
 
 
 def _stem(curve: Curve, members: Sequence[Record]) -> str:
@@ -89,16 +91,16 @@ def _line(record: Record, callpath: str, seconds: float) -> str:
 def _slowest(record: Record, phase: str) -> float | None:
     """None where a rank did not reach the phase: it may be the slowest."""
     seconds: list[float | None] = getattr(record.phases, phase)
-    known = [one for one in seconds if one is not None]
+    known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
 
 
 def _everywhere(members: Iterable[Record], phase: str) -> bool:
     """Whether the phase is known for a launch at least on every number of ranks."""
     known: dict[int, bool] = {}
-    for one in members:
-        num_ranks = one.case.cell.num_ranks
-        known[num_ranks] = known.get(num_ranks, False) or _slowest(one, phase) is not None
+    for record in members:
+        num_ranks = record.case.cell.num_ranks
+        known[num_ranks] = known.get(num_ranks, False) or _slowest(record, phase) is not None
     return all(known.values())
 
 

@@ -86,15 +86,17 @@ def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
 
 
 def _problems(table: ScalingTable, bad_files: Sequence[BadFile], left_out: Sequence[str]) -> Iterator[str]:
-    failures = [f"{one.case.id}, attempt {one.attempt}: {why_unusable(one)}" for one in table.failures]
-    for title, found in (
+    failures = [
+        f"{record.case.id}, attempt {record.attempt}: {why_unusable(record)}" for record in table.failures
+    ]
+    for title, texts in (
         ("Drift of the nodes while jobs ran", [drift.text for drift in table.drifts]),
         ("Failed launches", failures),
         ("Left out", left_out),
         ("Files that are not records", [f"{bad.path.name}: {bad.reason}" for bad in bad_files]),
     ):
-        if found:
+        if texts:
             yield f"### {title}"
             yield ""
-            yield from (f"* {escape_markdown(one)}" for one in found)
+            yield from (f"* {escape_markdown(text)}" for text in texts)
             yield ""

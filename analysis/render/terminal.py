@@ -233,8 +233,8 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     levels = {
         round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
     }
-    others = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
-    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {others})" if others else "")
+    other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
+    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {other_levels})" if other_levels else "")
     return (
         "Efficiency: samples/s per rank over that of 1 rank, (a) of none, without communication, (b) of the same "
         f"backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, energy, "

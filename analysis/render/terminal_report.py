@@ -58,11 +58,11 @@ def _differences(section: Section) -> Iterator[RenderableType]:
     """What was declared, and a sentence for each comparison on the most ranks; `dlscale compare` has the table."""
     yield f"[bold]{escape(section.title)}[/bold]"
     yield escape(section.lead)
-    said = [block.text for block in section.blocks if isinstance(block, Sentence)]
-    for sentence in said[:MOST_SENTENCES]:
+    sentences = [block.text for block in section.blocks if isinstance(block, Sentence)]
+    for sentence in sentences[:MOST_SENTENCES]:
         yield escape(sentence)
-    if len(said) > MOST_SENTENCES:
-        yield escape(f"{len(said) - MOST_SENTENCES} more: dlscale compare")
+    if len(sentences) > MOST_SENTENCES:
+        yield escape(f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
     yield ""
 
 

@@ -96,7 +96,10 @@ def _description(names: Sequence[str], where: Provenance) -> dict[str, Any]:
     resources = []
     for file in names:
         name, _, form = file.partition(".")
-        fields = [{"name": one.name, "type": one.kind, "description": one.meaning} for one in TABLES[name]]
+        fields = [
+            {"name": column.name, "type": column.kind, "description": column.meaning}
+            for column in TABLES[name]
+        ]
         schema: dict[str, Any] = {"fields": fields}
         if name == "launches":
             schema["primaryKey"] = key
@@ -185,7 +188,7 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
 def _slowest(phases: Phases, name: str) -> float | None:
     """None where a rank did not reach the phase: it may be the slowest."""
     seconds: list[float | None] = getattr(phases, name)
-    known = [one for one in seconds if one is not None]
+    known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
 
 
@@ -210,11 +213,11 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
     unsound = ~np.all((seconds > 0) & np.isfinite(seconds), axis=1)
     seconds[unsound] = np.nan
     world = seconds.max(axis=1)
-    applied = np.array([np.nan if one.num_applied is None else one.num_applied for one in windows])
-    num_steps = np.array([one.num_steps for one in windows])
+    applied = np.array([np.nan if window.num_applied is None else window.num_applied for window in windows])
+    num_steps = np.array([window.num_steps for window in windows])
     steps = np.where(np.isnan(applied), num_steps, applied / cell.num_ranks)
-    samples = np.array([num_samples(one, cell) for one in windows])
-    phases = np.array([one.phase for one in windows], dtype=object)
+    samples = np.array([num_samples(window, cell) for window in windows])
+    phases = np.array([window.phase for window in windows], dtype=object)
     return {
         **_key(record),
         **{
@@ -242,7 +245,7 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
 
 def _ranks(record: Record) -> Arrays:
     windows, num_ranks = record.windows, record.case.cell.num_ranks
-    steps = [one.rank_steps or [one.num_steps] * num_ranks for one in windows]
+    steps = [window.rank_steps or [window.num_steps] * num_ranks for window in windows]
     return {
         **_key(record),
         "window": np.repeat(np.arange(len(windows)), num_ranks),
@@ -279,8 +282,8 @@ def typed(rows: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> pd
     make: Any = pd.array  # whose annotations know types by literal names only
     return pd.DataFrame(
         {
-            one.name: make([_known(row.get(one.name)) for row in rows], dtype=DTYPES[one.kind])
-            for one in columns
+            column.name: make([_known(row.get(column.name)) for row in rows], dtype=DTYPES[column.kind])
+            for column in columns
         }
     )
 
@@ -290,14 +293,14 @@ def stacked(parts: Sequence[Mapping[str, NDArray[Any]]], columns: Sequence[Colum
 
     A column of words has one word per part and is kept as a category, for there are many rows and few words.
     """
-    lengths = [len(next(one for one in part.values() if one.ndim)) for part in parts]
+    lengths = [len(next(array for array in part.values() if array.ndim)) for part in parts]
     frame = {}
     for column in columns:
-        found = [part[column.name] for part in parts]
+        arrays = [part[column.name] for part in parts]
         if column.kind == "string":
-            frame[column.name] = _words(found, lengths)
+            frame[column.name] = _words(arrays, lengths)
         else:
-            frame[column.name] = _numbers(found, lengths, DTYPES[column.kind])
+            frame[column.name] = _numbers(arrays, lengths, DTYPES[column.kind])
     return pd.DataFrame(frame)
 
 
@@ -306,14 +309,14 @@ def _known(value: object) -> object:
     return pd.NA if unknown else value
 
 
-def _words(found: Sequence[NDArray[Any]], lengths: Sequence[int]) -> pd.Categorical:
+def _words(arrays: Sequence[NDArray[Any]], lengths: Sequence[int]) -> pd.Categorical:
     """Each part has one word, or one for each of its rows."""
-    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+    spread = [np.broadcast_to(array, length) for array, length in zip(arrays, lengths, strict=True)]
     return pd.Categorical(np.concatenate([*spread, np.array([], dtype=object)]))
 
 
-def _numbers(found: Sequence[NDArray[Any]], lengths: Sequence[int], dtype: str) -> Any:
-    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+def _numbers(arrays: Sequence[NDArray[Any]], lengths: Sequence[int], dtype: str) -> Any:
+    spread = [np.broadcast_to(array, length) for array, length in zip(arrays, lengths, strict=True)]
     values = np.concatenate([*spread, np.array([], dtype=spread[0].dtype if spread else float)])
     if dtype == "boolean":
         return pd.array(values.astype(bool), dtype="boolean")

@@ -111,8 +111,8 @@ def summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
 
     Damage beyond the summary's fields shows only if the file is no JSON any more. Raises UsageError as `load_records`.
     """
-    found, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
-    return list(found.values()), bad_files
+    by_name, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
+    return list(by_name.values()), bad_files
 
 
 def load_parity(study: Path) -> list[Parity]:

@@ -162,7 +162,7 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
 
 def latest_run(results: Path) -> Path:
     """The folder of the latest run in a results folder. Raises UsageError if there is none."""
-    found = sorted(path.parent for path in results.glob(f"collectives/*/{CAMPAIGN_FILE}"))
-    if not found:
+    runs = sorted(path.parent for path in results.glob(f"collectives/*/{CAMPAIGN_FILE}"))
+    if not runs:
         raise UsageError(f"no run of this benchmark in {results}; make one with: dlscale collectives")
-    return found[-1]
+    return runs[-1]

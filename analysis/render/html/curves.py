@@ -92,7 +92,11 @@ def _efficiency(
 ) -> Plot:
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
-    tops = [one.center if one.high is None else one.high for row in shown if (one := value(row))]
+    tops = [
+        interval.center if interval.high is None else interval.high
+        for row in shown
+        if (interval := value(row))
+    ]
     return Plot(
         name=name,
         title=training_title(family),
@@ -114,8 +118,8 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
 def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
     """Logarithmic, with plain numbers: steps of 1, 2 and 5, and more of them where it spans little."""
     intervals = [row.throughput for row in rows if row.throughput]
-    low = min(one.center if one.low is None else one.low for one in intervals) / 1.2
-    high = max(one.center if one.high is None else one.high for one in intervals) * 1.2
+    low = min(interval.center if interval.low is None else interval.low for interval in intervals) / 1.2
+    high = max(interval.center if interval.high is None else interval.high for interval in intervals) * 1.2
     steps = next(steps for span, steps in STEPS if high / low > span)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     places = [place for decade in decades for step in steps if low <= (place := step * 10.0**decade) <= high]
@@ -167,21 +171,21 @@ def looks(rows: Iterable[ScalingRow]) -> dict[str, Look]:
 def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
     """`say` writes a value; `unit` is what its interval counts: launches or blocks."""
     names = list(dict.fromkeys(curve.name for curve in curves))
-    found = []
+    series = []
     for curve in curves:
         factor = dodge(names.index(curve.name), len(names))
         points = [
             Point(
                 x=row.cell.num_ranks * factor,
-                y=one.center,
-                low=one.low,
-                high=one.high,
-                lines=(*_where(curve, row), say(one), interval_note(one, unit), *_missing(row)),
+                y=interval.center,
+                low=interval.low,
+                high=interval.high,
+                lines=(*_where(curve, row), say(interval), interval_note(interval, unit), *_missing(row)),
             )
             for row in curve.rows
-            if (one := value(row))
+            if (interval := value(row))
         ]
-        found.append(
+        series.append(
             Series(
                 name=curve.name,
                 look=curve.name,
@@ -191,17 +195,19 @@ def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> 
                 joined=curve.joined,
             )
         )
-    return tuple(found)
+    return tuple(series)
 
 
 def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
     """The values on the most ranks, the best one first, in a sentence."""
-    trained = [(row.cell, one) for row in rows if row.cell.control == "train" and (one := value(row))]
+    trained = [
+        (row.cell, interval) for row in rows if row.cell.control == "train" and (interval := value(row))
+    ]
     most = max((cell.num_ranks for cell, _ in trained), default=0)
-    last = [(cell, one) for cell, one in trained if cell.num_ranks == most]
+    last = [(cell, interval) for cell, interval in trained if cell.num_ranks == most]
     ordered = sorted(last, key=lambda item: -item[1].center)
-    told = listed([f"{backend_name(cell)} {say(one)}" for cell, one in ordered])
-    return f"{what} on {plural(most, 'rank')}: {told}."
+    values = listed([f"{backend_name(cell)} {say(interval)}" for cell, interval in ordered])
+    return f"{what} on {plural(most, 'rank')}: {values}."
 
 
 def rank_axis(rows: Sequence[ScalingRow]) -> Axis:

@@ -107,15 +107,15 @@ def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
         for block in section.blocks
         for row in getattr(block, "rows", ())
     ]
-    found = []
+    filters = []
     for name, title in (("workload", "Workload"), ("framework", "Framework"), ("backend", "Backend")):
         values = list(
-            dict.fromkeys(value for one in tags for value in getattr(one, name).split(" ") if value)
+            dict.fromkeys(value for tag_set in tags for value in getattr(tag_set, name).split(" ") if value)
         )
         labels = [(value, workload_title(value) if name == "workload" else value) for value in values]
         if len(labels) > 1:
-            found.append((name, title, labels))
-    return found
+            filters.append((name, title, labels))
+    return filters
 
 
 def _policy(style: str, scripts: list[str]) -> str:
@@ -169,15 +169,15 @@ def payload(page: Page) -> dict[str, Any]:
     blocks = list(blocks_of(page))
     return {
         "looks": {name: _look(look) for name, look in page.looks.items()},
-        "plots": {one.name: _plot(one) for one in blocks if isinstance(one, Plot)},
+        "plots": {block.name: _plot(block) for block in blocks if isinstance(block, Plot)},
         "losses": {
-            f"{one.name}-{index}": _loss(loss, among=one.losses)
-            for one in blocks
-            if isinstance(one, Losses)
-            for index, loss in enumerate(one.losses)
+            f"{block.name}-{index}": _loss(loss, among=block.losses)
+            for block in blocks
+            if isinstance(block, Losses)
+            for index, loss in enumerate(block.losses)
         },
-        "heatMaps": {one.name: _heat_map(one) for one in blocks if isinstance(one, HeatMap)},
-        "tables": {one.name: _table(one) for one in blocks if isinstance(one, Table)},
+        "heatMaps": {block.name: _heat_map(block) for block in blocks if isinstance(block, HeatMap)},
+        "tables": {block.name: _table(block) for block in blocks if isinstance(block, Table)},
     }
 
 
@@ -243,7 +243,7 @@ def _guide(guide: Guide, scale: float) -> dict[str, Any]:
 
 def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
     """With the scale that all losses share, in percent."""
-    ends = [end for one in among for end in _ends(one)]
+    ends = [end for member in among for end in _ends(member)]
     parts = [
         {
             "label": part.label,
@@ -281,18 +281,18 @@ def _ends(loss: Loss) -> Iterator[float]:
     """Where the waterfall's bars and whiskers end, as shares."""
     begin = 0.0
     for part in loss.parts:
-        one = part.share
-        yield from (begin + end for end in (one.center, one.low, one.high) if end is not None)
-        begin += one.center
+        share = part.share
+        yield from (begin + end for end in (share.center, share.low, share.high) if end is not None)
+        begin += share.center
     yield 1 - loss.kept.center
 
 
-def _heat_map(one: HeatMap) -> dict[str, Any]:
+def _heat_map(heat_map: HeatMap) -> dict[str, Any]:
     return {
-        "values": [[_drawn(value) for value in row] for row in one.values],
-        "hosts": list(one.hosts),
-        "ranks": list(one.ranks),
-        "late": list(one.late),
+        "values": [[_drawn(value) for value in row] for row in heat_map.values],
+        "hosts": list(heat_map.hosts),
+        "ranks": list(heat_map.ranks),
+        "late": list(heat_map.late),
     }
 
 

@@ -37,7 +37,7 @@ def interval_note(interval: Interval, unit: str) -> str:
 def start_time(started_at: str) -> datetime | None:
     """The time that a record began, in UTC; None if what it says is no time."""
     try:
-        found = datetime.fromisoformat(started_at)
+        moment = datetime.fromisoformat(started_at)
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

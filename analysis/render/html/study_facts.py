@@ -52,7 +52,7 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
     for record in records:
         groups[(record.system, record.case.cell.environment, record.case.cell.framework)].append(record)
     dropped: set[int] = set()
-    said = []
+    sentences = []
     for key, group in sorted(groups.items()):
         if len({record.fingerprint.digest for record in group}) == 1:
             continue
@@ -65,11 +65,11 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
         ordered = sorted(counts, key=lambda digest: (counts[digest], latest[digest], digest), reverse=True)
         for digest in ordered[1:]:
             dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
-            said.append(
+            sentences.append(
                 f"{plural(counts[digest], 'case')} of {' / '.join(key)} with fingerprint {digest}: code, versions or "
                 f"node changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
             )
-    return [record for record in records if id(record) not in dropped], said
+    return [record for record in records if id(record) not in dropped], sentences
 
 
 def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, ...]]]:
@@ -119,7 +119,7 @@ def heading_facts(
     nodes = sorted({rank.node for record in records for rank in record.ranks})
     numbers = sum(row.num_launches for row in table.rows)
     planned = sum(row.num_planned for row in table.rows)
-    found = {
+    facts = {
         "Study": study.name or ", ".join(table.provenance.studies),
         "When": _span([record.started_at for record in records]),
         "Scaling": listed(sorted({family.scaling_mode for family in table.families})),
@@ -128,7 +128,7 @@ def heading_facts(
         "Nodes": _nodes(nodes),
         "Cases": f"{numbers} of {planned} planned gave a throughput" if planned else "",
     }
-    return tuple((name, value) for name, value in found.items() if value)
+    return tuple((name, value) for name, value in facts.items() if value)
 
 
 def evidence_note(table: ScalingTable) -> str:
@@ -141,31 +141,31 @@ def study_warnings(
     table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]
 ) -> tuple[tuple[str, str], ...]:
     """(sentence, name of the section that has more) of what changes how the numbers are read."""
-    said = []
+    warnings = []
     if study.running:
-        said.append(("The study is still running: this is what it has measured so far.", "gaps"))
+        warnings.append(("The study is still running: this is what it has measured so far.", "gaps"))
     verdicts = {row.pair.verdict for row in table.rows if row.pair and not row.pair.comparable}
-    said += [(f"{verdict}.", "numbers") for verdict in sorted(verdicts)]
+    warnings += [(f"{verdict}.", "numbers") for verdict in sorted(verdicts)]
     systems = table.provenance.systems
     if len(systems) > 1:
-        said.append(
+        warnings.append(
             (f"Records of {len(systems)} systems: {listed(list(systems))}. Each curve is of one.", "numbers")
         )
     kinds = {row.evidence for row in table.rows if row.evidence}
     if len(kinds) > 1:
-        said.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
-    drifted = [one for one in table.drifts if one.steady is False]
-    said += [(f"{one.text[0].upper()}{one.text[1:]}.", "gaps") for one in drifted]
+        warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
+    drifted = [drift for drift in table.drifts if drift.steady is False]
+    warnings += [(f"{drift.text[0].upper()}{drift.text[1:]}.", "gaps") for drift in drifted]
     if table.failures:
-        said.append((f"{plural(len(table.failures), 'failed attempt')} at a case.", "gaps"))
+        warnings.append((f"{plural(len(table.failures), 'failed attempt')} at a case.", "gaps"))
     if left := left_out(study, bad_files):
-        said.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
-    return tuple(said)
+        warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
+    return tuple(warnings)
 
 
 def _span(started: Sequence[str]) -> str:
     """`22 Nov 2026, 02:10 to 03:40 UTC`."""
-    moments = sorted(found for one in started if (found := start_time(one)))
+    moments = sorted(moment for text in started if (moment := start_time(text)))
     if not moments:
         return ""
     first, last = moments[0], moments[-1]
@@ -174,9 +174,9 @@ def _span(started: Sequence[str]) -> str:
     return f"{_day(first)}, {first:%H:%M} to {_day(last)}, {last:%H:%M} UTC"
 
 
-def _day(one: datetime) -> str:
+def _day(moment: datetime) -> str:
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    return f"{one.day} {months[one.month - 1]} {one.year}"  # whatever the locale
+    return f"{moment.day} {months[moment.month - 1]} {moment.year}"  # whatever the locale
 
 
 def _nodes(nodes: Sequence[str]) -> str:

@@ -112,17 +112,17 @@ Outlying = tuple[ScalingRow, Outliers]
 
 def _outlying_launches(pair: Outlying) -> Value:
     """`1 of 6: block 3 +12 %`, in time."""
-    found = pair[1]
-    text = f"{len(found.launches)} of {found.num_launches}"
-    if found.launches:
-        blocks = (f"block {out.block[1]} {100 * (out.factor - 1):+.0f} %" for out in found.launches)
+    outliers = pair[1]
+    text = f"{len(outliers.launches)} of {outliers.num_launches}"
+    if outliers.launches:
+        blocks = (f"block {out.block[1]} {100 * (out.factor - 1):+.0f} %" for out in outliers.launches)
         text += f": {', '.join(blocks)}"
-    return Value(text=text, order=len(found.launches))
+    return Value(text=text, order=len(outliers.launches))
 
 
 def _outlying_windows(pair: Outlying) -> Value:
-    found = pair[1]
-    return Value(text=f"{found.num_windows_out} of {found.num_windows}", order=found.num_windows_out)
+    outliers = pair[1]
+    return Value(text=f"{outliers.num_windows_out} of {outliers.num_windows}", order=outliers.num_windows_out)
 
 
 OUTLIERS = TableOf[Outlying](
