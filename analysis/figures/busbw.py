@@ -1,6 +1,6 @@
-"""Bus bandwidth of each backend at the network's own bucket sizes, and behind it how many bytes travel in each.
+"""Bus bandwidth of each backend at the network's own bucket sizes, with the bytes sent in each size behind it.
 
-Bucket sizes are on an axis in powers of 2, bandwidth is in GB/s.
+The size axis is in powers of 2; bandwidth is in GB/s.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def draw(
     provenance: Provenance,
     communications: Sequence[Communication],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the rows behind it, a panel per number of ranks; None if no size of bucket is known.
+    """The figure and the rows behind it, a panel per number of ranks; None if no bucket size is known.
 
-    Of more than three numbers of ranks the three largest are shown, and the small print names the others.
+    At most the three largest numbers of ranks are shown; the small print names the others.
     """
     own = [communication for communication in communications if communication.family == family]
     panels = sorted({_panel(communication) for communication in own})
@@ -92,7 +92,7 @@ def _draw_panel(
     last: bool,
     among: Sequence[Communication],
 ) -> None:
-    """Points and bars of a backend stand at the same place, beside those of others; `width` is in octaves."""
+    """Draw points and bars; each backend has its own offset on the x axis. `width` is in octaves."""
     behind = axes.twinx()
     axes.set_zorder(behind.get_zorder() + 1)
     axes.patch.set_visible(False)
@@ -206,21 +206,21 @@ def _small_print(
     ]
 
 
-_WIDE = 4  # fastest over slowest from which on the axis is logarithmic
+_WIDE = 4  # the axis is logarithmic above this ratio of fastest to slowest
 _MARGIN = 0.07  # of the axis, on both sides
 _LEAST_OCTAVES = 2.0
 _MOST_TICKS = 6
 
 
 def octaves(shown: Sequence[Communication]) -> tuple[float, float]:
-    """Logarithms of the sizes at the ends of the axis."""
+    """Base-2 logarithms of the sizes at the ends of the axis."""
     sizes = [log2(size.num_bytes) for communication in shown for size in communication.alone.sizes]
     middle, half = (min(sizes) + max(sizes)) / 2, max(_LEAST_OCTAVES, max(sizes) - min(sizes)) / 2
     return middle - half * (1 + 2 * _MARGIN), middle + half * (1 + 2 * _MARGIN)
 
 
 def size_axis(axes: Axes, low: float, high: float) -> None:
-    """Powers of 2 that are so far apart that they can be read."""
+    """Set a logarithmic axis with ticks at powers of 2, spaced so that the labels stay readable."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(2**low, 2**high)
     first, last = -floor(-low), floor(high)
@@ -231,7 +231,7 @@ def size_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def speed_axis(axes: Axes, speeds: Sequence[Interval]) -> None:
-    """From 0, or logarithmic where the fastest is far from the slowest."""
+    """Set an axis from 0, or a logarithmic one if the speeds span a large ratio."""
     low, high = limits(speeds)
     if high / low > _WIDE:
         axes.set_yscale("log")

@@ -38,10 +38,8 @@ from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import StepDistribution, options_text
 from dlscale.analysis.render.text import backend_name, number
 
-MAX_POINTS = (
-    1000  # of a curve; with more windows every so many-th is drawn, the first and the last among them
-)
-_WIDE = 4  # slowest over fastest window from which on the axis is logarithmic
+MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
+_WIDE = 4  # the axis is logarithmic above this ratio of slowest to fastest window
 
 
 def draw(
@@ -50,7 +48,7 @@ def draw(
     provenance: Provenance,
     distributions: Sequence[StepDistribution],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the points that it shows, of the family's largest number of ranks; None without any."""
+    """The figure and its points, for the family's largest number of ranks; None without any."""
     own = [distribution for distribution in distributions if distribution.family == family]
     most = max((distribution.cell.num_ranks for distribution in own), default=0)
     shown = sorted((distribution for distribution in own if distribution.cell.num_ranks == most), key=_order)
@@ -88,9 +86,9 @@ def draw(
 def _draw_one(
     axes: Axes, distribution: StepDistribution, look: Look, *, factor: float, height: float
 ) -> None:
-    """A curve, and its median at `height` in the strip below, where those of other curves do not hide it."""
+    """Draw a curve, and its median at `height` in the strip below, clear of the other curves' medians."""
     seconds, shares = points(distribution)
-    # From the ground: the first step of the stairs is as high as all others.
+    # Start at 0, so that the first step is as high as all others.
     axes.step(
         factor * np.concatenate([seconds[:1], seconds]),
         np.concatenate([[0.0], shares]),
@@ -118,12 +116,12 @@ def _draw_one(
 
 
 def _pitch(count: int) -> float:
-    """Between two medians in the strip below the curves."""
+    """Distance between two medians in the strip below the curves."""
     return min(0.07, 0.42 / count)
 
 
 def points(distribution: StepDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds per step, ascending, and the share of windows that took at most as long; at most MAX_POINTS."""
+    """Ascending seconds per step, and the share of windows that took at most as long; at most MAX_POINTS."""
     seconds = distribution.pooled
     count = len(seconds)
     chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))

@@ -1,4 +1,4 @@
-"""What a launch costs before it trains, over ranks: its phases stacked for each number of ranks of a backend."""
+"""Start-up time of a launch over ranks: its phases, stacked for each backend and number of ranks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NAMES = {
     "gates": "gates",
     "first_step": "first step",
 }
-# Of the colour map "cividis", which is as even to colour-blind eyes: from dark to light in the order of the phases.
+# From the colour map "cividis", uniform for colour-blind readers too; dark to light in the order of the phases.
 COLORS = dict(zip(PHASES, ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838"), strict=True))
-_WIDTH = 0.7  # of a bar; 1 is the distance to the nearest other number of ranks
+_WIDTH = 0.7  # bar width; 1 is the distance to the nearest other number of ranks
 
 
 def draw(
     framework: str, start_ups: Sequence[StartUp], provenance: Provenance
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure of one framework and the rows behind it; None if nothing is known of its launches."""
+    """The figure of one framework and the rows behind it; None if none of its phases is known."""
     own = [start_up for start_up in start_ups if start_up.framework == framework and total(start_up) > 0]
     backends = list(dict.fromkeys(map(_label, sorted(own, key=_order))))
     if not backends:
@@ -68,12 +68,12 @@ def draw(
 
 
 def total(start_up: StartUp) -> float:
-    """Seconds of the phases that are known."""
+    """Total seconds of the known phases."""
     return sum(seconds for seconds in start_up.seconds.values() if seconds is not None)
 
 
 def _draw_one(axes: Axes, members: Sequence[StartUp]) -> None:
-    """Bars at the logarithm of the number of ranks, phases on top of each other in their order in time."""
+    """Draw a bar per number of ranks on a log2 axis, with its phases stacked in chronological order."""
     places = [log2(start_up.num_ranks) for start_up in members]
     width = _WIDTH * min((after - before for before, after in pairwise(places)), default=1.0)
     for start_up, place in zip(members, places, strict=True):
@@ -97,7 +97,7 @@ def _draw_one(axes: Axes, members: Sequence[StartUp]) -> None:
 
 
 def _rank_axis(axes: Sequence[Axes], ranks: Sequence[int]) -> None:
-    """Octaves of ranks with plain numbers, the same in all panels."""
+    """Set a base-2 axis of ranks with plain numbers, the same in all panels."""
     axes[0].set_xlim(log2(ranks[0]) - 0.6, log2(ranks[-1]) + 0.6)
     axes[0].xaxis.set_major_locator(FixedLocator([log2(count) for count in ranks]))
     axes[0].xaxis.set_major_formatter(FixedFormatter([str(count) for count in ranks]))

@@ -1,4 +1,4 @@
-"""Time per step over ranks: flat is ideal under weak scaling; under strong scaling it falls, and speed-up rises."""
+"""Time per step over ranks. Ideal is flat under weak scaling; under strong scaling it falls, and speed-up rises."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import LEVEL, Interval
 
-_WIDE = 5  # largest over smallest value from which on an axis is logarithmic
+_WIDE = 5  # an axis is logarithmic above this ratio of largest to smallest value
 
 
 def seconds_per_step(row: ScalingRow) -> Interval | None:
-    """Seconds per step of the slowest rank: the median over launches, as the table's throughput."""
+    """Seconds per step of the slowest rank: the median over launches, like the table's throughput."""
     return row.throughput and row.throughput.rate(row.cell.global_batch)
 
 
 def speed_up(row: ScalingRow) -> Interval | None:
-    """T(p) / T(1)."""
+    """Speed-up T(p) / T(1)."""
     return row.speed_up
 
 
@@ -51,7 +51,7 @@ def draw(
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it; None if no cell ran on more than 1 rank.
 
-    One panel under weak scaling; under strong scaling a second one with the speed-up.
+    There is one panel under weak scaling; strong scaling adds a second one with the speed-up.
     """
     curves = curves_of(rows, seconds_per_step)
     shown = [row for curve in curves for row in curve.rows]
@@ -81,7 +81,7 @@ def draw(
 
 
 def _two(figure: Figure, axes: Axes) -> list[Axes]:
-    """Two panels with axes of their own in the place of one."""
+    """Replace one panel by two with independent axes."""
     axes.remove()
     return list(figure.subplots(1, 2, squeeze=False)[0])
 
@@ -121,7 +121,7 @@ def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curv
 
 
 def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, sloped: bool) -> None:
-    """The ideal line; where it is sloped also its level behind the points, which are moved aside."""
+    """Draw the ideal line and, if it is sloped, its level behind the points, which are shifted on the x axis."""
     ends = axes.get_xlim()
     steps = [ends[0] * (ends[1] / ends[0]) ** (index / 32) for index in range(33)]
     axes.plot(steps, [at(ranks) for ranks in steps], **IDEAL, scalex=False)
@@ -141,7 +141,7 @@ def _log_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def _unit(curves: Sequence[Curve]) -> tuple[str, float]:
-    """Milliseconds for steps below a second."""
+    """Unit of time and its factor: milliseconds if all steps take less than a second, else seconds."""
     longest = max(interval.center for interval in _all(curves, seconds_per_step))
     return ("ms", 1000.0) if longest < 1 else ("s", 1.0)
 

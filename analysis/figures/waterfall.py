@@ -1,4 +1,4 @@
-"""From ideal to measured speed: what each part takes, as bars with their numbers, one panel per backend."""
+"""Waterfalls from ideal to measured speed: bars with the loss of each part, one panel per backend."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not told from it
 def draw(
     family: Family, rows: Sequence[ScalingRow], provenance: Provenance, falls: Sequence[Waterfall]
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the rows behind it, of the backends' largest numbers of ranks; None if none has parts.
+    """The figure and the rows behind it, for each backend's largest number of ranks; None if none has parts.
 
-    Of more than three backends the three that keep most are shown, and the small print names the others.
+    At most the three backends with the highest efficiency are shown; the small print names the others.
     """
     largest = _largest([fall for fall in falls if fall.family == family])
     shown = sorted(sorted(largest, key=_lost)[:MAX_PANELS], key=largest.index)
@@ -53,7 +53,7 @@ def draw(
 
 
 def _largest(falls: Sequence[Waterfall]) -> list[Waterfall]:
-    """The waterfall of the most ranks that has parts, for each backend and kind of evidence."""
+    """The waterfall with parts on the most ranks, for each backend and kind of evidence."""
     groups = groupby(
         [fall for fall in falls if fall.parts], key=lambda fall: (backend_name(fall.cell), fall.evidence)
     )
@@ -118,17 +118,17 @@ def _small_print(
 
 
 TOGETHER = "together"
-# Okabe & Ito's: told apart in grey by their lightness, too, and by which way a bar goes.
+# Okabe & Ito's colours; in grey they differ in lightness, and gains and losses in direction.
 LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
-_LABEL_INCHES = 1.0  # of a bar's numbers, to its right
-_NAMES_INCHES = 1.2  # of the parts' names, to the left of the first panel
+_LABEL_INCHES = 1.0  # for a bar's numbers, to its right
+_NAMES_INCHES = 1.2  # for the parts' names, to the left of the first panel
 _NAME_CHARACTERS = 18
 _TITLE_CHARACTERS = 18
-_HEIGHT = 0.62  # of a bar; 1 is the distance between two
+_HEIGHT = 0.62  # bar height; 1 is the distance between two bars
 
 
 def draw_bars(axes: Axes, fall: Waterfall, names: Sequence[str]) -> None:
-    """Bars from left to right and from top to bottom, each beginning where the one above it ends."""
+    """Draw bars from top to bottom, each beginning where the one above it ends."""
     kept = share_text(fall.efficiency)
     kind = "" if fall.evidence == "measured" else f", {fall.evidence}"
     name = textwrap.shorten(backend_name(fall.cell), _TITLE_CHARACTERS, placeholder="…")
@@ -181,7 +181,7 @@ def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, ho
 
 
 def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, seconds: Interval) -> None:
-    """Percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
+    """Write percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
     milliseconds = number(round(1000 * seconds.center, 3) + 0.0)
     end = max(right, begin + (loss.center if loss.high is None else loss.high))
     axes.annotate(
@@ -199,7 +199,7 @@ def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, s
 def scale_axes(
     axes: Sequence[Axes], shown: Sequence[Waterfall], names: Sequence[str], *, width: float
 ) -> None:
-    """One scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
+    """Set one scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
     low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
     room = (width - _NAMES_INCHES) / len(shown) - 0.1
     reach = max(high - low, 0.001)
@@ -207,7 +207,7 @@ def scale_axes(
     axes[0].set_ylim(len(names) - 0.45, -0.55)
     axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
     axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
-    # No marks below the numbers: nothing is shown there.
+    # No ticks below the numbers on the right, where no bar is drawn.
     marks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     for panel in axes:
         panel.xaxis.set_major_locator(
@@ -229,7 +229,7 @@ def _rightmost(fall: Waterfall) -> float:
 
 
 def _ends(fall: Waterfall) -> list[tuple[float, float]]:
-    """Where each bar and its whisker begin and end."""
+    """The leftmost and rightmost point of each bar with its whisker."""
     begin, ends = 0.0, []
     for loss in [*(part.loss for part in fall.parts), *([fall.loss] if fall.loss else [])]:
         start = 0.0 if loss is fall.loss else begin

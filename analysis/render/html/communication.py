@@ -1,4 +1,4 @@
-"""Communication only, on the page: sentences, bus bandwidth over bucket sizes, and a row of numbers per size."""
+"""Communication only, on the page: sentences, plots of bus bandwidth over bucket size, and a table."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MAX_TICKS = 6
 
 
 def exchange_blocks(communications: Sequence[Communication], names: Collection[str]) -> Iterator[Block]:
-    """Of each family the sentences and a plot of what was measured on its most ranks, then all numbers.
+    """Sentences and a plot per family for its largest number of ranks, then tables of all numbers.
 
-    `names` are those that the page has a look for.
+    `names` are the curves that have a look on the page.
     """
     largest = communications_on_most_ranks(communications)
     for communication in largest:
@@ -95,7 +95,7 @@ def _point(communication: Communication, size: BucketSize) -> Point:
 
 
 def _size_axis(sizes: Sequence[int]) -> Axis:
-    """Powers of two, not more than can be read; at least two octaves."""
+    """An axis of at least two octaves, with at most MAX_TICKS ticks at powers of two."""
     low, high = math.log2(min(sizes)) - 0.5, math.log2(max(sizes)) + 0.5
     low, high = (low - 0.5, high + 0.5) if high - low < 2 else (low, high)
     powers = range(math.ceil(low), math.floor(high) + 1)

@@ -1,6 +1,6 @@
-"""Backends compared on the page: rates and losses per backend, and what a study's declared contrasts may claim.
+"""Backends compared on the page: rates and losses per backend, and the claims of a study's declared contrasts.
 
-Contrasts are those that `dlscale compare` declares when nothing narrower is asked for.
+The contrasts are those that `dlscale compare` declares by default.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def contrasts_of(
     order: Sequence[str] = (),
     forbidden: Callable[[Declared], str] | None = None,
 ) -> Contrasts | None:
-    """Each backend against the first of `order`, on each number of ranks above 1; None if there are no two of them.
+    """Each backend versus the first of `order`, on each number of ranks above 1; None with fewer than two backends.
 
-    `forbidden` is that of `contrast.contrasts`.
+    `forbidden` is passed to `contrasts`.
     """
     try:
         declaration = declare(table.launches, order=order)
-    except UsageError:  # there is nothing to compare, which is no mistake of whoever asks for a report
+    except UsageError:  # nothing to compare, which is no error in a report
         return None
     flagged = {
         (row.cell.id, str(row.evidence)): row.outliers.blocks
@@ -45,7 +45,7 @@ def contrasts_of(
 
 
 def contrasts_lead(declared: Contrasts) -> str:
-    """What was declared, and whether the blocks suffice."""
+    """A sentence on what was declared, and whether there are enough blocks."""
     short = [contrast.num_blocks for contrast in declared.found if too_few(contrast)]
     lead = (
         f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together before any number was "
@@ -60,7 +60,7 @@ def contrasts_lead(declared: Contrasts) -> str:
 def contrast_texts(declared: Contrasts) -> list[Sentence]:
     """A sentence for each comparison on the most ranks of its training, in the order of the table.
 
-    None for those that only need more blocks: how many is said once, by `lead`.
+    Comparisons that only need more blocks have no sentence: `contrasts_lead` counts them.
     """
     sentences = []
     trainings = [
@@ -86,7 +86,7 @@ def contrast_texts(declared: Contrasts) -> list[Sentence]:
 
 
 def claims(declared: Contrasts) -> list[str]:
-    """What is certain on the most ranks of all, the largest difference first; nothing of several trainings."""
+    """The certain differences on the most ranks, the largest first; none if there are several trainings."""
     if len({_training(declared, contrast) for contrast in declared.found}) != 1:
         return []
     most = max(contrast.contender.cell.num_ranks for contrast in declared.found)
@@ -107,7 +107,7 @@ def _size(contrast: Contrast) -> float:
 
 
 def verdicts(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
-    """What the comparisons on the most ranks of each family say, a sentence per pair of backends."""
+    """A sentence per pair of backends, from the comparisons on the most ranks of each family."""
     last: dict[tuple[object, str], BackendComparison] = {}
     for comparison in comparisons:
         key = (comparison.family, comparison.evidence)

@@ -1,6 +1,6 @@
-"""Why speed is lost, as the page shows it: waterfalls, stragglers, bounds.
+"""Causes of lost speed on the page: waterfalls, stragglers, bounds.
 
-Heat maps show ranks by windows where no rank waits for another, and which ranks are stragglers.
+Heat maps show ranks by windows without communication, and mark the stragglers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT_KINDS = ("wire", "memory", "loader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Causes:
-    """`unknown` says where the loss cannot be cut into parts; `bounds` are lines above which no efficiency lies."""
+    """Causes of lost speed. `unknown` names losses that have no parts; `bounds` are upper limits of efficiency."""
 
     losses: tuple[Loss, ...] = ()
     unknown: tuple[Sentence, ...] = ()
@@ -38,7 +38,7 @@ class Causes:
 
 
 def causes_of(table: ScalingTable) -> Causes:
-    """All that the table says about why speed is lost."""
+    """All causes of lost speed that the table contains."""
     bounded = {family: [row for row in table.of(family) if row.limits] for family in table.families}
     bounded = {family: rows for family, rows in bounded.items() if rows}
     return Causes(
@@ -72,7 +72,7 @@ def _loss(fall: Waterfall) -> Loss:
 
 
 def _sentence(fall: Waterfall) -> str:
-    """As in the terminal, with the workload's title and the framework."""
+    """The headline of the terminal, with the workload's title and the framework."""
     cell = fall.cell
     return f"{workload_title(cell.workload)} ({cell.framework}){waterfall_headline(fall).removeprefix(cell.workload)}"
 
@@ -84,7 +84,7 @@ def _unknown(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
 
 
 def _late(delays: Iterable[Stragglers]) -> Iterator[Sentence]:
-    """Of each family what is known on its most ranks."""
+    """Sentences about the stragglers of each family on its most ranks."""
     last: dict[tuple[Family, str], Stragglers] = {}
     for stragglers in delays:
         last[stragglers.family, stragglers.evidence] = stragglers  # ordered by ranks
@@ -97,7 +97,7 @@ def _late(delays: Iterable[Stragglers]) -> Iterator[Sentence]:
 
 
 def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
-    """A line per kind of bound; one per backend where backends differ."""
+    """A line per kind of bound, or one per backend if backends differ."""
     lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
     for name in dict.fromkeys(backend_name(row.cell) for row in rows):
         own = sorted(
@@ -119,19 +119,19 @@ def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
 
 
 def _not_known(rows: Sequence[ScalingRow]) -> str:
-    """Why some kinds of bound are not there, by what is said on the most ranks; empty if all are."""
+    """Why some kinds of bound are missing, with the reasons given on the most ranks; empty if none is."""
     most = max(rows, key=lambda row: row.cell.num_ranks)
     known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
     reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
     return f"No bound by {', '.join(reasons)}." if reasons else ""
 
 
-MAX_COLUMNS = 120  # of a heat map; neighbours of a launch are put together beyond
-MAX_RANKS = 128  # of a heat map; the slowest of more
+MAX_COLUMNS = 120  # of a heat map; beyond that, neighbouring windows of a launch are merged
+MAX_RANKS = 128  # of a heat map; beyond that, only the slowest ranks
 
 
 def heat_maps(heats: Iterable[RankTimes], delays: Iterable[Stragglers]) -> Iterator[HeatMap]:
-    """Of each family that of `none` on the most ranks, where nobody waits for anybody."""
+    """The heat map of backend `none` on each family's most ranks, where no rank waits for another."""
     last: dict[tuple[Family, str], RankTimes] = {}
     for heat in heats:
         if heat.cell.backend == "none":
@@ -177,7 +177,7 @@ def _slowest(heat: RankTimes) -> list[int]:
 
 
 def _thinned(heat: RankTimes) -> NDArray[np.float64]:
-    """[P][columns]: medians over neighbouring columns of a launch, so that it fits; unchanged where it does."""
+    """[P][columns]: medians over neighbouring columns of a launch, so that they fit; unchanged if they do."""
     launches = np.split(heat.values, heat.first_columns[1:], axis=1)
     room = max(1, MAX_COLUMNS // len(launches))
     if heat.values.shape[1] <= MAX_COLUMNS or all(launch.shape[1] <= room for launch in launches):

@@ -1,7 +1,7 @@
-"""From a scaling table and its records to the content of the page.
+"""Builds the content of the page from a scaling table and its records.
 
-The first screen says in at most three sentences what the efficiency is and what the largest loss is, and shows
-where the speed goes as one strip per curve; the sections follow.
+The first screen gives the efficiency and the largest loss in at most three sentences, and the losses of each curve
+as a strip; the sections follow.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def page_of(
     causes: Causes | None = None,
     contrasts: Contrasts | None = None,
 ) -> Page:
-    """The page of a study: `table`, `causes` and `contrasts` are made of `records`.
+    """The page of a study; `table`, `causes` and `contrasts` must come from `records`.
 
-    The same records give the same page: nothing in it depends on when it is made.
+    The same records give the same page: nothing in it depends on the time.
     """
     records = list(records)
     study, causes = study or StudyFacts(), causes or Causes()
@@ -148,7 +148,7 @@ def _backends(table: ScalingTable) -> Iterator[Block]:
 
 
 def _contrasts(contrasts: Contrasts | None) -> Section:
-    """Rows in the table and, for the most ranks, sentences."""
+    """The section of contrasts: a table and, for the most ranks, sentences."""
     title = "Which differences are beyond chance"
     if contrasts is None:
         return _section("contrasts", title, ())
@@ -214,9 +214,9 @@ CERTAIN = ("faster", "slower", "alike")
 def summary(
     table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
 ) -> tuple[str, ...]:
-    """The largest numbers of ranks count; with `losses` each says what it loses most by.
+    """At most three sentences about the largest numbers of ranks; with `losses`, they name the largest loss.
 
-    Of `contrasts` what may be claimed; without any declared, what the backends beside each other say for certain.
+    The last one is the strongest claim of `contrasts` or, without any, a certain difference between backends.
     """
     if not table.rows:
         return ("Nothing has been measured yet.",)
@@ -255,7 +255,7 @@ def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, .
 
 
 def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[str, ...]:
-    """Without losses: what is kept, and that nobody measured what the rest went to."""
+    """The summary without losses: the efficiencies alone."""
     most = max(row.cell.num_ranks for row in scaled)
     rated = [
         (row, interval)
@@ -285,7 +285,7 @@ def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[st
 
 
 def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
-    """Of each training those on the most ranks that it has a loss on."""
+    """The losses of each training on its largest number of ranks with a loss."""
     by_training: dict[str, list[Loss]] = {}
     for loss in losses:
         by_training.setdefault(loss.title, []).append(loss)
@@ -298,7 +298,7 @@ def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
 
 
 def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
-    """What can be said for certain of the backends on the most ranks; nothing where nothing can."""
+    """A certain difference between backends on the most ranks; empty if there is none."""
     if contrasts:
         return tuple(claims(contrasts)[:1])
     if len({comparison.family for comparison in table.comparisons}) != 1:
@@ -324,11 +324,11 @@ def _best_rate(rows: Iterable[ScalingRow]) -> str:
     return f"{backend_name(row.cell)}: {rate(interval)} samples/s"
 
 
-MOST = 5  # strips; all losses are drawn further down
+MOST = 5  # strips at the top; all losses are drawn further down
 
 
 def strips(losses: Iterable[Loss]) -> tuple[Strip, ...]:
-    """Of one training its backends, of several the best backend of each; what keeps most comes first."""
+    """A strip per backend of a single training, or for the best backend of each training; highest efficiency first."""
     ordered = sorted(on_most_ranks(losses), key=lambda loss: -loss.kept.center)
     names = {loss.title: f"{workload_title(loss.tags.workload)}, {loss.tags.framework}" for loss in ordered}
     if len(names) == 1:
@@ -361,7 +361,7 @@ def _cause(loss: Loss) -> str:
 
 
 def _segments(loss: Loss) -> Iterator[Segment]:
-    """What was gained (a negative part) has no width of its own: the others share what is lost in all."""
+    """The segments of a strip. A gain (a negative part) has no width; the losses are scaled to the total loss."""
     left = min(1.0, max(0.0, loss.kept.center))
     yield Segment(begin=0.0, width=_percent(left), says=f"{efficiency_text(loss.kept)} kept")
     costs: Sequence[Part] = [part for part in loss.parts if part.share.center > 0]

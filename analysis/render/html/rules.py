@@ -32,26 +32,26 @@ NAMED = 3  # of many examples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A study's numbers, and what is shown of them. `plots` are all of the page's, `efficiency` those of that."""
+    """A study's numbers and plots. `plots` are all plots of the page, `efficiency` those of efficiency."""
 
     table: ScalingTable
     launches: Sequence[MeasuredCase]
-    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # of `launches.by_cell`
+    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # from `timeline.by_cell`
     records: Sequence[Record]
     bad_files: Sequence[BadFile] = ()
     study: StudyFacts = field(default_factory=StudyFacts)
     efficiency: Sequence[Plot] = ()
     plots: Sequence[Plot] = ()
-    contrasts: Contrasts | None = None  # None: there were no two to compare
+    contrasts: Contrasts | None = None  # None: fewer than two backends
 
     @property
     def trained(self) -> list[ScalingRow]:
-        """Rows of real training that gave a number."""
+        """Training rows (not controls) with a throughput."""
         return [row for row in self.table.rows if row.cell.control == "train" and row.throughput]
 
     @property
     def scaled(self) -> list[ScalingRow]:
-        """Those on more than 1 rank."""
+        """Training rows with a throughput on more than 1 rank."""
         return [row for row in self.trained if row.cell.num_ranks > 1]
 
 
@@ -62,13 +62,13 @@ def where(row: ScalingRow) -> str:
 
 
 def examples(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of further ones."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
-    """Of each block that the row has in common with its base case (a): log of the efficiency, [B]; may be empty."""
+    """Log of the efficiency, [B], for each block that the row shares with its base case (a); may be empty."""
     base = base_cell(
         row.cell,
         [candidate.cell for candidate in facts.table.rows if candidate.family == row.family],
@@ -88,7 +88,7 @@ def _by_block(facts: Facts, row: ScalingRow, cell_id: str) -> dict[Hashable, flo
 
 
 def judge_base_case(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 1: a rate of none on 1 rank beside every curve."""
+    """Rule 1: every curve has a rate of none on 1 rank."""
     families = dict.fromkeys(row.family for row in facts.scaled)
     if not families:
         return "not applicable", "Nothing gave a number on more than 1 rank, so no speed-up is told."
@@ -128,7 +128,7 @@ def judge_ratios(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_normality(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 6: rates need no distribution; Shapiro and Wilk's test looks at the log ratios behind t intervals."""
+    """Rule 6: rates assume no distribution; the Shapiro-Wilk test checks the log ratios behind t intervals."""
     methods = {
         row.throughput.method for row in facts.trained if row.throughput and row.throughput.low is not None
     }
@@ -156,7 +156,7 @@ def judge_normality(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_tests(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 7: what is called faster or slower is so by a paired test, corrected for all that were declared with it."""
+    """Rule 7: faster and slower are results of a paired test, corrected for all comparisons declared together."""
     declared = facts.contrasts
     if declared is None:
         return "not applicable", "No two backends were measured on the same ranks."
@@ -174,10 +174,10 @@ def judge_tests(facts: Facts) -> tuple[Verdict, str]:
 
 
 def _shapiro(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """The test's p; None for fewer than 3 values, or where all are equal."""
+    """The test's p-value; None for fewer than 3 values, or if all are equal."""
     if len(logs) < MIN_BLOCKS or np.ptp(logs) == 0:
         return None
-    from scipy.stats import shapiro  # half a second of import, for this rule alone
+    from scipy.stats import shapiro  # takes half a second to import, and only this rule needs it
 
     return float(shapiro(logs).pvalue)
 
@@ -186,7 +186,7 @@ UNKNOWN = "unknown"
 
 
 def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 2: every planned case gave a number, or something says why it did not."""
+    """Rule 2: every planned case gave a number, or there is a reason why not."""
     planned = sum(row.num_planned for row in facts.table.rows)
     numbers = sum(row.num_launches for row in facts.table.rows)
     if not planned:
@@ -245,7 +245,7 @@ def judge_factors(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_bounds(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 11: a line above which nothing real can lie, in each efficiency plot, besides the ideal one."""
+    """Rule 11: each efficiency plot has an upper bound besides the ideal line."""
     if not facts.efficiency:
         return "not applicable", "There is no efficiency to bound."
     bare = [plot.title for plot in facts.efficiency if not any(guide.bound for guide in plot.guides)]
@@ -261,7 +261,7 @@ def judge_bounds(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_lines(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 12: a line joins points of one kind of evidence only, each on more ranks than the one before."""
+    """Rule 12: a line joins only points of one kind of evidence, each on more ranks than the one before."""
     if not facts.plots:
         return "not applicable", "There are no plots."
     joined = [series for plot in facts.plots for series in plot.series if series.joined]
@@ -278,7 +278,7 @@ def judge_lines(facts: Facts) -> tuple[Verdict, str]:
     )
 
 
-MEAN_OVER_MEDIAN = 1.05  # beyond, the median tells less than what a training costs
+MEAN_OVER_MEDIAN = 1.05  # above this ratio the median understates the cost of a training
 
 
 def judge_rates(facts: Facts) -> tuple[Verdict, str]:
@@ -326,7 +326,7 @@ def judge_intervals(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 8: the mean of the steps, which is what a training costs, is near the median that is shown."""
+    """Rule 8: the mean step time, which determines the cost of a training, is near the median that is shown."""
     if not facts.launches:
         return "not applicable", "There are no numbers."
     far, worst = [], 1.0
@@ -351,7 +351,7 @@ def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 10: every rank's time is there, ranks start together, windows are enough and steady."""
+    """Rule 10: every rank was timed, ranks start together, and there are enough windows, all steady."""
     if not facts.launches:
         return "not applicable", "There are no numbers."
     apart = [launch for launch in facts.launches if not launch.start_skew <= MAX_START_SKEW]
@@ -395,7 +395,7 @@ RULES: tuple[tuple[str, Judge], ...] = (
 
 
 def judged(facts: Facts) -> tuple[Rule, ...]:
-    """All 12 in order."""
+    """The verdicts on all 12 rules, in order."""
     rules = []
     for number, (text, judge) in enumerate(RULES, start=1):
         verdict, why = judge(facts)

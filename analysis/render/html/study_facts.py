@@ -1,7 +1,6 @@
-"""The study as a whole: which records its report uses and leaves out; where, when and with what they were measured.
+"""The study as a whole: the records that its report uses and leaves out; where, when and how they were measured.
 
-Nothing is dropped without a note. In the tables of nodes and settings, values that differ between records are
-listed with `|`.
+Nothing is dropped without a note. In the tables of nodes and settings, differing values are separated by `|`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from dlscale.analysis.render.text import listed, plural
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 
-NAMED_FILES = 5  # of many that are bad for the same reason
+NAMED_FILES = 5  # names listed of files that are bad for the same reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFacts:
-    """What is known of a study beside its records. `num_planned` cases, 0 where there is no plan."""
+    """Facts about a study that are not in its records. `num_planned` is 0 without a plan."""
 
     name: str = ""
     running: bool = False
@@ -42,10 +41,10 @@ class StudyFacts:
 
 
 def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
-    """The records that may lie on common curves, and a sentence for each fingerprint that was left out.
+    """The records that may share a curve, and a sentence for each fingerprint that was left out.
 
-    Of a system, environment and framework the fingerprint with most good cases stays, of equal ones the one that
-    was measured last. Failed cases of the others stay too: they are reported, and lie on no curve.
+    For each system, environment and framework, the fingerprint with the most good cases stays; the most recent one
+    wins a tie. Failed cases of the others stay, too: they are reported, but are on no curve.
     """
     records = list(records)
     groups: defaultdict[tuple[str, str, str], list[Record]] = defaultdict(list)
@@ -73,7 +72,7 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
 
 
 def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, ...]]]:
-    """Reason and file names, the most frequent reason first."""
+    """Bad files as (reason, file names), the most frequent reason first."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for bad in bad_files:
         groups[bad.reason].append(bad.path.name)
@@ -84,7 +83,7 @@ def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, 
 
 
 def left_out(study: StudyFacts, bad_files: Iterable[BadFile]) -> list[str]:
-    """One sentence per reason for which something that lies in the study's folder is not in the report."""
+    """One sentence per reason why something in the study's folder is not in the report."""
     sentences = list(study.left_out)
     for reason, names in bad_file_groups(bad_files):
         sentences.append(f"{_files(names)}: {reason}")
@@ -114,7 +113,7 @@ def page_title(table: ScalingTable) -> str:
 def heading_facts(
     table: ScalingTable, records: Sequence[Record], study: StudyFacts
 ) -> tuple[tuple[str, str], ...]:
-    """(what, which), without those that nothing is known of."""
+    """The known facts of the page's heading, as (name, value)."""
     ranks = sorted({row.cell.num_ranks for row in table.rows})
     nodes = sorted({rank.node for record in records for rank in record.ranks})
     numbers = sum(row.num_launches for row in table.rows)
@@ -132,7 +131,7 @@ def heading_facts(
 
 
 def evidence_note(table: ScalingTable) -> str:
-    """The kinds of evidence in words."""
+    """A note on the kinds of evidence in the table."""
     kinds = [kind for kind in EVIDENCE if any(row.evidence == kind for row in table.rows)]
     return "; ".join(EVIDENCE[kind] for kind in kinds)
 
@@ -140,7 +139,7 @@ def evidence_note(table: ScalingTable) -> str:
 def study_warnings(
     table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]
 ) -> tuple[tuple[str, str], ...]:
-    """(sentence, name of the section that has more) of what changes how the numbers are read."""
+    """Warnings that affect how to read the numbers, as (sentence, section with details)."""
     warnings = []
     if study.running:
         warnings.append(("The study is still running: this is what it has measured so far.", "gaps"))
@@ -176,7 +175,7 @@ def _span(started: Sequence[str]) -> str:
 
 def _day(moment: datetime) -> str:
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    return f"{moment.day} {months[moment.month - 1]} {moment.year}"  # whatever the locale
+    return f"{moment.day} {months[moment.month - 1]} {moment.year}"  # independent of the locale
 
 
 def _nodes(nodes: Sequence[str]) -> str:
@@ -186,7 +185,7 @@ def _nodes(nodes: Sequence[str]) -> str:
     return f"{len(nodes)} ({', '.join(nodes[:NAMED_NODES])}{more})"
 
 
-MANY = 6  # values of one setting that are written out
+MANY = 6  # values of one setting that are listed
 Entry = tuple[str, str, object, Tags]
 
 
@@ -208,7 +207,7 @@ SETTINGS = TableOf[Setting](
 
 
 def settings_table(records: Sequence[Record]) -> Table:
-    """Versions, machine, rules, variables, and what each backend decided."""
+    """Versions, machine, rules, variables, and the decisions of each backend."""
     values: dict[tuple[str, str, Tags], set[str]] = {}
     for record in records:
         for what, name, value, tags in _entries(record):

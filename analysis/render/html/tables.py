@@ -1,4 +1,4 @@
-"""Tables that only the page has: step times, launches and windows that stand out, failures, unreadable files."""
+"""Tables that are only on the page: step times, outlying launches and windows, failures, unreadable files."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ Outlying = tuple[ScalingRow, Outliers]
 
 
 def _outlying_launches(pair: Outlying) -> Value:
-    """`1 of 6: block 3 +12 %`, in time."""
+    """`1 of 6: block 3 +12 %`, as excess time."""
     outliers = pair[1]
     text = f"{len(outliers.launches)} of {outliers.num_launches}"
     if outliers.launches:
@@ -165,7 +165,7 @@ OUTLIERS = TableOf[Outlying](
 
 
 def outlier_table(rows: Iterable[ScalingRow]) -> Table:
-    """One row per cell in which a launch or a window stands out."""
+    """One row per cell with an outlying launch or window."""
     return OUTLIERS.of(
         (row, row.outliers)
         for row in rows

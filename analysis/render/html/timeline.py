@@ -1,6 +1,6 @@
-"""Every case that gave a number, as one point over the time of the study, with the step times inside it.
+"""Every case with a result, as one point over the time of the study, with its step times.
 
-Launches and windows that are outliers are marked; they count everywhere.
+Outlying launches and windows are marked, but count in all numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dlscale.benchmarks.records.record import Cell, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCase:
-    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's.
+    """The attempt at a case that counts. `seconds` are the slowest rank's per step, one per steady window, [W].
 
-    `samples_per_second` is the launch's own value: the batch over its median step.
+    `samples_per_second` is the value of this launch: the batch over its median step.
     """
 
     cell: Cell
@@ -54,7 +54,7 @@ class MeasuredCase:
 
 
 def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
-    """The latest good attempt of each case, ordered by when it began. Canaries and exchanges alone are none."""
+    """The latest good attempt of each case, ordered by start; without canaries and communication-only cases."""
     measured = [record for record in latest_good(records) if record.case.cell.control not in APART]
     ordered = sorted(
         measured, key=lambda record: (record.started_at, record.system, record.study, record.case.id)
@@ -63,7 +63,7 @@ def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
 
 
 def by_cell(launches: Iterable[MeasuredCase]) -> dict[Key, list[MeasuredCase]]:
-    """(system, cell, kind of evidence) -> its launches."""
+    """The launches by system, cell and kind of evidence."""
     groups: dict[Key, list[MeasuredCase]] = {}
     for launch in launches:
         groups.setdefault(launch.key, []).append(launch)
@@ -73,7 +73,7 @@ def by_cell(launches: Iterable[MeasuredCase]) -> dict[Key, list[MeasuredCase]]:
 def launch_plot(launches: Sequence[MeasuredCase], out: OutlierMarks) -> Plot | None:
     """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
 
-    What moves all cells at once is the machine, and cancels in paired ratios. What stands `out` has a ring.
+    Changes common to all cells come from the machine, and cancel in paired ratios. Outliers, in `out`, have a ring.
     """
     points: dict[tuple[str, str, Tags], list[Point]] = {}
     for where, group in by_cell(launches).items():
@@ -154,13 +154,13 @@ RING = "stands out, and counts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierMarks:
-    """Of all cells, by system, cell and kind of evidence."""
+    """Outliers of all cells, by system, cell and kind of evidence."""
 
     cells: Mapping[Key, Outliers]
     launches: Mapping[tuple[Key, Hashable], Outlier]  # and by study and block
 
     def of(self, key: Key, block: Hashable, seconds: NDArray[np.float64]) -> tuple[bool, tuple[str, ...]]:
-        """Whether a launch stands out, and what is told of it and of its windows; `seconds` of these, [W]."""
+        """Whether a launch is an outlier, and tooltip lines on it and on its windows, which took `seconds`, [W]."""
         outlier = self.launches.get((key, block))
         cell = self.cells.get(key)
         windows = _windows(seconds) if cell and cell.num_windows_out else ()
@@ -168,7 +168,7 @@ class OutlierMarks:
 
 
 def outlier_marks(rows: Iterable[ScalingRow]) -> OutlierMarks:
-    """What the table's rows have found."""
+    """The outliers in the table's rows."""
     cells = {
         (row.family.system, row.cell.id, str(row.evidence)): row.outliers for row in rows if row.outliers
     }
@@ -187,7 +187,7 @@ def how_far(outlier: Outlier) -> str:
 
 
 def _windows(seconds: NDArray[np.float64]) -> tuple[str, ...]:
-    """By the rule of `outliers.cells`; only where that found any in the cell."""
+    """A line about the outlying windows of a launch, by the same rule as in the table; none without any."""
     if len(seconds) < MIN_WINDOWS:
         return ()
     logs = np.log(seconds)
