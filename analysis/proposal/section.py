@@ -63,7 +63,7 @@ def _curve(
 
 
 def curve_table(curve: Curve, stem: str) -> Table:
-    """A row per size."""
+    """A table with a row per size."""
     base = f"relative to {BASES[curve.base]}" if curve.base else "without a base case"
     keeps = f"keeps {100 * curve.threshold:g} %"
     return Table(
@@ -99,7 +99,7 @@ def _cells(size: Size) -> tuple[str, ...]:
 
 
 def table_lines(curve: Curve) -> list[dict[str, Any]]:
-    """The table's rows for programs, with the limits, methods and n of every number."""
+    """The table's rows as data, with the limits, methods and n of every number."""
     return [
         {
             **scaling_row(size.row),
@@ -134,13 +134,13 @@ def size_text(size: Size) -> str:
 
 
 def curve_title(curve: Curve) -> str:
-    """What was trained, over what."""
+    """The title of a curve: what was trained, over which backend."""
     family = curve.family
     return f"{family.workload} ({family.preset}) in {family.framework} over {curve.name}, {family.scaling_mode} scaling"
 
 
 def what_was_measured(curve: Curve) -> str:
-    """The experiment, so that another can repeat it."""
+    """A description of the experiment, sufficient to repeat it."""
     ranks = ", ".join(str(size.num_ranks) for size in curve.sizes)
     launches = _span([size.row.num_launches for size in curve.sizes])
     system = curve.family.system
@@ -155,7 +155,7 @@ def what_was_measured(curve: Curve) -> str:
 
 
 def evidence_sentence(curve: Curve) -> str:
-    """What must be read before the numbers; empty where they are measurements on several nodes."""
+    """A caveat to read before the numbers; empty if they were measured on several nodes."""
     if curve.evidence == "emulated":
         return (
             "These numbers are emulated: nodes that share one machine, or a network that was shaped, took the place of "
@@ -169,7 +169,7 @@ def evidence_sentence(curve: Curve) -> str:
 
 
 def result_sentence(curve: Curve) -> str:
-    """Throughput, speed-up and efficiency on most ranks."""
+    """Throughput, speed-up and efficiency on the most ranks."""
     largest = curve.largest
     text = f"On {size_text(largest)} the training runs at {rate(largest.row.throughput)} samples/s"
     if largest.efficiency is None or largest.speed_up is None:
@@ -193,7 +193,7 @@ def result_sentence(curve: Curve) -> str:
 
 
 def threshold_sentence(curve: Curve) -> str:
-    """Up to which size the threshold is surely kept, where it is open, where it is not."""
+    """The sizes at which the efficiency threshold is surely kept, possibly kept, and not kept."""
     mark = f"{100 * curve.threshold:g} %"
     surely, possibly = curve.keeping("surely"), curve.keeping("possibly")
     unknown = [size for size in curve.sizes if size.verdict == "unknown"]
@@ -233,7 +233,7 @@ def threshold_sentence(curve: Curve) -> str:
 
 
 def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
-    """The node-hours of the trainings."""
+    """The node-hours of the requested trainings."""
     if curve.evidence != "measured":
         return f"No node-hours are derived from {curve.evidence} numbers: a request needs those of the machine itself."
     if request is None:
@@ -248,7 +248,7 @@ def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
 
 
 def caveats(curve: Curve) -> Iterator[str]:
-    """What the numbers do not say."""
+    """Limitations of the numbers, a sentence each."""
     sizes = curve.sizes
     if curve.family.preset != PUBLISHED:
         yield f"The network was trained in the size {curve.family.preset}, not in the published one."
@@ -269,7 +269,7 @@ def caveats(curve: Curve) -> Iterator[str]:
 
 
 def factor_text(interval: Interval) -> str:
-    """`7.36 [7.30, 7.42]`: two decimals, for the third digit tells 1.98 from 2; fewer from 10 on."""
+    """`7.36 [7.30, 7.42]`: two decimals, to distinguish 1.98 from 2; fewer from 10 on."""
     decimals = 2 if interval.center < 10 else 1 if interval.center < 100 else 0
     return with_limits(interval, f"{{:.{decimals}f}}".format)
 
@@ -280,5 +280,5 @@ def _span(launches: Sequence[int]) -> str:
 
 
 def _large(value: int) -> str:
-    """With a blank between groups of three digits."""
+    """A number with a space between groups of three digits."""
     return f"{value:,}".replace(",", " ") if value >= 10_000 else number(value)

@@ -1,7 +1,7 @@
-"""What each size of a curve says to those who grant compute time: speed-up, efficiency, cost of a million samples.
+"""Numbers for a compute-time proposal: each size's speed-up, efficiency and cost of a million samples.
 
-Also the speed-up per doubling of the ranks, from launches of the same blocks, and the node-hours that trainings
-take at one size.
+Also the speed-up per doubling of the ranks, from launches of the same blocks, and the node-hours of trainings at one
+size.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Base = Literal["none", "backend", ""]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One number of ranks of a curve. None where there is no number."""
+    """One number of ranks of a curve. Unknown values are None."""
 
     row: ScalingRow
     efficiency: Interval | None  # against the curve's base case
     speed_up: Interval | None  # T(p) / T(1)
-    per_doubling: Interval | None  # since the size before; 2 is ideal
-    node_hours: Interval | None  # of whole nodes, for a million samples
+    per_doubling: Interval | None  # since the previous size; 2 is ideal
+    node_hours: Interval | None  # for a million samples, counting whole nodes
     verdict: Verdict  # whether the efficiency keeps the threshold
 
     @property
     def num_ranks(self) -> int:
-        """Processes that train."""
+        """The number of processes that train."""
         return self.row.cell.num_ranks
 
     @property
     def num_nodes(self) -> int:
-        """Nodes that they are on."""
+        """The number of nodes that the ranks run on."""
         return self.row.cell.num_nodes
 
 
@@ -53,22 +53,22 @@ class Curve:
     """One backend of a family, over its sizes in ascending order; at least one has a number."""
 
     family: Family
-    name: str  # of the backend, with options and servers
+    name: str  # the backend, with options and servers
     evidence: str
-    base: Base  # which base case efficiencies are against; "" without any
+    base: Base  # base case of the efficiencies; "" without any
     base_rate: Interval | None  # its samples/s
     threshold: float
     sizes: tuple[Size, ...]
-    others: tuple[str, ...] = ()  # further backends that were measured on several ranks
+    others: tuple[str, ...] = ()  # other backends that were measured on several ranks
 
     @property
     def backend(self) -> str:
-        """Its name without options."""
+        """The backend's name without options."""
         return self.sizes[0].row.cell.backend
 
     @property
     def largest(self) -> Size:
-        """The size with the most ranks of those that have a number."""
+        """The largest size with a throughput."""
         return max((size for size in self.sizes if size.row.throughput), key=lambda size: size.num_ranks)
 
     def keeping(self, *verdicts: Verdict) -> Size | None:
@@ -78,7 +78,7 @@ class Curve:
 
 
 def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
-    """Surely, or surely not, where the whole interval lies on one side; unknown without an interval."""
+    """Surely or not if the whole interval is on one side, possibly if it is not; unknown without an interval."""
     if efficiency is None:
         return "unknown"
     if efficiency.method == BASE_NAMES:
@@ -93,9 +93,9 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
 def curves(
     table: ScalingTable, rates: Rates, *, threshold: float, backends: Sequence[str] = ()
 ) -> list[Curve]:
-    """The curves to show: of each family those over `backends`, by default the one that is fastest on most ranks.
+    """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks.
 
-    `rates` are the launches behind the table, for ratios of sizes.
+    `rates` are from the launches behind the table, for ratios between sizes.
     """
     shown = []
     for family in table.families:
@@ -119,7 +119,7 @@ def curves(
 
 
 def _with_evidence(rows: Iterable[ScalingRow]) -> list[ScalingRow]:
-    """A planned size that left no record stands with the others of its backend."""
+    """The rows; a planned size without records gets the kind of evidence of its backend's other sizes."""
     rows = list(rows)
     kinds = {_name(row): row.evidence for row in reversed(rows) if row.evidence}
     return [row if row.evidence else replace(row, evidence=kinds.get(_name(row))) for row in rows]
@@ -139,7 +139,7 @@ def _name(row: ScalingRow) -> str:
 
 
 def _speed(curve: Curve) -> tuple[int, float, str]:
-    """Most ranks first, then samples/s there."""
+    """Sort key: the largest number of ranks, then samples/s there."""
     largest = curve.largest
     rate = largest.row.throughput
     return largest.num_ranks, rate.center if rate else 0.0, curve.name
@@ -148,7 +148,7 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 def _curve(
     rows: Sequence[ScalingRow], family: Family, alone: Sequence[ScalingRow], rates: Rates, *, threshold: float
 ) -> Curve:
-    """`alone` are the family's rows of 1 rank with a number."""
+    """The curve of these rows; `alone` are the family's rows of 1 rank with a throughput."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
     if any(row.efficiency_none for row in rows):
         base = "none"
@@ -188,7 +188,7 @@ Rates = Mapping[Key, Mapping[Hashable, float]]  # -> block -> samples/s
 
 
 def rates_of(records: Iterable[Record]) -> Rates:
-    """Samples per second of every launch that gave a number. Raises UsageError as `frame.tidy`."""
+    """Samples per second of every launch with a result. Raises UsageError like `tidy`."""
     records = list(records)
     cells = {record.case.cell.id: record.case.cell for record in records}
     rates = {}
@@ -203,7 +203,7 @@ def rates_of(records: Iterable[Record]) -> Rates:
 def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> Interval | None:
     """(T(p) / T(q)) ^ (1 / log2(p / q)) for `row` on p and `before` on q < p ranks; 2 is ideal.
 
-    The factor by which each doubling multiplied the throughput on the way from q to p. None where one has no number.
+    This is the factor on the throughput per doubling of the ranks from q to p. None if one rate is unknown.
     """
     if before is None:
         return None
@@ -214,7 +214,7 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> In
 
 
 def power(ratio: Interval, exponent: float) -> Interval:
-    """A positive ratio raised to a positive exponent: limits keep their places."""
+    """A positive ratio raised to a positive exponent, which preserves the order of its limits."""
     return Interval(
         center=ratio.center**exponent,
         low=None if ratio.low is None else ratio.low**exponent,
@@ -236,13 +236,13 @@ class NodeHoursRequest:
     size: Size
     samples: int
     runs: int
-    hours: Interval  # of one, from the first step to the last
-    node_hours: Interval  # of one; of whole nodes
-    total: Interval  # node-hours of all
+    hours: Interval  # per training, from the first step to the last
+    node_hours: Interval  # per training, counting whole nodes
+    total: Interval  # node-hours of all trainings
 
 
 def node_hours_request(curve: Curve, *, samples: int, runs: int) -> NodeHoursRequest | None:
-    """None if no size surely keeps the threshold: there is nothing to found a number on."""
+    """The request for these trainings; None if no size surely keeps the threshold."""
     size = curve.keeping("surely")
     if size is None or size.row.throughput is None:
         return None

@@ -1,4 +1,4 @@
-"""The proposal's folder: the text in markdown and LaTeX, each curve's table as CSV, its figures as PNG, PDF, SVG."""
+"""Writes a proposal's folder: text as markdown and LaTeX, tables as CSV, figures as PNG, PDF and SVG."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "proposal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was shown, and the files of it; none without a curve."""
+    """The curves of a proposal and the files written; both empty if no training has a result."""
 
     curves: tuple[Curve, ...]
     files: tuple[Path, ...]
@@ -43,9 +43,9 @@ def write_proposal(
     samples: int | None = None,
     runs: int = 1,
 ) -> Written:
-    """`proposal.md`, `proposal.tex` and what they refer to, in `folder`; equal records give equal bytes.
+    """Write `proposal.md`, `proposal.tex` and their tables and figures to `folder`; equal records give equal bytes.
 
-    `table` is of these records. Nothing is written if no training has a number.
+    `table` must come from these records. Nothing is written if no training has a result.
     """
     trained = [record for record in records if record.case.cell.control == "train"]
     shown = curves(table, rates_of(trained), threshold=threshold, backends=backends)
@@ -83,7 +83,7 @@ def _identity(curve: Curve) -> tuple[object, ...]:
 
 
 def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], list[Path]]:
-    """Names of the figures that there are, and their files. The curve, and what does not communicate beside it."""
+    """Draw the figures of a curve, with backend `none` for comparison; their names and files."""
     own = {size.row.cell.id for size in curve.sizes}
     rows = [
         row

@@ -1,6 +1,6 @@
-"""Published figures in their own layout: what is public of them, and our series beside it.
+"""Published figures in their own layout: their public data, with our series for comparison.
 
-The small print says what is public, what is stated in words, and whose series join it.
+The small print says which data are public, what is only stated in words, and which of our series are drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dlscale.analysis.published.tables import rows_of
 from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.files import make_folder
 
-_CHARACTERS_PER_INCH = 21.5  # of small print: names of works have more capitals than other texts
+_CHARACTERS_PER_INCH = 21.5  # of small print, where names of works have many wide capitals
 
 
 def write_figures(
@@ -49,11 +49,11 @@ def write_figures(
     tables: Sequence[ScalingTable] = (),
     stand_in: str | None = None,
 ) -> list[Path]:
-    """Draw published figures (by default all that can be laid out) into `folder`; the files that were written.
+    """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
-    `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies, of which those cells join that
-    are what the catalogue asks for; `stand_in` is a system of ours in the place of the publication's. Raises UsageError
-    for an unknown figure.
+    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
+    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Raises UsageError for
+    an unknown figure.
     """
     figures = [published.figure(name) for name in names or published.figures]
     make_folder(folder)
@@ -75,7 +75,7 @@ def write_figures(
 def provenance(
     published: Published, figure: Figure, plots: Sequence[Plot], tables: Sequence[ScalingTable]
 ) -> Provenance:
-    """The origin of what is drawn: the hash is over the publication's entry, values, statements, and our records."""
+    """The origin of the figure; the hash covers the publication's entry, values, statements, and our records."""
     studies = {point.study for plot in plots for point in plot.ours}
     used = [table.provenance for table in tables if ", ".join(table.provenance.studies) in studies]
     content = [
@@ -119,7 +119,7 @@ def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Pro
 
 
 def _panels(picture: Drawing, axes: list[Axes], plots: Sequence[Plot]) -> list[Axes]:
-    """One pair of axes for each plot; those of one quantity share its scale."""
+    """Axes for each plot; plots of the same quantity share a scale."""
     if len(plots) == 1:
         return axes
     axes[0].remove()
@@ -151,7 +151,7 @@ def _handle(name: str, look: Look, plots: Sequence[Plot]) -> Line2D:
 
 
 def small_print(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> list[str]:
-    """Paragraphs, the shortest way to find everything again."""
+    """Paragraphs of small print: sources, statements, and the origin of our data."""
     lines = [f"Public: {figure.public} {figure.publication}."]
     if sentences := [
         _sentence(statement.statement, statement.kind, statement.about)
@@ -171,7 +171,7 @@ def _sentence(statement: str, kind: str, about: bool) -> str:
 
 
 def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> list[str]:
-    """Values that the panels have no place for."""
+    """Sentences about values that the panels do not show, and about derived or shifted ones."""
     drawn = {mark.value for plot in plots for mark in plot.marks}
     lines = []
     if unplaced := [
@@ -218,7 +218,7 @@ def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
 
 
 def wanted(own: Own) -> str:
-    """In words: what a cell must be."""
+    """The required properties of our cells, in words."""
     words = [
         own.workload,
         own.preset and f"preset {own.preset}",

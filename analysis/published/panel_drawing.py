@@ -1,7 +1,7 @@
-"""Drawing one panel: bands behind, published points with their lines, points of ours in front, and the axes.
+"""Draws one panel: bands behind, published points with their lines, our points in front, and the axes.
 
-A statement in words is a mark at one place, a band or a thick line over a range. Axes have their range, ticks
-and labels whether or not there is anything to put on them.
+A statement in words is a mark at one place, or a band or thick line over a range. Axes have a range, ticks and
+labels even if the panel is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlscale.analysis.published.values import factor
 from dlscale.analysis.render.text import number
 
 PUBLISHED = "published"
-SMALL = 6.3  # points, of words inside a panel
+SMALL = 6.3  # points; font size of words inside a panel
 _BAND: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
 _THICK: dict[str, Any] = {"color": "#b3b3b3", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1.2}
 _WORDS: dict[str, Any] = {
@@ -53,7 +53,7 @@ def is_mark(mark: StatementMark) -> bool:
 
 
 def draw_statement(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
-    """All statements of a panel that have numbers; equal words stand there once."""
+    """Draw all statements of a panel that have numbers; equal labels are written once."""
     written: set[str] = set()
     marks = [(mark.x_low, figure.label(mark.statement.series)) for mark in plot.statements if is_mark(mark)]
     for mark in plot.statements:
@@ -79,7 +79,7 @@ def _mark(axes: Axes, mark: StatementMark, shift: float, look: Look, words: str)
 
 
 def _end(axes: Axes, mark: StatementMark, words: str) -> None:
-    """Where efficient scaling ends: a band over all heights."""
+    """Draw the end of efficient scaling as a band over the full height."""
     low, high = mark.x_low or 0, mark.x_high or 0
     axes.axvspan(low, high, **_BAND)
     place: dict[str, Any] = {
@@ -92,7 +92,7 @@ def _end(axes: Axes, mark: StatementMark, words: str) -> None:
 
 
 def _linear(axes: Axes, mark: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
-    """Along the ideal line as far as it is said to hold."""
+    """Draw linear scaling as a thick line along the ideal one, over the stated range."""
     ends = [mark.x_low or 0, mark.x_high or 0]
     whole = 1 / factor(plot.panel.layout, plot.panel.y_unit)
     heights = [end / figure.base_x for end in ends] if plot.panel.layout == "speed_up" else [whole, whole]
@@ -101,7 +101,7 @@ def _linear(axes: Axes, mark: StatementMark, plot: Plot, figure: Figure, words: 
 
 
 def _range(axes: Axes, mark: StatementMark, words: str) -> None:
-    """Over the places it is said of, or over all; an open end is an arrow."""
+    """Draw a statement over its range of x, by default the whole axis; an open end is an arrow."""
     ends = axes.get_xlim()
     low_x, high_x = mark.x_low or ends[0], mark.x_high or ends[1]
     if mark.low is None or mark.high is None:
@@ -126,7 +126,7 @@ def _range(axes: Axes, mark: StatementMark, words: str) -> None:
 
 
 def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: float | None = None) -> None:
-    """Next to a place, on the side that has room: to its right `down` points below it, to its left `up` above."""
+    """Write words next to a place, on the side with room: right and `down` points below, or left and `up` above."""
     if not words:
         return
     low, high = axes.get_xlim()
@@ -142,7 +142,7 @@ _BARS: dict[str, Any] = {"ecolor": RIM, "elinewidth": 0.7, "capsize": 1.8, "bars
 
 
 def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
-    """Name in the legend -> its look: of ours the backend's own, of published series those that are left."""
+    """Looks by name in the legend: our series have their backend's, published ones the remaining looks."""
     curves = [
         Curve(name=point.name, backend=point.row.cell.backend, evidence=str(point.row.evidence), rows=())
         for plot in plots
@@ -160,7 +160,7 @@ def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
 
 
 def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
-    """Everything but the axes themselves; their limits are set."""
+    """Draw everything inside the axes, whose limits are already set."""
     ends = axes.get_xlim()
     for heights in ideal_lines(plot, figure, ends):
         axes.plot(ends, heights, **IDEAL, scalex=False, scaley=False)
@@ -196,13 +196,13 @@ def _draw_series(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
 
 
 def _place(mark: Mark, plot: Plot) -> float:
-    """Its x as drawn."""
+    """The x at which a mark is drawn."""
     here = [peer.label for peer in plot.marks if peer.x == mark.x]
     return (mark.x or 0) * (aside(mark.label, here) if plot.panel.aside else 1.0)
 
 
 def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
-    """Each point with the name of its work beside it, where no other point is."""
+    """Draw each point with the name of its work next to it, on a side without another point."""
     log = plot.panel.y_scale == "log"
     marks = [(mark.x, mark) for mark in plot.marks if mark.x is not None]
     for x, mark in marks:
@@ -226,12 +226,12 @@ def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
 
 
 def _close(mark: Mark, neighbour: Mark, *, log: bool) -> bool:
-    """Whether two labels at these heights would touch."""
+    """Whether the labels of two marks would overlap vertically."""
     return max(mark.y, neighbour.y) < 1.6 * min(mark.y, neighbour.y) if log else abs(mark.y - neighbour.y) < 8
 
 
 def _draw_ours(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
-    """By marker, never joined."""
+    """Draw our points as markers without lines."""
     names = list(dict.fromkeys(point.name for point in plot.ours))
     for point in plot.ours:
         look, index = looks[point.name], names.index(point.name)
@@ -253,11 +253,11 @@ def _draw_ours(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
 
 
 _OCTAVE_MARGIN = 0.45
-_CLOSE = 1.45  # labels of places nearer than this factor lie on each other
+_CLOSE = 1.45  # tick labels closer than this factor overlap
 
 
 def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
-    """From the catalogue's range, widened by points of ours beyond it; plain numbers."""
+    """Set the x axis: the catalogue's range, extended to our points, with plain numbers."""
     places = [point.x for plot in plots for point in plot.ours]
     low, high = min((figure.x_range[0], *places)), max((figure.x_range[1], *places))
     known = any(plot.marks or plot.statements or plot.ours for plot in plots)
@@ -279,7 +279,7 @@ def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
 
 
 def _octaves(low: float, high: float, places: set[float]) -> list[float]:
-    """Doublings of the lowest value, and places that are none of them where they do not crowd these."""
+    """Ticks at doublings of the lowest value, and at other places that are far enough from those."""
     ticks = [low]
     while ticks[-1] * 2 <= high * 1.001:
         ticks.append(ticks[-1] * 2)
@@ -296,9 +296,9 @@ def _octaves(low: float, high: float, places: set[float]) -> list[float]:
 
 
 def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> None:
-    """Efficiency from 0, others around what is known; without a number on it the axis has no ticks either.
+    """Set the y axis: efficiency from 0, others around the known values; without any it has no ticks.
 
-    `alike` are the plots of the same quantity, this one among them: they have one scale.
+    `alike` are the plots of the same quantity, including this one; they share a scale.
     """
     panel, heights = plot.panel, [height for peer in alike for height in peer.heights]
     highest_x = max((figure.x_range[1], *(point.x for peer in alike for point in peer.ours)))
@@ -320,7 +320,7 @@ def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> Non
 
 
 def _reach(plot: Plot, figure: Figure) -> list[float]:
-    """Heights that a curve not published would pass, so that there is room for one of ours."""
+    """Heights that an unpublished curve would reach, so that there is room for one of ours."""
     if plot.panel.layout == "relative_throughput":
         return [1.0]
     if plot.in_full or plot.panel.layout != "throughput":
@@ -332,7 +332,7 @@ def _reach(plot: Plot, figure: Figure) -> list[float]:
 def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     if plot.panel.y_scale == "linear":
-        # From 0 unless what is shown is a small change of something large.
+        # From 0, unless the values vary little relative to their size.
         bottom = 0.0 if low < 0.6 * high or low == high else low - 0.15 * (high - low)
         room = 0.12 * (high - bottom) or 0.5 * abs(high)
         axes.set_ylim(bottom, high + room)
@@ -348,7 +348,7 @@ def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
 
 
 def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[tuple[float, float]]:
-    """Lines of perfect scaling: y at both ends of the x axis, a line per place that a curve starts from."""
+    """Lines of ideal scaling as y at both ends of the x axis, one per starting point of a curve."""
     low, high = ends
     layout = plot.panel.layout
     if layout == "efficiency":
@@ -360,7 +360,7 @@ def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[t
 
 
 def _starts(plot: Plot) -> list[tuple[float, float]]:
-    """Where each curve begins: of every published series its first point, else the ends of an anchor on one device."""
+    """Starting points: the first point of each published series or, without any, values stated for one device."""
     starts = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
     if not starts:
         anchors = [mark for mark in plot.statements if mark.x_low == mark.x_high == 1]

@@ -1,6 +1,6 @@
-"""What a panel shows, before it is drawn: published points, statements as marks and bands, and points of ours.
+"""The content of a panel: published points, statements as marks and bands, and our points.
 
-Points of ours are the cells that are what the figure asks for, in its quantity and on its x axis.
+Our points are the cells that match the figure, in its quantity and on its x axis.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell
 
-MIN_VALUES = 3  # of a curve that is drawn in full
-RATIOS = ("speed_up", "efficiency")  # whose ideal line needs no rate
+MIN_VALUES = 3  # for a curve to be drawn in full
+RATIOS = ("speed_up", "efficiency")  # quantities whose ideal line needs no rate
 _ASIDE_OCTAVES = 0.2
 
 
@@ -49,7 +49,7 @@ class StatementMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Everything in one panel."""
+    """The content of one panel."""
 
     panel: Panel
     marks: tuple[Mark, ...]
@@ -58,17 +58,17 @@ class Plot:
 
     @property
     def in_full(self) -> bool:
-        """Whether the publication's curve itself is public."""
+        """Whether the values of the publication's curve are public."""
         return len(self.marks) >= MIN_VALUES
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw but the axes."""
+        """Whether the panel has only axes."""
         return not (self.marks or self.statements or self.ours)
 
     @property
     def series(self) -> dict[str, list[Mark]]:
-        """Published series -> its marks in the order of x; those without a place come last."""
+        """The marks of each published series in the order of x; those without an x come last."""
         by_series: dict[str, list[Mark]] = {}
         for mark in self.marks:
             by_series.setdefault(mark.value.series, []).append(mark)
@@ -79,7 +79,7 @@ class Plot:
         }
 
     def joined(self, marks: Sequence[Mark]) -> bool:
-        """Whether a line may join them: two or more, of one mode, each further along x than the one before."""
+        """Whether a line may join the marks: two or more of one mode, with increasing x."""
         places = [mark.x for mark in marks]
         one_mode = len({(mark.value.kind, mark.value.system, mark.value.backend) for mark in marks}) == 1
         return (
@@ -92,12 +92,12 @@ class Plot:
         )
 
     def shown(self, value: float) -> float:
-        """A number in the quantity's base unit, in the panel's."""
+        """A value in the quantity's base unit, converted to the panel's unit."""
         return value / factor(self.panel.layout, self.panel.y_unit)
 
     @property
     def heights(self) -> list[float]:
-        """All y that must be visible."""
+        """All y values that must be visible."""
         heights: list[float] = []
         for mark in self.marks:
             half = mark.half_width or 0.0
@@ -111,14 +111,14 @@ class Plot:
 
 
 def aside(name: str, among: Sequence[str]) -> float:
-    """Factor on x that moves a series aside from the others at its place, so that their markers can be told apart."""
+    """Factor on x that shifts a series from others at the same place, so that their markers do not overlap."""
     return float(2.0 ** (_ASIDE_OCTAVES * (among.index(name) - (len(among) - 1) / 2)))
 
 
 def plots_of(
     published: Published, figure: Figure, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> list[Plot]:
-    """One per panel."""
+    """One plot per panel."""
     return [
         Plot(
             panel=panel,
@@ -172,23 +172,23 @@ def _statement_marks(
         )
 
 
-# Where a published ratio begins at more than one device, ours is formed of two medians: no blocks, no interval.
+# If a published ratio starts at more than one device, ours is a ratio of two medians: no blocks, no interval.
 RATIO_OF_MEDIANS = "ratio of medians"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A cell's value in a panel. `value` is in the quantity's base unit."""
+    """The value of one of our cells in a panel. `value` is in the quantity's base unit."""
 
     row: ScalingRow
     study: str
     x: float
     value: Interval
-    on: str  # the system, where it stands in for the publication's; else empty
+    on: str  # the system, if it replaces the publication's; else empty
 
     @property
     def name(self) -> str:
-        """In the legend."""
+        """The point's name in the legend."""
         cell = self.row.cell
         where = f" on {self.on}" if self.on else ""
         return f"{backend_name(cell)}, {cell.framework}{where}"
@@ -197,7 +197,7 @@ class Point:
 def own_points(
     figure: Figure, panel: Panel, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> list[Point]:
-    """Our points in a panel, in the tables' order; `stand_in` is a system that takes the place of the publication's."""
+    """Our points in a panel, in the tables' order; `stand_in` is a system that replaces the publication's."""
     if figure.own is None:
         return []
     wanted = figure.own.narrowed(panel.own)
@@ -207,7 +207,7 @@ def own_points(
 def matching(
     figure: Figure, wanted: Own, quantity: str, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> Iterator[Point]:
-    """Every cell that is what is wanted, trains, and has the quantity."""
+    """A point for every training cell that meets the requirements and has the quantity."""
     on = stand_in if stand_in and stand_in != wanted.system else ""
     if stand_in:
         wanted = wanted.narrowed(Own(system=stand_in))
@@ -223,19 +223,19 @@ def matching(
 
 
 def _trains(row: ScalingRow) -> bool:
-    """Real training; backend `none` only on 1 rank, for on more it is no distributed training."""
+    """Whether a row is a real training; backend `none` on several ranks is no distributed training."""
     return row.cell.control == "train" and (row.cell.backend != "none" or row.cell.num_ranks == 1)
 
 
 def x_of(cell: Cell, unit: str) -> float | None:
-    """Where a cell stands on an axis in that unit; None where there is no such thing in a study of scaling."""
+    """The x of a cell on an axis in that unit; None if scaling studies have no such quantity."""
     if unit in ("GPUs", "devices", "processes"):
         return cell.num_ranks
     return {"nodes": cell.num_nodes, "images": cell.global_batch}.get(unit)
 
 
 def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable) -> Interval | None:
-    """The cell's value of a published quantity; None where it has none."""
+    """The cell's value of a published quantity; None if unknown."""
     rate = row.throughput
     if rate is None:
         return None
@@ -260,7 +260,7 @@ def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable
 
 
 def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interval | None:
-    """Against 1 rank without a communication layer, or against our own cell where the publication's ratios begin."""
+    """Efficiency against 1 rank without a communication layer, or against our cell at the publication's base x."""
     if figure.base_x == 1:
         return row.efficiency_none
     base = next(
@@ -276,7 +276,7 @@ def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interva
 
 
 def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Interval | None:
-    """Our rate over that of another backend of ours on as many ranks."""
+    """The rate relative to that of another backend on the same number of ranks."""
     rows = [
         candidate
         for candidate in table.of(row.family)

@@ -1,4 +1,4 @@
-"""Published figures as tables: the CSV behind each, also for `--json`, and the overview in the docs.
+"""Published figures as tables: the CSV behind each (also `--json`), and the overview in the docs.
 
 `python -m dlscale.analysis.published.tables PAGE` rewrites the overview (docs/published-figures.md) from the
 catalogue.
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def rows_of(figure: Figure, plots: Sequence[Plot], statements: Sequence[Statement]) -> list[dict[str, Any]]:
-    """What each panel shows, in its unit, and last the statements that are words alone."""
+    """Rows with the content of each panel, in its unit, then the statements without a mark."""
     rows = [row for plot in plots for row in _panel_rows(plot)]
     drawn = {mark.statement for plot in plots for mark in plot.statements}
     rows += [_in_words(statement) for statement in statements if statement not in drawn]
@@ -122,7 +122,7 @@ IN_FULL, IN_WORDS, NOT_DRAWN = "in full", "in words", "not drawn"
 
 
 def what_is_public(published: Published, figure: Figure) -> str:
-    """In a word: all panels have a curve, none has, or there is nothing to lay out."""
+    """Whether all panels have a public curve, not all have one, or there are no panels."""
     plots = plots_of(published, figure, [])
     if not plots:
         return NOT_DRAWN
@@ -141,7 +141,7 @@ def overview_table(published: Published) -> str:
 
 
 def written_into(page: str, published: Published) -> str:
-    """The page with the table between its marks, whatever stood there before."""
+    """The page with the table between its markers, replacing the previous one."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{overview_table(published)}\n{END}{after}"

@@ -1,4 +1,4 @@
-"""What `verify-figures` prints: a line per figure, the comparisons behind it, and the same as rows with stable keys."""
+"""Output of `verify-figures`: a line per figure, the comparisons behind it, and both as rows with stable keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknow
 
 
 def render_verdicts(checks: Sequence[Check]) -> RenderableType:
-    """For `rich.console.Console.print`."""
+    """The verdicts, for `rich.console.Console.print`."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("figure", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -49,7 +49,7 @@ def _summary(check: Check) -> tuple[str, ...]:
 
 
 def verdict(check: Check) -> str:
-    """In a word."""
+    """The verdict on a figure, in one word."""
     if check.disagrees:
         return DISAGREES
     if check.passes:
@@ -58,7 +58,7 @@ def verdict(check: Check) -> str:
 
 
 def _details(check: Check) -> Iterator[str]:
-    """A line per comparison, and per published value that others contradict."""
+    """A line per comparison, and per published value that contradicts others."""
     unit, tolerance = check.figure.x_unit, f"{100 * check.figure.tolerance:.0f} %"
     for comparison in check.comparisons:
         target, point = comparison.target, comparison.point
@@ -75,7 +75,7 @@ def _details(check: Check) -> Iterator[str]:
 
 
 def _quantity(quantity: str) -> str:
-    """With its unit."""
+    """The quantity with its unit."""
     return f"{quantity.replace('_', ' ')} [{_unit(quantity)}]"
 
 
