@@ -1,4 +1,4 @@
-"""The section's text and table from its curves. What was not measured is stated, not passed over."""
+"""The section's text and table from its curves. Missing measurements are always stated."""
 
 from __future__ import annotations
 

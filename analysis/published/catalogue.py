@@ -121,7 +121,7 @@ class Figure(Frozen):
     base_x: PositiveFloat = 1  # where speed-up and efficiency are 1
     images_per_epoch: PositiveInt | None = None
     relative_to: str | None = None  # our backend that `relative_throughput` is relative to
-    named_points: bool = False  # each series is one point, with its name beside it
+    named_points: bool = False  # each series is one point, labelled with its name
     own: Own | None = None
     series: Mapping[str, Series] = {}
 

@@ -26,7 +26,7 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
 
 FULL = "dlscale report --full"
 MOST_NOTES = 8  # below a table
-MOST_RIVALS = 2  # causes named beside the largest
+MOST_RIVALS = 2  # causes named besides the largest
 MOST_SENTENCES = 4  # about a factor that is compared across trainings
 
 

@@ -93,7 +93,7 @@ class Cell(Frozen):
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
     fetches batches; `exchange` only averages buckets of the sizes that the training has; `alone` is one rank at the
-    local batch of several, which tells what a smaller batch costs by itself in strong scaling; `whole_machine` is one
+    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `whole_machine` is one
     rank on all cores, a reference; none of these is ever a base case. `canary` is a training at the beginning and at
     the end of a job, which shows whether its nodes have changed.
     """
@@ -161,8 +161,8 @@ class Window(Frozen):
     """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
 
     `start_seconds` counts on the node's monotonic clock from the first window's earliest start, so that
-    maximum - minimum over ranks is the start skew. Where ranks do not step together a window has a fixed time instead:
-    `num_steps` are then the most that a rank took, and what counts is `num_applied`.
+    maximum - minimum over ranks is the start skew. If ranks do not step together, a window has a fixed time instead:
+    `num_steps` is then the maximum over ranks, and `num_applied` is what counts.
     """
 
     phase: Literal["warmup", "steady"]

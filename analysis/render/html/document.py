@@ -40,7 +40,7 @@ from dlscale.base.files import write_atomically
 HERE = Path(__file__).parent
 TEMPLATE = "page.html.j2"
 BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "start.js")
-SHOWN_ROWS = 100  # of a table, until somebody asks for all
+SHOWN_ROWS = 100  # of a table, until all are requested
 # Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
 NOTHING = ""
 # A library inside it appends styles of maps, unless there is an element of this name already.
