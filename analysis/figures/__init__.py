@@ -1,1 +1,1 @@
-"""Figures of a scaling study: PNG, PDF, SVG and the CSV behind each, redrawn to the byte from the same records."""
+"""Figures of a scaling study as PNG, PDF, SVG and CSV; the same records give byte-identical files."""

@@ -1,6 +1,6 @@
-"""Bus bandwidth of each backend at the network's own bucket sizes, and behind it how many bytes travel in each.
+"""Bus bandwidth of each backend at the network's own bucket sizes, with the bytes sent in each size behind it.
 
-Bucket sizes are on an axis in powers of 2, bandwidth is in GB/s.
+The size axis is in powers of 2; bandwidth is in GB/s.
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ Panel = tuple[int, int]  # ranks, nodes
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[Communication]
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    communications: Sequence[Communication],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the rows behind it, a panel per number of ranks; None if no size of bucket is known.
+    """The figure and the rows behind it, a panel per number of ranks; None if no bucket size is known.
 
-    Of more than three numbers of ranks the three largest are shown, and the small print names the others.
+    At most the three largest numbers of ranks are shown; the small print names the others.
     """
-    own = [one for one in found if one.family == family]
-    panels = sorted({_panel(one) for one in own})
-    shown = [one for one in own if _panel(one) in panels[-MAX_PANELS:]]
+    own = [communication for communication in communications if communication.family == family]
+    panels = sorted({_panel(communication) for communication in own})
+    shown = [communication for communication in own if _panel(communication) in panels[-MAX_PANELS:]]
     if not shown:
         return None
     several = len(panels) > 1
-    curves = [_curve(one) for one in shown]
+    curves = [_curve(communication) for communication in shown]
     figure, axes = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES if several else SINGLE_COLUMN_INCHES,
         num_panels=min(len(panels), MAX_PANELS),
@@ -67,12 +70,14 @@ def draw(
     looks = looks_of(curves)
     low, high = octaves(shown)
     for axis, panel in zip(axes, panels[-MAX_PANELS:], strict=True):
-        members = [one for one in shown if _panel(one) == panel]
+        members = [communication for communication in shown if _panel(communication) == panel]
         _draw_panel(axis, members, looks, width=_BAR * (high - low), last=axis is axes[-1], among=shown)
         if several:
             axis.set_title(_named(panel), loc="left")
     size_axis(axes[0], low, high)
-    speed_axis(axes[0], [size.busbw.times(GIGA) for one in shown for size in one.alone.sizes])
+    speed_axis(
+        axes[0], [size.busbw.times(GIGA) for communication in shown for size in communication.alone.sizes]
+    )
     for axis in axes:
         axis.set_xlabel("size of a bucket")
     return figure, communication_rows(shown)
@@ -87,18 +92,20 @@ def _draw_panel(
     last: bool,
     among: Sequence[Communication],
 ) -> None:
-    """Points and bars of a backend stand at the same place, beside those of others; `width` is in octaves."""
+    """Draw points and bars; each backend has its own offset on the x axis. `width` is in octaves."""
     behind = axes.twinx()
     axes.set_zorder(behind.get_zorder() + 1)
     axes.patch.set_visible(False)
     names = list(looks)
-    for one in members:
-        look = looks[backend_name(one.cell)]
-        aside = 2 ** (width * (names.index(backend_name(one.cell)) - (len(names) - 1) / 2))
-        _draw_bars(behind, one.alone.sizes, look, aside=aside, width=width)
-        _draw_points(axes, one, look, aside=aside)
+    for communication in members:
+        look = looks[backend_name(communication.cell)]
+        aside = 2 ** (width * (names.index(backend_name(communication.cell)) - (len(names) - 1) / 2))
+        _draw_bars(behind, communication.alone.sizes, look, aside=aside, width=width)
+        _draw_points(axes, communication, look, aside=aside)
     behind.grid(visible=False)
-    behind.set_ylim(0, 1.8 * MEGA * max(size.step_bytes for one in among for size in one.alone.sizes))
+    behind.set_ylim(
+        0, 1.8 * MEGA * max(size.step_bytes for communication in among for size in communication.alone.sizes)
+    )
     behind.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     behind.tick_params(axis="y", colors=GREY, length=0 if not last else 2, labelright=last)
     if last:
@@ -119,10 +126,10 @@ def _draw_bars(axes: Axes, sizes: Sequence[BucketSize], look: Look, *, aside: fl
     )
 
 
-def _draw_points(axes: Axes, one: Communication, look: Look, *, aside: float) -> None:
-    speeds = [size.busbw.times(GIGA) for size in one.alone.sizes]
+def _draw_points(axes: Axes, communication: Communication, look: Look, *, aside: float) -> None:
+    speeds = [size.busbw.times(GIGA) for size in communication.alone.sizes]
     axes.errorbar(
-        [size.num_bytes * aside for size in one.alone.sizes],
+        [size.num_bytes * aside for size in communication.alone.sizes],
         [speed.center for speed in speeds],
         yerr=[
             [nan if speed.low is None else speed.center - speed.low for speed in speeds],
@@ -133,14 +140,14 @@ def _draw_points(axes: Axes, one: Communication, look: Look, *, aside: float) ->
         elinewidth=0.7,
         capsize=1.8,
         zorder=3,
-        label=backend_name(one.cell),
+        label=backend_name(communication.cell),
         **line_style(look, joined=len(speeds) > 1),
-        **marker_style(look, one.evidence),
+        **marker_style(look, communication.evidence),
     )
 
 
-def _panel(one: Communication) -> Panel:
-    return one.cell.num_ranks, one.cell.num_nodes
+def _panel(communication: Communication) -> Panel:
+    return communication.cell.num_ranks, communication.cell.num_nodes
 
 
 def _named(panel: Panel) -> str:
@@ -148,8 +155,13 @@ def _named(panel: Panel) -> str:
     return f"{num_ranks} ranks" + (f" on {num_nodes} nodes" if num_nodes > 1 else "")
 
 
-def _curve(one: Communication) -> Curve:
-    return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
+def _curve(communication: Communication) -> Curve:
+    return Curve(
+        name=backend_name(communication.cell),
+        backend=communication.cell.backend,
+        evidence=communication.evidence,
+        rows=(),
+    )
 
 
 def _handles(curves: Sequence[Curve]) -> list[Line2D]:
@@ -169,22 +181,24 @@ def _small_print(
     left_out: Sequence[Panel],
     provenance: Provenance,
 ) -> list[str]:
-    times = [size.seconds for one in shown for size in one.alone.sizes]
-    levels = sorted({100 * one.level for one in times if one.low is not None})
+    times = [size.seconds for communication in shown for size in communication.alone.sizes]
+    levels = sorted({100 * interval.level for interval in times if interval.low is not None})
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
         "busbw: bytes of a bucket over the seconds of its exchange, x 2 (P - 1) / P on P ranks; one bucket after the "
         "other while nobody computes, at the sizes of the training's own buckets. The slowest rank's mean, median over "
-        f"n = {span([one.n for one in times])} launches;",
+        f"n = {span([interval.n for interval in times])} launches;",
         f"whiskers: {bars} % order-statistic interval."
         if levels
         else "no whiskers: an interval needs 6 launches.",
         "Bars: bytes of a step that travel in buckets of that size. Backends stand beside each other.",
     ]
-    text += dict.fromkeys(f"{note[0].upper()}{note[1:]}." for one in shown for note in one.alone.notes)
+    text += dict.fromkeys(
+        f"{note[0].upper()}{note[1:]}." for communication in shown for note in communication.alone.notes
+    )
     if left_out:
         text.append(f"Not shown: {', '.join(map(_named, left_out))} (see --json).")
-    cells = {one.cell.id for one in shown}
+    cells = {communication.cell.id for communication in shown}
     return [
         " ".join(text),
         *(parity(rows) if rows else []),
@@ -192,21 +206,21 @@ def _small_print(
     ]
 
 
-_WIDE = 4  # fastest over slowest from which on the axis is logarithmic
+_WIDE = 4  # the axis is logarithmic above this ratio of fastest to slowest
 _MARGIN = 0.07  # of the axis, on both sides
 _LEAST_OCTAVES = 2.0
 _MOST_TICKS = 6
 
 
 def octaves(shown: Sequence[Communication]) -> tuple[float, float]:
-    """Logarithms of the sizes at the ends of the axis."""
-    sizes = [log2(size.num_bytes) for one in shown for size in one.alone.sizes]
+    """Base-2 logarithms of the sizes at the ends of the axis."""
+    sizes = [log2(size.num_bytes) for communication in shown for size in communication.alone.sizes]
     middle, half = (min(sizes) + max(sizes)) / 2, max(_LEAST_OCTAVES, max(sizes) - min(sizes)) / 2
     return middle - half * (1 + 2 * _MARGIN), middle + half * (1 + 2 * _MARGIN)
 
 
 def size_axis(axes: Axes, low: float, high: float) -> None:
-    """Powers of 2 that are so far apart that they can be read."""
+    """Set a logarithmic axis with ticks at powers of 2, spaced so that the labels stay readable."""
     axes.set_xscale("log", base=2)
     axes.set_xlim(2**low, 2**high)
     first, last = -floor(-low), floor(high)
@@ -217,7 +231,7 @@ def size_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def speed_axis(axes: Axes, speeds: Sequence[Interval]) -> None:
-    """From 0, or logarithmic where the fastest is far from the slowest."""
+    """Set an axis from 0, or a logarithmic one if the speeds span a large ratio."""
     low, high = limits(speeds)
     if high / low > _WIDE:
         axes.set_yscale("log")

@@ -1,10 +1,10 @@
-"""What all figures share: curves of a family's rows, how they look, and points with intervals over the axis of ranks.
+"""Code shared by all figures: curves of a family's rows, their looks, and points with intervals over the rank axis.
 
-Figures are readable at column width, in grey, and to colour-blind eyes. Colours are those of Okabe & Ito,
-"Color Universal Design" (2008), but for their yellow, which is too pale for a line on paper: an olive of Tol's
-"muted" scheme (2021) takes its place. A backend keeps its colour, marker and line style in every figure, so
-that figures of different studies can be laid side by side. Evidence shows in the marker's filling. A line joins
-points of one kind of evidence only.
+Figures are readable at column width, in grey, and by colour-blind readers. Colours are those of Okabe & Ito,
+"Color Universal Design" (2008), except their yellow, which is too pale for a line on paper: an olive of Tol's
+"muted" scheme (2021) replaces it. A backend keeps its colour, marker and line style in every figure, so
+that figures of different studies can be compared. The marker's filling shows the kind of evidence. A line joins
+only points of one kind of evidence.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Curve:
 
 
 def curves_of(rows: Iterable[ScalingRow], value: Value) -> list[Curve]:
-    """The curves of those rows that really train and have `value`, in the table's order."""
+    """The curves of the training rows (not controls) that have `value`, in the table's order."""
     drawn = [row for row in rows if row.cell.control == "train" and value(row) is not None]
 
     def key(row: ScalingRow) -> tuple[str, str, str]:
         return backend_name(row.cell), row.cell.backend, str(row.evidence)
 
-    # The table's order groups backends already; kinds of evidence alternate within one.
+    # The table is already grouped by backend, but kinds of evidence alternate within a backend.
     order = list(dict.fromkeys(key(row) for row in drawn))
     grouped = groupby(sorted(drawn, key=lambda row: (order.index(key(row)), row.cell.num_ranks)), key=key)
     return [
@@ -61,7 +61,7 @@ def curves_of(rows: Iterable[ScalingRow], value: Value) -> list[Curve]:
 
 
 def missing_from(rows: Iterable[ScalingRow], curves: Sequence[Curve]) -> list[str]:
-    """The trained cells that have no point in these curves, and why, in words."""
+    """Descriptions of the trained cells without a point in these curves, each with the reason."""
     shown = {id(row) for curve in curves for row in curve.rows}
     words = []
     for row in rows:
@@ -75,9 +75,9 @@ def missing_from(rows: Iterable[ScalingRow], curves: Sequence[Curve]) -> list[st
 
 
 def dodge(index: int, count: int) -> float:
-    """Factor on the number of ranks that moves curve `index` of `count` aside, so that points do not overlap.
+    """Factor on the number of ranks that shifts curve `index` of `count`, so that points do not overlap.
 
-    Spread evenly over at most a third of an octave around the true place, which the axis labels.
+    Curves are spread evenly over at most a third of an octave around the true position, which the axis labels.
     """
     step = min(0.07, 0.34 / max(1, count - 1))
     return float(2.0 ** (step * (index - (count - 1) / 2)))
@@ -133,7 +133,7 @@ _LOOKS = {
     "tf_collective": Look("#56B4E9", "X", (0, (4, 1, 1, 1, 1, 1))),
     "grpc_ps": Look("#999933", "h", (0, (2, 1))),
 }
-# How a marker of each kind of evidence is filled, in the order of the legend.
+# Marker filling for each kind of evidence, in the order of the legend.
 EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
     "measured": "full",
     "emulated": "full",  # with white
@@ -144,13 +144,13 @@ EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Within it figures look the same whatever the user's own matplotlib settings are."""
+    """Context in which figures look the same, whatever the user's own matplotlib settings."""
     with matplotlib.style.context(["default", _RC]):
         yield
 
 
 def looks_of(curves: Sequence[Curve]) -> dict[str, Look]:
-    """A look for each name: the backend's own; for a second set of options, one that no backend here has."""
+    """A look for each name: the backend's own, or an unused one for a second set of options."""
     backends = {curve.name: curve.backend for curve in curves}
     spare = [look for backend, look in _LOOKS.items() if backend not in backends.values()]
     looks: dict[str, Look] = {}
@@ -163,12 +163,12 @@ def looks_of(curves: Sequence[Curve]) -> dict[str, Look]:
 
 
 def line_style(look: Look, *, joined: bool) -> dict[str, Any]:
-    """Keywords for a curve's line, which is there only if it joins points."""
+    """Keywords for a curve's line, which is drawn only if it joins points."""
     return {"color": look.color, "linewidth": 1.1, "linestyle": look.dashes if joined else ""}
 
 
 def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
-    """Keywords for a curve's markers, grey for none's; a dark rim keeps light colours visible on paper."""
+    """Keywords for a curve's markers, grey without a look; a dark rim keeps light colours visible on paper."""
     color = look.color if look else "#888888"
     return {
         "marker": look.marker if look else "o",
@@ -184,9 +184,9 @@ def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
 def draw_curves(
     axes: Axes, curves: Sequence[Curve], value: Value, *, among: Sequence[Curve] | None = None
 ) -> None:
-    """Each curve's points with their intervals, a line only where it is `joined`.
+    """Draw each curve's points with their intervals, and a line only if the curve is `joined`.
 
-    The place and look of a curve follow from its name's position in `among`, by default in `curves`.
+    A curve's offset and look follow from the position of its name in `among`, by default in `curves`.
     """
     looks = looks_of(curves if among is None else among)
     names = list(looks)
@@ -195,13 +195,13 @@ def draw_curves(
         points = [(row.cell.num_ranks, interval) for row in curve.rows if (interval := value(row))]
         axes.errorbar(
             [num_ranks * factor for num_ranks, _ in points],
-            [one.center for _, one in points],
+            [interval.center for _, interval in points],
             # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
             yerr=[
-                [nan if one.low is None else one.center - one.low for _, one in points],
-                [nan if one.high is None else one.high - one.center for _, one in points],
+                [nan if interval.low is None else interval.center - interval.low for _, interval in points],
+                [nan if interval.high is None else interval.high - interval.center for _, interval in points],
             ],
-            # Dark and in front: an interval smaller than its marker is seen inside it.
+            # Dark and in front, so that an interval smaller than its marker is visible inside it.
             barsabove=True,
             ecolor=RIM,
             elinewidth=0.7,
@@ -214,7 +214,7 @@ def draw_curves(
 
 
 def curve_handles(curves: Sequence[Curve]) -> list[Line2D]:
-    """One legend entry per name, whatever kinds of evidence share it."""
+    """One legend entry per name, shared by all kinds of evidence."""
     handles = []
     for name, look in looks_of(curves).items():
         own = [curve for curve in curves if curve.name == name]
@@ -225,7 +225,7 @@ def curve_handles(curves: Sequence[Curve]) -> list[Line2D]:
 
 
 def evidence_handles(curves: Sequence[Curve]) -> list[Line2D]:
-    """Legend entries that explain the markers' filling, one per kind of evidence in the figure."""
+    """Legend entries for the markers' filling, one per kind of evidence in the figure."""
     kinds = {curve.evidence for curve in curves}
     return [
         Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
@@ -235,15 +235,15 @@ def evidence_handles(curves: Sequence[Curve]) -> list[Line2D]:
 
 
 def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
-    """The lowest and highest value that has to be visible."""
+    """The lowest and highest value that must be visible."""
     return (
-        min(one.center if one.low is None else one.low for one in intervals),
-        max(one.center if one.high is None else one.high for one in intervals),
+        min(interval.center if interval.low is None else interval.low for interval in intervals),
+        max(interval.center if interval.high is None else interval.high for interval in intervals),
     )
 
 
 def rank_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
-    """Octaves of ranks with plain numbers; where nodes differ, the nodes of each number of ranks below it."""
+    """Set a base-2 axis of ranks with plain numbers; if the number of nodes varies, it is shown below the ranks."""
     nodes: dict[int, set[int]] = {}
     for row in rows:
         nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)

@@ -38,22 +38,23 @@ from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import StepDistribution, options_text
 from dlscale.analysis.render.text import backend_name, number
 
-MAX_POINTS = (
-    1000  # of a curve; with more windows every so many-th is drawn, the first and the last among them
-)
-_WIDE = 4  # slowest over fastest window from which on the axis is logarithmic
+MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
+_WIDE = 4  # the axis is logarithmic above this ratio of slowest to fastest window
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[StepDistribution]
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    distributions: Sequence[StepDistribution],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the points that it shows, of the family's largest number of ranks; None without any."""
-    own = [one for one in found if one.family == family]
-    most = max((one.cell.num_ranks for one in own), default=0)
-    shown = sorted((one for one in own if one.cell.num_ranks == most), key=_order)
+    """The figure and its points, for the family's largest number of ranks; None without any."""
+    own = [distribution for distribution in distributions if distribution.family == family]
+    most = max((distribution.cell.num_ranks for distribution in own), default=0)
+    shown = sorted((distribution for distribution in own if distribution.cell.num_ranks == most), key=_order)
     if not shown:
         return None
-    curves = [_curve(one) for one in shown]
+    curves = [_curve(distribution) for distribution in shown]
     width = SINGLE_COLUMN_INCHES if len({curve.name for curve in curves}) <= 5 else DOUBLE_COLUMN_INCHES
     figure, (axes,) = figure_with_axes(
         width=width,
@@ -64,31 +65,39 @@ def draw(
         handles=[*_handles(curves), *evidence_handles(curves)],
         small_print=_small_print(rows, shown, own, provenance),
     )
-    slowest = max(float(one.pooled[-1]) for one in shown)
+    slowest = max(float(distribution.pooled[-1]) for distribution in shown)
     unit, factor = ("ms", 1000.0) if slowest < 1 else ("s", 1.0)
     looks = looks_of(curves)
-    for index, (one, curve) in enumerate(zip(shown, curves, strict=True)):
-        _draw_one(axes, one, looks[curve.name], factor=factor, height=-_pitch(len(shown)) * (index + 1))
+    for index, (distribution, curve) in enumerate(zip(shown, curves, strict=True)):
+        _draw_one(
+            axes, distribution, looks[curve.name], factor=factor, height=-_pitch(len(shown)) * (index + 1)
+        )
     axes.axhline(0.0, color=RIM, linewidth=0.5, zorder=1)
-    _axes(axes, factor * min(float(one.pooled[0]) for one in shown), factor * slowest, unit)
+    _axes(axes, factor * min(float(distribution.pooled[0]) for distribution in shown), factor * slowest, unit)
     axes.set_ylim(-_pitch(len(shown)) * (len(shown) + 0.8), 1.03)
     pair = rows[0].pair if rows else None
-    return figure, [row | {"comparable": pair and pair.comparable} for one in shown for row in _rows(one)]
+    return figure, [
+        row | {"comparable": pair and pair.comparable}
+        for distribution in shown
+        for row in _rows(distribution)
+    ]
 
 
-def _draw_one(axes: Axes, one: StepDistribution, look: Look, *, factor: float, height: float) -> None:
-    """A curve, and its median at `height` in the strip below, where those of other curves do not hide it."""
-    seconds, shares = points(one)
-    # From the ground: the first step of the stairs is as high as all others.
+def _draw_one(
+    axes: Axes, distribution: StepDistribution, look: Look, *, factor: float, height: float
+) -> None:
+    """Draw a curve, and its median at `height` in the strip below, clear of the other curves' medians."""
+    seconds, shares = points(distribution)
+    # Start at 0, so that the first step is as high as all others.
     axes.step(
         factor * np.concatenate([seconds[:1], seconds]),
         np.concatenate([[0.0], shares]),
         where="post",
-        label=backend_name(one.cell),
+        label=backend_name(distribution.cell),
         zorder=2,
         **line_style(look, joined=True),
     )
-    typical = one.typical.times(factor)
+    typical = distribution.typical.times(factor)
     bars = [[nan if typical.low is None else typical.center - typical.low],
             [nan if typical.high is None else typical.high - typical.center]]  # fmt: skip
     axes.errorbar(
@@ -102,18 +111,18 @@ def _draw_one(axes: Axes, one: StepDistribution, look: Look, *, factor: float, h
         linestyle="",
         zorder=3,
         label="median",
-        **marker_style(look, one.evidence),
+        **marker_style(look, distribution.evidence),
     )
 
 
 def _pitch(count: int) -> float:
-    """Between two medians in the strip below the curves."""
+    """Distance between two medians in the strip below the curves."""
     return min(0.07, 0.42 / count)
 
 
-def points(one: StepDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds per step, ascending, and the share of windows that took at most as long; at most MAX_POINTS."""
-    seconds = one.pooled
+def points(distribution: StepDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ascending seconds per step, and the share of windows that took at most as long; at most MAX_POINTS."""
+    seconds = distribution.pooled
     count = len(seconds)
     chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
     return seconds[chosen], (chosen + 1) / count
@@ -136,12 +145,18 @@ def _axes(axes: Axes, low: float, high: float, unit: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
-def _order(one: StepDistribution) -> tuple[object, ...]:
-    return one.cell.backend != "none", one.cell.backend, options_text(one.cell), one.cell.num_servers
+def _order(distribution: StepDistribution) -> tuple[object, ...]:
+    cell = distribution.cell
+    return cell.backend != "none", cell.backend, options_text(cell), cell.num_servers
 
 
-def _curve(one: StepDistribution) -> Curve:
-    return Curve(name=backend_name(one.cell), backend=one.cell.backend, evidence=one.evidence, rows=())
+def _curve(distribution: StepDistribution) -> Curve:
+    return Curve(
+        name=backend_name(distribution.cell),
+        backend=distribution.cell.backend,
+        evidence=distribution.evidence,
+        rows=(),
+    )
 
 
 def _handles(curves: Sequence[Curve]) -> list[Line2D]:
@@ -151,16 +166,16 @@ def _handles(curves: Sequence[Curve]) -> list[Line2D]:
     ]
 
 
-def _rows(one: StepDistribution) -> list[dict[str, Any]]:
+def _rows(distribution: StepDistribution) -> list[dict[str, Any]]:
     common = {
-        "system": one.family.system,
-        **one.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(one.cell),
-        "evidence": one.evidence,
-        "num_launches": len(one.launches),
-        "num_windows": len(one.pooled),
+        "system": distribution.family.system,
+        **distribution.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(distribution.cell),
+        "evidence": distribution.evidence,
+        "num_launches": len(distribution.launches),
+        "num_windows": len(distribution.pooled),
     }
-    seconds, shares = points(one)
+    seconds, shares = points(distribution)
     return [
         {**common, "seconds_per_step": second, "share_of_windows": share}
         for second, share in zip(seconds.tolist(), shares.tolist(), strict=True)
@@ -173,9 +188,13 @@ def _small_print(
     own: Sequence[StepDistribution],
     provenance: Provenance,
 ) -> list[str]:
-    launches = span([len(one.launches) for one in shown])
-    windows = "; ".join(f"{backend_name(one.cell)} {len(one.pooled)}" for one in shown)
-    levels = sorted({100 * one.typical.level for one in shown if one.typical.low is not None})
+    launches = span([len(distribution.launches) for distribution in shown])
+    windows = "; ".join(
+        f"{backend_name(distribution.cell)} {len(distribution.pooled)}" for distribution in shown
+    )
+    levels = sorted(
+        {100 * distribution.typical.level for distribution in shown if distribution.typical.low is not None}
+    )
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
         f"The slowest rank's time per step of every window after the warm-up, n = {launches} launches pooled; "
@@ -184,12 +203,12 @@ def _small_print(
         if levels
         else "no bars: an interval needs 6 launches.",
     ]
-    if any(len(one.pooled) > MAX_POINTS for one in shown):
+    if any(len(distribution.pooled) > MAX_POINTS for distribution in shown):
         text.append(f"Curves are drawn through {MAX_POINTS} of their windows.")
-    names = {backend_name(one.cell) for one in shown}
-    if left_out := sorted({backend_name(one.cell) for one in own} - names):
+    names = {backend_name(distribution.cell) for distribution in shown}
+    if left_out := sorted({backend_name(distribution.cell) for distribution in own} - names):
         text.append(f"Not on as many ranks: {', '.join(left_out)}.")
-    cells = {one.cell.id for one in shown}
+    cells = {distribution.cell.id for distribution in shown}
     return [
         " ".join(text),
         *(parity(rows) if rows else []),

@@ -1,6 +1,6 @@
 """Scaling efficiency over ranks, against both base cases, one panel each; the axis starts at 0.
 
-Bounds that no point can lie above are drawn behind the curves.
+Upper bounds are drawn behind the curves.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ PANELS: tuple[tuple[str, Value], ...] = (
 def draw(
     family: Family, rows: Sequence[ScalingRow], provenance: Provenance
 ) -> tuple[Figure, list[ScalingRow]] | None:
-    """The figure and the rows that it shows; None if nothing but base cases has an efficiency."""
+    """The figure and the rows that it shows; None if only base cases have an efficiency."""
     panels = [curves_of(rows, value) for _, value in PANELS]
     shown = list({id(row): row for curves in panels for curve in curves for row in curve.rows}.values())
     if all(row.cell.num_ranks == 1 for row in shown):
         return None
-    # One order for both panels, so that a backend stands in the same place and has the same look in both.
+    # One order for both panels, so that a backend has the same offset and look in both.
     everywhere = curves_of(rows, lambda row: row.efficiency_none or row.efficiency_backend)
     bounds = _bounds(shown)
     figure, axes = figure_with_axes(
@@ -94,7 +94,7 @@ def draw(
 
 
 def _bounds(shown: Sequence[ScalingRow]) -> dict[str, Points]:
-    """What no point over a backend can exceed, by kind of bound."""
+    """Bounds that no point over a backend can exceed, by kind."""
     exchanging = [row for row in shown if row.cell.backend != "none"]
     return dict(loosest_bounds([(row.cell.num_ranks, limit) for row in exchanging for limit in row.limits]))
 
@@ -137,18 +137,18 @@ def _small_print(
 
 
 Points = Sequence[tuple[int, float]]
-# Told apart by their dashes: grey is the colour of what nobody measured.
+# Distinguished by their dashes; all are grey, because bounds are not measured.
 STYLES: dict[str, dict[str, Any]] = {
     "wire": {"linestyle": (0, (1, 1.5))},
     "memory": {"linestyle": (0, (4, 1.5))},
     "loader": {"linestyle": (0, (4, 1.5, 1, 1.5))},
 }
 _COMMON: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "zorder": 1.2}
-_ROUND = 2**0.12  # by which a bound at a single number of ranks reaches to both sides of it
+_ROUND = 2**0.12  # factor by which a bound extends beyond its first and last number of ranks
 
 
 def draw_limits(axes: Axes, points: Mapping[str, Points]) -> None:
-    """A line per kind of bound that is below 1 somewhere, through its values at the numbers of ranks."""
+    """Draw a line through the values of each kind of bound that is below 1 somewhere."""
     for kind, values in binding(points).items():
         ranks = [ranks for ranks, _ in values]
         heights = [height for _, height in values]
@@ -159,12 +159,12 @@ def draw_limits(axes: Axes, points: Mapping[str, Points]) -> None:
 
 
 def limit_handles(points: Mapping[str, Points]) -> list[Line2D]:
-    """Legend entries of the lines that are drawn."""
+    """Legend entries of the bounds that are drawn."""
     return [Line2D([], [], **_COMMON, **STYLES[kind], label=f"bound: {kind}") for kind in binding(points)]
 
 
 def limit_text(points: Mapping[str, Points]) -> str:
-    """For the small print: which bounds are drawn, which bind nowhere, which are not known."""
+    """Small print that says which bounds are drawn, which never bind, and which are unknown."""
     drawn, known = binding(points), [kind for kind in STYLES if points.get(kind)]
     free = [kind for kind in known if kind not in drawn]
     unknown = [kind for kind in STYLES if kind not in known]
@@ -179,5 +179,5 @@ def limit_text(points: Mapping[str, Points]) -> str:
 
 
 def binding(points: Mapping[str, Points]) -> dict[str, Points]:
-    """The bounds that are below 1 somewhere, in one order."""
+    """The bounds that are below 1 somewhere, in a fixed order."""
     return {kind: points[kind] for kind in STYLES if any(height < 1 for _, height in points.get(kind, ()))}

@@ -1,4 +1,4 @@
-"""Ranks by windows: which ranks are slower than the others, without waiting (compute) and with it (communication)."""
+"""Heat maps of ranks by windows: which ranks are slow without communication (compute) and with it."""
 
 from __future__ import annotations
 
@@ -24,33 +24,35 @@ from dlscale.analysis.records import Block
 from dlscale.analysis.render.text import backend_name
 
 MAX_PANELS = 4
-COLORS = "PuOr_r"  # of ColorBrewer: orange is slower, purple faster, told apart by colour-blind eyes
+COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
 MARKS: dict[str, dict[str, Any]] = {
     "late": {"marker": "<", "color": "#000000"},
     "slow link": {"marker": "D", "color": "#0072B2"},
 }
-_MAX_NAMES = 16  # of hosts beside an axis
-_MAX_TOLD = 6  # sentences
+_MAX_NAMES = 16  # host names on an axis
+_MAX_SENTENCES = 6  # about stragglers
 
 
 def draw(
     family: Family,
     rows: Sequence[ScalingRow],
     provenance: Provenance,
-    found: Sequence[RankTimes],
+    heats: Sequence[RankTimes],
     known: Sequence[Stragglers],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the rows behind it, of the largest number of ranks that was measured; None without any.
+    """The figure and the rows behind it, for the largest number of ranks measured; None without any.
 
-    `none` is the first panel, and three backends follow at most.
+    `none` is the first panel; at most three backends follow.
     """
-    own = [one for one in found if one.family == family]
-    most = max((one.cell.num_ranks for one in own), default=0)
-    shown = [one for one in own if one.cell.num_ranks == most][:MAX_PANELS]
+    own = [heat for heat in heats if heat.family == family]
+    most = max((heat.cell.num_ranks for heat in own), default=0)
+    shown = [heat for heat in own if heat.cell.num_ranks == most][:MAX_PANELS]
     if not shown:
         return None
-    lateness = [one for one in known if (one.family, one.num_ranks) == (family, most)]
+    lateness = [
+        stragglers for stragglers in known if (stragglers.family, stragglers.num_ranks) == (family, most)
+    ]
     figure, axes = figure_with_axes(
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
@@ -75,7 +77,7 @@ def draw(
 def _draw_one(
     axes: Axes, heat: RankTimes, known: Sequence[Stragglers], blocks: Sequence[Block], *, limit: float
 ) -> AxesImage:
-    """A panel. Launches are equally wide, however many windows they have, so that blocks stand in line."""
+    """Draw a panel. All launches are equally wide, whatever their number of windows, so that blocks line up."""
     num_ranks, num_columns = heat.values.shape
     ends = (*heat.first_columns[1:], num_columns)
     for block, first, end in zip(heat.blocks, heat.first_columns, ends, strict=True):
@@ -111,7 +113,7 @@ def _draw_one(
 
 
 def _launch_axis(axes: Sequence[Axes], blocks: Sequence[Block]) -> None:
-    """Launches by the number of their block; not more than eight of them are numbered."""
+    """Label launches with their block number; at most eight labels."""
     step = -(-len(blocks) // 8)
     axes[0].set_xlim(0, len(blocks))
     axes[0].xaxis.set_major_locator(FixedLocator([place + 0.5 for place in range(0, len(blocks), step)]))
@@ -123,19 +125,24 @@ def _launch_axis(axes: Sequence[Axes], blocks: Sequence[Block]) -> None:
 
 
 def _marked(heat: RankTimes, known: Sequence[Stragglers]) -> list[tuple[int, str]]:
-    """Ranks with a verdict from this panel's backend."""
+    """Ranks with a verdict from this panel's backend, each with that verdict."""
     if heat.moved:
         return []
-    found: list[tuple[int, str]] = []
-    for suspect in (suspect for one in known if one.evidence == heat.evidence for suspect in one.suspects):
+    marked: list[tuple[int, str]] = []
+    for suspect in (
+        suspect
+        for stragglers in known
+        if stragglers.evidence == heat.evidence
+        for suspect in stragglers.suspects
+    ):
         if suspect.verdict in MARKS and suspect.backend == backend_name(heat.cell):
             ranks = [suspect.rank] if suspect.rank is not None else range(len(heat.values))
-            found += [(rank, suspect.verdict) for rank in ranks if heat.hosts[rank] in suspect.hosts]
-    return found
+            marked += [(rank, suspect.verdict) for rank in ranks if heat.hosts[rank] in suspect.hosts]
+    return marked
 
 
 def _first_ranks(heat: RankTimes) -> list[int]:
-    """Where each host's ranks begin."""
+    """The first rank of each host."""
     if heat.moved or not heat.hosts:
         return [0]
     sizes = [len(list(group)) for _, group in groupby(heat.hosts)]
@@ -143,7 +150,7 @@ def _first_ranks(heat: RankTimes) -> list[int]:
 
 
 def _rank_axis(axes: Axes, heat: RankTimes) -> None:
-    """Hosts by name where there are several and not too many; else ranks by number."""
+    """Label the axis with host names if there are several and not too many, else with rank numbers."""
     first = _first_ranks(heat)
     if 1 < len(first) <= _MAX_NAMES:
         ends = (*first[1:], len(heat.values))
@@ -162,20 +169,20 @@ def _short(name: str) -> str:
 
 
 def _limit(shown: Sequence[RankTimes]) -> float:
-    """The ends of the colours, in percent: beyond nearly all values, but not for the sake of a few."""
+    """Limit of the colour scale in percent: beyond 99 % of the values, so that outliers do not stretch it."""
     values = np.concatenate([np.abs(100 * heat.values).ravel() for heat in shown])
     needed = float(np.quantile(values, 0.99))
     return next((limit for limit in LIMITS if limit >= needed), LIMITS[-1])
 
 
 def _handles(known: Sequence[Stragglers]) -> list[Line2D]:
-    verdicts = {suspect.verdict for one in known for suspect in one.suspects}
-    found = [
+    verdicts = {suspect.verdict for stragglers in known for suspect in stragglers.suspects}
+    handles = [
         Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=verdict, **style)
         for verdict, style in MARKS.items()
         if verdict in verdicts
     ]
-    return [*found, Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")]
+    return [*handles, Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")]
 
 
 def _small_print(
@@ -192,12 +199,16 @@ def _small_print(
         text.append("Neighbouring windows of a launch are put together, as their median.")
     if any(heat.moved for heat in shown):
         text.append("Launches ran on different hosts: a row is a rank, wherever it was.")
-    told = [sentence[0].upper() + sentence[1:] for one in known for sentence in straggler_sentences(one)]
-    if len(told) > _MAX_TOLD:
-        told = [*told[:_MAX_TOLD], f"And {len(told) - _MAX_TOLD} more (see --json)."]
+    sentences = [
+        sentence[0].upper() + sentence[1:]
+        for stragglers in known
+        for sentence in straggler_sentences(stragglers)
+    ]
+    if len(sentences) > _MAX_SENTENCES:
+        sentences = [*sentences[:_MAX_SENTENCES], f"And {len(sentences) - _MAX_SENTENCES} more (see --json)."]
     cells = {heat.cell.id for heat in shown}
     return [
-        " ".join(text + told),
+        " ".join(text + sentences),
         *(parity(rows) if rows else []),
         origin([row for row in rows if row.cell.id in cells], provenance),
     ]

@@ -1,4 +1,4 @@
-"""The layout around a figure's axes: title and legend above, the small print below, all sized in inches."""
+"""Layout around a figure's axes: title and legend above, small print below, all sized in inches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.provenance import Provenance
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels
-_LINE_INCHES = 0.155  # of title and legend
-_CHARACTERS_PER_INCH = 16.5  # of the figure's font in its widest lines; the bold title is wider
+_LINE_INCHES = 0.155  # title and legend
+_CHARACTERS_PER_INCH = 16.5  # in the widest lines of the figure's font; the bold title is wider
 _TITLE_CHARACTERS_PER_INCH = 14
-_HANDLE_INCHES = 0.5  # of a legend entry's line and the gaps around it
+_HANDLE_INCHES = 0.5  # line of a legend entry and the gaps around it
 _PRINT_POINTS = 5.6
 _PRINT_LINE_INCHES = 0.1
 _MARGIN_INCHES = 0.06
@@ -35,7 +35,7 @@ def figure_with_axes(
 ) -> tuple[Figure, list[Axes]]:
     """A figure `width` inches wide whose height follows from its texts, and its axes, side by side.
 
-    `warning` stands below the title; empty where there is none.
+    `warning` is printed below the title; it may be empty.
     """
     heading = [
         *(
@@ -88,9 +88,9 @@ def figure_with_axes(
 
 
 def _legend_columns(lengths: Sequence[int], width: float) -> int:
-    """The most columns whose labels, `lengths` characters long, fit side by side.
+    """The largest number of columns whose labels, `lengths` characters long, fit side by side.
 
-    As matplotlib fills them: column by column, the first ones with one entry more where it does not divide.
+    matplotlib fills column by column; if entries do not divide evenly, the first columns get one more.
     """
     for num_columns in range(len(lengths), 1, -1):
         columns = np.array_split(lengths, num_columns)
@@ -105,7 +105,7 @@ def span(values: Sequence[int]) -> str:
 
 
 def warning(rows: Sequence[ScalingRow]) -> str:
-    """What must be read before the numbers: that the parity gate failed; empty if it did not."""
+    """A warning that the parity gate failed, to be read before the numbers; empty if it passed."""
     pair = rows[0].pair
     return (
         f"NOT COMPARABLE between {' and '.join(pair.frameworks)}" if pair and pair.comparable is False else ""
@@ -113,13 +113,13 @@ def warning(rows: Sequence[ScalingRow]) -> str:
 
 
 def parity(rows: Sequence[ScalingRow]) -> list[str]:
-    """A line of small print with the parity gate's verdict; none where there is only one framework."""
+    """A line of small print with the parity gate's verdict; none with only one framework."""
     pair = rows[0].pair
     return [f"{pair.verdict}."] if pair else []
 
 
 def origin(rows: Sequence[ScalingRow], provenance: Provenance) -> str:
-    """Where the data come from, as short as can be found again."""
+    """The origin of the data: study, fingerprint, commit and hash, abbreviated."""
     fingerprints = sorted({row.fingerprint[:12] for row in rows if row.fingerprint})
     return (
         f"Study {', '.join(provenance.studies)}; fingerprint {', '.join(fingerprints)}; "
@@ -128,6 +128,6 @@ def origin(rows: Sequence[ScalingRow], provenance: Provenance) -> str:
 
 
 def _short(commit: str) -> str:
-    """The first 12 digits, and whether the checkout was changed."""
+    """The first 12 digits of a commit, and whether the checkout was dirty."""
     digits, mark, _ = commit.partition("+")
     return digits[:12] + (mark and "+dirty")

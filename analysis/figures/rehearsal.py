@@ -1,4 +1,4 @@
-"""The figure of a rehearsal: efficiency that the network allows, and room for what is predicted and measured."""
+"""The figure of a rehearsal: the efficiency that the network allows, with room for predicted and measured points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def draw_rehearsal(
     small_print: Sequence[str],
     provenance: Provenance,
 ) -> list[Path]:
-    """`<stem>.png`, `.pdf`, `.svg` and `.csv`; what was written. Nothing in them depends on when."""
+    """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
     make_folder(stem.parent)
     with drawing():
         handles = [
@@ -67,7 +67,7 @@ def draw_rehearsal(
 def rehearsal_origin(
     bounds: Sequence[NetworkBound], *, study: str, system: str, commit: str, command: str
 ) -> Provenance:
-    """The origin of bounds, which have no records: the hash is over what they are made of."""
+    """The origin of bounds, which have no records: the hash covers the bounds themselves."""
     content = json.dumps([asdict(bound) for bound in bounds]).encode()
     return Provenance(
         studies=(study,),

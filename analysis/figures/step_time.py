@@ -1,4 +1,4 @@
-"""Time per step over ranks: flat is ideal under weak scaling; under strong scaling it falls, and speed-up rises."""
+"""Time per step over ranks. Ideal is flat under weak scaling; under strong scaling it falls, and speed-up rises."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import LEVEL, Interval
 
-_WIDE = 5  # largest over smallest value from which on an axis is logarithmic
+_WIDE = 5  # an axis is logarithmic above this ratio of largest to smallest value
 
 
 def seconds_per_step(row: ScalingRow) -> Interval | None:
-    """Seconds per step of the slowest rank: the median over launches, as the table's throughput."""
+    """Seconds per step of the slowest rank: the median over launches, like the table's throughput."""
     return row.throughput and row.throughput.rate(row.cell.global_batch)
 
 
 def speed_up(row: ScalingRow) -> Interval | None:
-    """T(p) / T(1)."""
+    """Speed-up T(p) / T(1)."""
     return row.speed_up
 
 
@@ -51,7 +51,7 @@ def draw(
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and the rows behind it; None if no cell ran on more than 1 rank.
 
-    One panel under weak scaling; under strong scaling a second one with the speed-up.
+    There is one panel under weak scaling; strong scaling adds a second one with the speed-up.
     """
     curves = curves_of(rows, seconds_per_step)
     shown = [row for curve in curves for row in curve.rows]
@@ -81,7 +81,7 @@ def draw(
 
 
 def _two(figure: Figure, axes: Axes) -> list[Axes]:
-    """Two panels with axes of their own in the place of one."""
+    """Replace one panel by two with independent axes."""
     axes.remove()
     return list(figure.subplots(1, 2, squeeze=False)[0])
 
@@ -89,11 +89,11 @@ def _two(figure: Figure, axes: Axes) -> list[Axes]:
 def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool) -> None:
     unit, factor = _unit(curves)
     rank_axis(axes, [row for curve in curves for row in curve.rows])
-    if base and (one := seconds_per_step(base)):
-        single = one.center * factor
+    if base and (base_interval := seconds_per_step(base)):
+        single = base_interval.center * factor
         _draw_ideal(axes, curves, lambda ranks: single / ranks if strong else single, sloped=strong)
     draw_curves(axes, curves, _scaled(seconds_per_step, factor))
-    low, high = limits([one.times(factor) for one in _all(curves, seconds_per_step)])
+    low, high = limits([interval.times(factor) for interval in _all(curves, seconds_per_step)])
     if strong or high / low > _WIDE:
         _log_axis(axes, low, high)
     else:
@@ -121,7 +121,7 @@ def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curv
 
 
 def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, sloped: bool) -> None:
-    """The ideal line; where it is sloped also its level behind the points, which are moved aside."""
+    """Draw the ideal line and, if it is sloped, its level behind the points, which are shifted on the x axis."""
     ends = axes.get_xlim()
     steps = [ends[0] * (ends[1] / ends[0]) ** (index / 32) for index in range(33)]
     axes.plot(steps, [at(ranks) for ranks in steps], **IDEAL, scalex=False)
@@ -141,8 +141,8 @@ def _log_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def _unit(curves: Sequence[Curve]) -> tuple[str, float]:
-    """Milliseconds for steps below a second."""
-    longest = max(one.center for one in _all(curves, seconds_per_step))
+    """Unit of time and its factor: milliseconds if all steps take less than a second, else seconds."""
+    longest = max(interval.center for interval in _all(curves, seconds_per_step))
     return ("ms", 1000.0) if longest < 1 else ("s", 1.0)
 
 
@@ -155,7 +155,7 @@ def _scaled(value: Value, factor: float) -> Value:
 
 
 def _all(curves: Sequence[Curve], value: Value) -> list[Interval]:
-    return [one for curve in curves for row in curve.rows if (one := value(row))]
+    return [interval for curve in curves for row in curve.rows if (interval := value(row))]
 
 
 def _row(row: ScalingRow) -> dict[str, Any]:
@@ -175,19 +175,19 @@ def _small_print(
     strong: bool,
 ) -> list[str]:
     times = _all(curves, seconds_per_step)
-    levels = sorted({100 * one.level for one in times if one.low is not None})
+    levels = sorted({100 * interval.level for interval in times if interval.low is not None})
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
-        f"The slowest rank's time per step, median over n = {span([one.n for one in times])} launches;",
+        f"The slowest rank's time per step, median over n = {span([interval.n for interval in times])} launches;",
         f"bars: {bars} % order-statistic interval." if levels else "no bars: an interval needs 6 launches.",
     ]
-    if base and (one := seconds_per_step(base)):
+    if base and (base_interval := seconds_per_step(base)):
         how = "divided by the ranks" if strong else "the same on all ranks"
-        text.append(f"Ideal: base case none on 1 rank, {number(1000 * one.center)} ms, {how}.")
+        text.append(f"Ideal: base case none on 1 rank, {number(1000 * base_interval.center)} ms, {how}.")
     else:
         text.append("No ideal line: the base case, none on 1 rank, is missing.")
-    if strong and (ratios := [one for one in _all(curves, speed_up) if one.low is not None]):
-        blocks = span([one.n for one in ratios])
+    if strong and (ratios := [interval for interval in _all(curves, speed_up) if interval.low is not None]):
+        blocks = span([interval.n for interval in ratios])
         text.append(
             f"Speed-up: p (T(p)/p) / (T(1)/1), geometric mean over n = {blocks} blocks of launches, "
             f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."

@@ -43,7 +43,7 @@ def draw(
 ) -> tuple[Figure, list[ScalingRow]] | None:
     """The figure and the rows that it shows; None if no cell has a rate.
 
-    One column of a page wide; two if there are more than 5 curves to tell apart.
+    The figure is one column of a page wide, or two with more than 5 curves.
     """
     curves = curves_of(rows, throughput)
     if not curves:
@@ -72,9 +72,9 @@ def draw(
 
 
 def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve]) -> None:
-    """The line proportional to ranks, and its value as a level mark behind the points of a number of ranks.
+    """Draw the line proportional to ranks, and a level mark with its value at each number of ranks.
 
-    Points are moved aside to be seen, and beside a sloped line they would seem to lie above or below it.
+    Points are shifted on the x axis, so next to a sloped line they would seem to lie above or below it.
     """
     ends = axes.get_xlim()
     axes.plot(ends, [base_rate * ranks for ranks in ends], **IDEAL, scalex=False)
@@ -100,7 +100,7 @@ def _handles(curves: Sequence[Curve], base: ScalingRow | None, reference: Scalin
 
 
 def _rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
-    """Plain numbers on a logarithmic axis that holds all intervals; round steps where it spans little."""
+    """Set a logarithmic axis that spans all intervals, with plain numbers; round steps if it spans little."""
     low, high = limits([row.throughput for row in rows if row.throughput])
     axes.set_yscale("log")
     axes.set_ylim(low / 1.2, high * 1.2)

@@ -1,4 +1,4 @@
-"""From ideal to measured speed: what each part takes, as bars with their numbers, one panel per backend."""
+"""Waterfalls from ideal to measured speed: bars with the loss of each part, one panel per backend."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not told from it
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, found: Sequence[Waterfall]
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, falls: Sequence[Waterfall]
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
-    """The figure and the rows behind it, of the backends' largest numbers of ranks; None if none has parts.
+    """The figure and the rows behind it, for each backend's largest number of ranks; None if none has parts.
 
-    Of more than three backends the three that keep most are shown, and the small print names the others.
+    At most the three backends with the highest efficiency are shown; the small print names the others.
     """
-    largest = _largest([one for one in found if one.family == family])
+    largest = _largest([fall for fall in falls if fall.family == family])
     shown = sorted(sorted(largest, key=_lost)[:MAX_PANELS], key=largest.index)
     if not shown:
         return None
@@ -45,29 +45,29 @@ def draw(
         handles=_handles(shown),
         small_print=_small_print(rows, shown, largest, provenance),
     )
-    names = [*dict.fromkeys(part.name for one in shown for part in one.parts), TOGETHER]
-    for panel, one in zip(axes, shown, strict=True):
-        draw_bars(panel, one, names)
+    names = [*dict.fromkeys(part.name for fall in shown for part in fall.parts), TOGETHER]
+    for panel, fall in zip(axes, shown, strict=True):
+        draw_bars(panel, fall, names)
     scale_axes(axes, shown, names, width=float(figure.get_figwidth()))
     return figure, waterfall_rows(shown)
 
 
-def _largest(found: Sequence[Waterfall]) -> list[Waterfall]:
-    """The waterfall of the most ranks that has parts, for each backend and kind of evidence."""
+def _largest(falls: Sequence[Waterfall]) -> list[Waterfall]:
+    """The waterfall with parts on the most ranks, for each backend and kind of evidence."""
     groups = groupby(
-        [one for one in found if one.parts], key=lambda one: (backend_name(one.cell), one.evidence)
+        [fall for fall in falls if fall.parts], key=lambda fall: (backend_name(fall.cell), fall.evidence)
     )
-    return [max(group, key=lambda one: one.cell.num_ranks) for _, group in groups]
+    return [max(group, key=lambda fall: fall.cell.num_ranks) for _, group in groups]
 
 
-def _lost(one: Waterfall) -> float:
-    return one.loss.center if one.loss else 1.0
+def _lost(fall: Waterfall) -> float:
+    return fall.loss.center if fall.loss else 1.0
 
 
 def _handles(shown: Sequence[Waterfall]) -> list[Line2D]:
-    parts = [(one, part) for one in shown for part in one.parts]
+    parts = [(fall, part) for fall in shown for part in fall.parts]
     kinds = [
-        (LARGEST, LARGEST_NAMES[any(one.rivals for one in shown)], True),
+        (LARGEST, LARGEST_NAMES[any(fall.rivals for fall in shown)], True),
         (LOSS, "loss", True),
         (GAIN, "gain", any(part.loss.center < 0 for _, part in parts)),
     ]
@@ -97,19 +97,19 @@ def _small_print(
     largest: Sequence[Waterfall],
     provenance: Provenance,
 ) -> list[str]:
-    counts = [part.loss.n for one in shown for part in one.parts]
+    counts = [part.loss.n for fall in shown for part in fall.parts]
     text = [
         "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
         f"n = {span(counts)} blocks of launches, with t intervals of paired logarithms. Batch effect: the local batch "
         "is smaller; co-running: ranks share the machine; input stall: longer waiting for samples than on 1 rank; late "
         "ranks: every step waits for its latest; exposed communication: the rest."
     ]
-    if any(part.loss.low is None for one in shown for part in one.parts):
+    if any(part.loss.low is None for fall in shown for part in fall.parts):
         text.append("No whisker: too few blocks.")
-    text += dict.fromkeys(f"{note[0].upper()}{note[1:]}." for one in shown for note in one.notes)
-    if left_out := [backend_name(one.cell) for one in largest if one not in shown]:
+    text += dict.fromkeys(f"{note[0].upper()}{note[1:]}." for fall in shown for note in fall.notes)
+    if left_out := [backend_name(fall.cell) for fall in largest if fall not in shown]:
         text.append(f"Not shown: {', '.join(left_out)} (see --json).")
-    cells = {one.cell.id for one in shown}
+    cells = {fall.cell.id for fall in shown}
     return [
         " ".join(text),
         *(parity(rows) if rows else []),
@@ -118,40 +118,40 @@ def _small_print(
 
 
 TOGETHER = "together"
-# Okabe & Ito's: told apart in grey by their lightness, too, and by which way a bar goes.
+# Okabe & Ito's colours; in grey they differ in lightness, and gains and losses in direction.
 LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
-_LABEL_INCHES = 1.0  # of a bar's numbers, to its right
-_NAMES_INCHES = 1.2  # of the parts' names, to the left of the first panel
+_LABEL_INCHES = 1.0  # for a bar's numbers, to its right
+_NAMES_INCHES = 1.2  # for the parts' names, to the left of the first panel
 _NAME_CHARACTERS = 18
 _TITLE_CHARACTERS = 18
-_HEIGHT = 0.62  # of a bar; 1 is the distance between two
+_HEIGHT = 0.62  # bar height; 1 is the distance between two bars
 
 
-def draw_bars(axes: Axes, one: Waterfall, names: Sequence[str]) -> None:
-    """Bars from left to right and from top to bottom, each beginning where the one above it ends."""
-    kept = share_text(one.efficiency)
-    kind = "" if one.evidence == "measured" else f", {one.evidence}"
-    name = textwrap.shorten(backend_name(one.cell), _TITLE_CHARACTERS, placeholder="…")
-    title = f"{name}, {one.cell.num_ranks} ranks{kind}\nkeeps {kept}"
+def draw_bars(axes: Axes, fall: Waterfall, names: Sequence[str]) -> None:
+    """Draw bars from top to bottom, each beginning where the one above it ends."""
+    kept = share_text(fall.efficiency)
+    kind = "" if fall.evidence == "measured" else f", {fall.evidence}"
+    name = textwrap.shorten(backend_name(fall.cell), _TITLE_CHARACTERS, placeholder="…")
+    title = f"{name}, {fall.cell.num_ranks} ranks{kind}\nkeeps {kept}"
     axes.set_title(title, loc="left", fontsize=7.5)
     axes.axvline(0.0, color=RIM, linewidth=0.7, zorder=1)
     begin, above = 0.0, None
-    for part in one.parts:
+    for part in fall.parts:
         place = names.index(part.name)
-        largest = part is one.largest or part.name in one.rivals
+        largest = part is fall.largest or part.name in fall.rivals
         color = GAIN if part.loss.center < 0 else LARGEST if largest else LOSS
         end = begin + part.loss.center
         if above is not None:
             axes.plot([begin, begin], [above, place], color=GREY, linewidth=0.6, zorder=1.5)
-        _bar(axes, place, begin, part.loss, color=color, hollow=one.evidence != "measured")
+        _bar(axes, place, begin, part.loss, color=color, hollow=fall.evidence != "measured")
         _label(axes, place, max(begin, end), begin, part.loss, part.seconds)
         begin, above = end, place
-    if one.loss and one.measured_seconds:
+    if fall.loss and fall.measured_seconds:
         place = names.index(TOGETHER)
         axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
-        _bar(axes, place, 0.0, one.loss, color=GREY, hollow=one.evidence != "measured")
-        seconds = one.loss.times(one.measured_seconds)
-        _label(axes, place, max(0.0, one.loss.center), 0.0, one.loss, seconds)
+        _bar(axes, place, 0.0, fall.loss, color=GREY, hollow=fall.evidence != "measured")
+        seconds = fall.loss.times(fall.measured_seconds)
+        _label(axes, place, max(0.0, fall.loss.center), 0.0, fall.loss, seconds)
 
 
 def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, hollow: bool) -> None:
@@ -181,7 +181,7 @@ def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, ho
 
 
 def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, seconds: Interval) -> None:
-    """Percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
+    """Write percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
     milliseconds = number(round(1000 * seconds.center, 3) + 0.0)
     end = max(right, begin + (loss.center if loss.high is None else loss.high))
     axes.annotate(
@@ -199,7 +199,7 @@ def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, s
 def scale_axes(
     axes: Sequence[Axes], shown: Sequence[Waterfall], names: Sequence[str], *, width: float
 ) -> None:
-    """One scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
+    """Set one scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
     low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
     room = (width - _NAMES_INCHES) / len(shown) - 0.1
     reach = max(high - low, 0.001)
@@ -207,7 +207,7 @@ def scale_axes(
     axes[0].set_ylim(len(names) - 0.45, -0.55)
     axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
     axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
-    # No marks below the numbers: nothing is shown there.
+    # No ticks below the numbers on the right, where no bar is drawn.
     marks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     for panel in axes:
         panel.xaxis.set_major_locator(
@@ -220,19 +220,19 @@ def scale_axes(
         panel.tick_params(axis="y", length=0)
 
 
-def _leftmost(one: Waterfall) -> float:
-    return min(0.0, *(low for low, _ in _ends(one)))
+def _leftmost(fall: Waterfall) -> float:
+    return min(0.0, *(low for low, _ in _ends(fall)))
 
 
-def _rightmost(one: Waterfall) -> float:
-    return max(0.0, *(high for _, high in _ends(one)))
+def _rightmost(fall: Waterfall) -> float:
+    return max(0.0, *(high for _, high in _ends(fall)))
 
 
-def _ends(one: Waterfall) -> list[tuple[float, float]]:
-    """Where each bar and its whisker begin and end."""
+def _ends(fall: Waterfall) -> list[tuple[float, float]]:
+    """The leftmost and rightmost point of each bar with its whisker."""
     begin, ends = 0.0, []
-    for loss in [*(part.loss for part in one.parts), *([one.loss] if one.loss else [])]:
-        start = 0.0 if loss is one.loss else begin
+    for loss in [*(part.loss for part in fall.parts), *([fall.loss] if fall.loss else [])]:
+        start = 0.0 if loss is fall.loss else begin
         points = [start, start + loss.center]
         points += [start + value for value in (loss.low, loss.high) if value is not None]
         ends.append((min(points), max(points)))

@@ -1,6 +1,6 @@
 """Draws all figures of a study and writes each as PNG, PDF, SVG and CSV.
 
-Only whole files are written, with their origin inside; a redraw gives equal bytes.
+Files are written atomically, with their origin inside; a redraw gives equal bytes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,15 @@ FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
 
 
 def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
-    """Draw every figure of a study into `folder`, which is made if needed; the files that were written.
+    """Draw every figure of a study into `folder`, created if needed, and return the paths of the files.
 
-    Named `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
+    Names are `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
     and an unusual memory format after the precision; families that differ in something else, such as cores
-    per rank, get a short digest of it in front of the figure's name.
-    Cells without a rate give no throughput figure, and without a base case there is none of the efficiency.
-    Of several ranks there is a figure `step-time`, under strong scaling with the speed-up; `ecdf` has the distribution
-    of steps, and of each framework `start-up-<framework>` what a launch costs before it trains.
-    Where controls say where the speed goes there is a figure `waterfall`, and of several ranks `heatmap`; where
-    exchanges were measured by themselves `busbw`.
-    Where backends were compared, `-backends.csv` has the numbers.
+    per rank, get a short digest of it before the figure's name.
+    `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
+    under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
+    `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
+    If backends were compared, `-backends.csv` has the numbers.
     """
     make_folder(folder)
     stems = Counter(family.file_stem for family in table.families)
@@ -73,15 +71,17 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
                 written += save_drawing(
                     figure, folder / f"{stem}-{name}", title=title, rows=lines, provenance=table.provenance
                 )
-        if lines := [line for one in table.comparisons_of(family) for line in to_backend_rows(one)]:
+        if lines := [
+            line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)
+        ]:
             written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
     return written + _starts(table, folder)
 
 
 def _starts(table: ScalingTable, folder: Path) -> list[Path]:
-    """A figure per framework."""
+    """Write a start-up figure per framework."""
     written = []
-    for framework in sorted({one.framework for one in table.start_ups}):
+    for framework in sorted({start_up.framework for start_up in table.start_ups}):
         with drawing():
             drawn = startup.draw(framework, table.start_ups, table.provenance)
             if drawn:
@@ -92,7 +92,7 @@ def _starts(table: ScalingTable, folder: Path) -> list[Path]:
 
 
 def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, list[dict[str, Any]]]]:
-    """The figures of more than the table's rows, each with the lines behind it."""
+    """The figures that need more than the table's rows, each with the rows behind it."""
     common = (family, table.of(family), table.provenance)
     with drawing():
         figures = {
@@ -105,15 +105,15 @@ def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, lis
     return {name: drawn for name, drawn in figures.items() if drawn}
 
 
-# Glyphs are drawn as paths: a viewer without the font must not show another one, whose words are wider. Text to search
-# and to copy is in the PDF. Without a salt the names of markers are random.
+# Glyphs are drawn as paths: without the font a viewer would use a wider one. The PDF has text to search and copy.
+# Without a salt the ids of markers are random.
 _SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "dlscale", "svg.image_inline": True}
 
 
 def save(
     figure: Figure, stem: Path, *, title: str, rows: Iterable[ScalingRow], provenance: Provenance
 ) -> list[Path]:
-    """`save_drawing` of cells: the CSV has the rows as in `--json`, notes joined by "; "."""
+    """Call `save_drawing` with the rows of `--json`, their notes joined by "; "."""
     lines = ({**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows))
     return save_drawing(figure, stem, title=title, rows=lines, provenance=provenance)
 
@@ -121,7 +121,7 @@ def save(
 def save_drawing(
     figure: Figure, stem: Path, *, title: str, rows: Iterable[dict[str, Any]], provenance: Provenance
 ) -> list[Path]:
-    """`save_pictures` and `save_rows`: the files that were written, the CSV last."""
+    """Call `save_pictures` and `save_rows` and return the paths of the files, the CSV last."""
     return [
         *save_pictures(figure, stem, title=title, provenance=provenance),
         save_rows(stem, rows, provenance),
@@ -129,37 +129,37 @@ def save_drawing(
 
 
 def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provenance) -> list[Path]:
-    """`<stem>.png`, `.pdf` and `.svg`, each whole or not at all, with title and origin in their metadata.
+    """Write `<stem>.png`, `.pdf` and `.svg` atomically, with title and origin in their metadata.
 
-    Nothing in them depends on when they are drawn. The figure is laid out once, and stays as it is.
+    No content depends on the time of drawing. The figure is laid out only once.
     """
     title_entry, origin = {"Title": printable(title)}, provenance.line()
     png = {**title_entry, "Description": origin, "Software": "dlscale"}
-    # Without None the date of drawing is written, and every redraw is another file.
+    # None keeps the date of drawing out of the file, so that a redraw gives equal bytes.
     pdf = {**title_entry, "Keywords": origin, "Creator": "dlscale", "CreationDate": None}
     svg = {**title_entry, "Description": origin, "Creator": "dlscale", "Date": None}
     written = [_draw(figure, stem, "png", png)]
-    figure.set_layout_engine("none")  # places stay; of a heat map, finding them is a third of the work
+    figure.set_layout_engine("none")  # the layout is kept; for a heat map it takes a third of the time
     return [*written, _draw(figure, stem, "pdf", pdf), _draw(figure, stem, "svg", svg)]
 
 
 def save_rows(stem: Path, rows: Iterable[dict[str, Any]], provenance: Provenance) -> Path:
-    """`<stem>.csv` with the rows, at least one, as in `--json`, and their origin in the last columns."""
+    """Write `<stem>.csv`: the rows of `--json`, at least one, with their origin in the last columns."""
     return _write(stem, "csv", _csv(rows, provenance))
 
 
 def _draw(figure: Figure, stem: Path, form: str, metadata: Mapping[str, str | None]) -> Path:
     buffer = io.BytesIO()
     with matplotlib.rc_context(_SVG):
-        # Of vector forms, too, this is the resolution of the images within.
+        # In vector formats this is the resolution of embedded images.
         figure.savefig(buffer, format=form, dpi=DOTS_PER_INCH, metadata=metadata)
     return _write(stem, form, buffer.getvalue())
 
 
 def _write(stem: Path, form: str, content: bytes) -> Path:
-    """By way of a temporary file, so that a reader never finds half a file."""
+    """Write through a temporary file, so that readers never see a partial one."""
     path = stem.with_name(f"{stem.name}.{form}")
-    write_atomically(path, content, mode=0o644)  # made to be shown
+    write_atomically(path, content, mode=0o644)  # readable by everybody
     return path
 
 

@@ -1,6 +1,6 @@
 """A document as headings, paragraphs, lists, a table and pictures, written as LaTeX or as GitHub's markdown.
 
-LaTeX is to be put into a proposal with its command `input`; it needs only the package `graphicx`. Users of Word
+The LaTeX file is included in a proposal with the command `input` and needs only the package `graphicx`. Word users
 convert the markdown with pandoc.
 """
 
@@ -15,7 +15,7 @@ from dlscale.analysis.render.markdown import escape_markdown, markdown_table
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """`level` 1 is the section's own."""
+    """A heading; `level` 1 is the section itself."""
 
     level: int
     text: str
@@ -37,9 +37,9 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells are plain text; all columns but those in `words` are numbers."""
+    """A table of plain text; all columns except those in `words` are numbers."""
 
-    label: str  # to refer to it
+    label: str  # for references
     caption: str
     columns: tuple[str, ...]
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """`stem` is the file's name without what tells its forms apart."""
+    """A picture; `stem` is the file name without its suffix."""
 
     label: str
     caption: str
@@ -72,14 +72,14 @@ _PATTERN = re.compile("|".join(re.escape(mark) for mark in _SPECIAL))
 
 
 def escape_latex(text: str) -> str:
-    """Text as it is, on one line: nothing in it is a command. What pdfTeX has no letter for becomes a "?"."""
+    """Text with all commands escaped, on one line. Characters that pdfTeX cannot print become "?"."""
     shown = _PATTERN.sub(lambda match: _SPECIAL[match[0]], " ".join(text.split()))
-    # A number and its percent sign stay together.
+    # Keep a number and its percent sign together.
     return re.sub(r"(?<=\d) (?=\\%)", r"\\,", shown).encode("ascii", "replace").decode()
 
 
 def to_latex(document: Document) -> str:
-    """The whole text."""
+    """The whole document as LaTeX."""
     head = "% \\usepackage{graphicx} in the preamble, then \\input this file.\n"
     return head + "\n".join(line for block in document for line in (*_latex_lines(block), "")).rstrip() + "\n"
 
@@ -123,12 +123,12 @@ def _latex_table(block: Table) -> Iterator[str]:
 
 
 def _latex_row(cells: tuple[str, ...]) -> str:
-    """In braces: a bracket at the begin of a row would be an option of the line's end before it."""
+    """A row of cells in braces: a leading bracket would be read as an option of the previous line's end."""
     return " & ".join(f"{{{escape_latex(cell)}}}" for cell in cells) + " \\\\"
 
 
 def to_markdown(document: Document) -> str:
-    """The whole text."""
+    """The whole document as GitHub markdown."""
     return "\n".join(line for block in document for line in (*_markdown_lines(block), "")).rstrip() + "\n"
 
 

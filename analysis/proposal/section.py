@@ -1,4 +1,4 @@
-"""The section's text and table from its curves. What was not measured is stated, not passed over."""
+"""The section's text and table from its curves. Missing measurements are always stated."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _curve(
 ) -> Iterator[Block]:
     yield Heading(2, curve_title(curve))
     yield Paragraph(what_was_measured(curve))
-    if said := evidence_sentence(curve):
-        yield Paragraph(said)
+    if sentence := evidence_sentence(curve):
+        yield Paragraph(sentence)
     yield Paragraph(result_sentence(curve))
     yield Paragraph(threshold_sentence(curve))
     if samples is not None:
@@ -57,13 +57,13 @@ def _curve(
         kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
         caption = f"{CAPTIONS[name]} {curve_title(curve)}.{kind}"
         yield Picture(label=f"fig:{stem}-{name}", caption=caption, stem=f"{stem}-{name}")
-    if found := tuple(caveats(curve)):
+    if items := tuple(caveats(curve)):
         yield Heading(3, "What these numbers do not say")
-        yield Items(found)
+        yield Items(items)
 
 
 def curve_table(curve: Curve, stem: str) -> Table:
-    """A row per size."""
+    """A table with a row per size."""
     base = f"relative to {BASES[curve.base]}" if curve.base else "without a base case"
     keeps = f"keeps {100 * curve.threshold:g} %"
     return Table(
@@ -87,7 +87,10 @@ def _cells(size: Size) -> tuple[str, ...]:
         str(size.num_ranks),
         str(size.num_nodes),
         rate(size.row.throughput),
-        *("-" if one is None else factor_text(one) for one in (size.speed_up, size.per_doubling)),
+        *(
+            "-" if interval is None else factor_text(interval)
+            for interval in (size.speed_up, size.per_doubling)
+        ),
         "-" if size.efficiency is None else percent(size.efficiency, unit=""),
         rate(size.node_hours),
         size.verdict,
@@ -96,7 +99,7 @@ def _cells(size: Size) -> tuple[str, ...]:
 
 
 def table_lines(curve: Curve) -> list[dict[str, Any]]:
-    """The table's rows for programs, with the limits, methods and n of every number."""
+    """The table's rows as data, with the limits, methods and n of every number."""
     return [
         {
             **scaling_row(size.row),
@@ -131,15 +134,15 @@ def size_text(size: Size) -> str:
 
 
 def curve_title(curve: Curve) -> str:
-    """What was trained, over what."""
+    """The title of a curve: what was trained, over which backend."""
     family = curve.family
     return f"{family.workload} ({family.preset}) in {family.framework} over {curve.name}, {family.scaling_mode} scaling"
 
 
 def what_was_measured(curve: Curve) -> str:
-    """The experiment, so that another can repeat it."""
-    ranks = ", ".join(str(one.num_ranks) for one in curve.sizes)
-    launches = _span([one.row.num_launches for one in curve.sizes])
+    """A description of the experiment, sufficient to repeat it."""
+    ranks = ", ".join(str(size.num_ranks) for size in curve.sizes)
+    launches = _span([size.row.num_launches for size in curve.sizes])
     system = curve.family.system
     return (
         f"We timed the training of {curve.family.workload} ({curve.family.preset}) in {curve.family.framework} over "
@@ -152,7 +155,7 @@ def what_was_measured(curve: Curve) -> str:
 
 
 def evidence_sentence(curve: Curve) -> str:
-    """What must be read before the numbers; empty where they are measurements on several nodes."""
+    """A caveat to read before the numbers; empty if they were measured on several nodes."""
     if curve.evidence == "emulated":
         return (
             "These numbers are emulated: nodes that share one machine, or a network that was shaped, took the place of "
@@ -160,89 +163,92 @@ def evidence_sentence(curve: Curve) -> str:
         )
     if curve.evidence != "measured":
         return f"These numbers are {curve.evidence}, not measured."
-    if all(one.num_nodes == 1 for one in curve.sizes):
+    if all(size.num_nodes == 1 for size in curve.sizes):
         return "All ranks ran on one node: what a network between nodes costs is not in these numbers."
     return ""
 
 
 def result_sentence(curve: Curve) -> str:
-    """Throughput, speed-up and efficiency on most ranks."""
+    """Throughput, speed-up and efficiency on the most ranks."""
     largest = curve.largest
-    told = f"On {size_text(largest)} the training runs at {rate(largest.row.throughput)} samples/s"
+    text = f"On {size_text(largest)} the training runs at {rate(largest.row.throughput)} samples/s"
     if largest.efficiency is None or largest.speed_up is None:
-        return f"{told}. There is no efficiency: its base case, 1 rank, was not measured."
+        return f"{text}. There is no efficiency: its base case, 1 rank, was not measured."
     if largest.num_ranks == 1:
-        return f"{told}. Nothing was measured on more ranks, so nothing can be said about scaling."
+        return f"{text}. Nothing was measured on more ranks, so nothing can be said about scaling."
     scaled = "scaled speed-up" if curve.family.scaling_mode == "weak" else "speed-up"
     flaw = "" if largest.efficiency.low is not None else " (insufficient data for an interval)"
-    told += (
+    text += (
         f": a {scaled} of {factor_text(largest.speed_up)} and a scaling efficiency of "
         f"{percent(largest.efficiency)}{flaw}, "
         f"relative to {BASES[curve.base]}, which alone does {rate(curve.base_rate)} samples/s."
     )
-    before = [one for one in curve.sizes if one.row.throughput and one.num_ranks < largest.num_ranks]
+    before = [size for size in curve.sizes if size.row.throughput and size.num_ranks < largest.num_ranks]
     if largest.per_doubling and before:
-        told += (
+        text += (
             f" From {before[-1].num_ranks} to {largest.num_ranks} ranks each doubling multiplied the throughput by "
             f"{factor_text(largest.per_doubling)}, ideally by 2."
         )
-    return f"{told} Intervals of ratios are {100 * LEVEL:.0f} % t intervals over blocks of launches."
+    return f"{text} Intervals of ratios are {100 * LEVEL:.0f} % t intervals over blocks of launches."
 
 
 def threshold_sentence(curve: Curve) -> str:
-    """Up to which size the threshold is surely kept, where it is open, where it is not."""
+    """The sizes at which the efficiency threshold is surely kept, possibly kept, and not kept."""
     mark = f"{100 * curve.threshold:g} %"
     surely, possibly = curve.keeping("surely"), curve.keeping("possibly")
-    unknown = [one for one in curve.sizes if one.verdict == "unknown"]
-    several = [one for one in curve.sizes if one.num_ranks > 1 and one.verdict != "unknown"]
+    unknown = [size for size in curve.sizes if size.verdict == "unknown"]
+    several = [size for size in curve.sizes if size.num_ranks > 1 and size.verdict != "unknown"]
     if not several:
         return (
             f"Whether an efficiency of {mark} is kept cannot be said: insufficient data, no size above 1 rank has an "
             "efficiency with an interval."
         )
-    told = []
+    sentences = []
     fewest_lost = min(
-        (one for one in curve.sizes if one.verdict == "not"), key=lambda one: one.num_ranks, default=None
+        (size for size in curve.sizes if size.verdict == "not"), key=lambda size: size.num_ranks, default=None
     )
     gap = bool(surely and fewest_lost and surely.num_ranks > fewest_lost.num_ranks)
     if surely and surely.num_ranks > 1:
-        told.append(
+        sentences.append(
             f"An efficiency of {mark} is surely kept {'on' if gap else 'up to'} {size_text(surely)}: "
             "the whole interval of "
             f"{percent(surely.efficiency)} lies at or above it."
         )
     else:
-        told.append(f"No size above 1 rank surely keeps an efficiency of {mark}.")
+        sentences.append(f"No size above 1 rank surely keeps an efficiency of {mark}.")
     if possibly and (surely is None or possibly.num_ranks > surely.num_ranks):
-        told.append(
+        sentences.append(
             f"On {size_text(possibly)} it is possibly kept: the interval of {percent(possibly.efficiency)} has it "
             "inside, and more launches would tell."
         )
     if fewest_lost:
-        told.append(f"It is not kept on {size_text(fewest_lost)}, with {percent(fewest_lost.efficiency)}.")
+        sentences.append(
+            f"It is not kept on {size_text(fewest_lost)}, with {percent(fewest_lost.efficiency)}."
+        )
     if gap:
-        told.append("That a larger size keeps it and a smaller one does not should be looked into.")
+        sentences.append("That a larger size keeps it and a smaller one does not should be looked into.")
     if unknown:
-        told.append(f"Insufficient data on {', '.join(size_text(one) for one in unknown)}.")
-    return " ".join(told)
+        sentences.append(f"Insufficient data on {', '.join(size_text(size) for size in unknown)}.")
+    return " ".join(sentences)
 
 
-def request_sentence(found: NodeHoursRequest | None, curve: Curve) -> str:
-    """The node-hours of the trainings."""
+def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
+    """The node-hours of the requested trainings."""
     if curve.evidence != "measured":
         return f"No node-hours are derived from {curve.evidence} numbers: a request needs those of the machine itself."
-    if found is None:
+    if request is None:
         return f"No node-hours are derived: no size has an efficiency that surely keeps {100 * curve.threshold:g} %."
-    what = f"One training on {_large(found.samples)} samples on {size_text(found.size)}"
+    what = f"One training on {_large(request.samples)} samples on {size_text(request.size)}"
     return (
-        f"{what} takes {rate(found.hours)} hours from its first step to its last, {rate(found.node_hours)} node-hours; "
-        f"{counted(found.runs, 'training')} {'take' if found.runs != 1 else 'takes'} {rate(found.total)} node-hours. "
+        f"{what} takes {rate(request.hours)} hours from its first step to its last, {rate(request.node_hours)} "
+        f"node-hours; {counted(request.runs, 'training')} {'take' if request.runs != 1 else 'takes'} "
+        f"{rate(request.total)} node-hours. "
         "Whole nodes are counted. Starts, evaluation, saved states, failed and repeated jobs come on top."
     )
 
 
 def caveats(curve: Curve) -> Iterator[str]:
-    """What the numbers do not say."""
+    """Limitations of the numbers, a sentence each."""
     sizes = curve.sizes
     if curve.family.preset != PUBLISHED:
         yield f"The network was trained in the size {curve.family.preset}, not in the published one."
@@ -250,18 +256,20 @@ def caveats(curve: Curve) -> Iterator[str]:
         yield "Input was synthetic: what reading data costs is not in these numbers."
     if curve.family.scaling_mode == "weak":
         yield "The batch grows with the ranks; whether a training then needs more samples was not looked at."
-    if missing := [one for one in sizes if one.row.num_launches < one.row.num_planned]:
-        told = (f"{one.row.num_launches} of {one.row.num_planned} on {size_text(one)}" for one in missing)
-        yield f"Not every launch gave a number: {', '.join(told)}."
+    if missing := [size for size in sizes if size.row.num_launches < size.row.num_planned]:
+        counts = (
+            f"{size.row.num_launches} of {size.row.num_planned} on {size_text(size)}" for size in missing
+        )
+        yield f"Not every launch gave a number: {', '.join(counts)}."
     if curve.others:
         yield f"Also measured, and in the study's report: {', '.join(curve.others)}."
     yield from dict.fromkeys(
-        f"On {size_text(one)}: {note}." for one in sizes for note in one.row.notes if one.row.throughput
+        f"On {size_text(size)}: {note}." for size in sizes for note in size.row.notes if size.row.throughput
     )
 
 
 def factor_text(interval: Interval) -> str:
-    """`7.36 [7.30, 7.42]`: two decimals, for the third digit tells 1.98 from 2; fewer from 10 on."""
+    """`7.36 [7.30, 7.42]`: two decimals, to distinguish 1.98 from 2; fewer from 10 on."""
     decimals = 2 if interval.center < 10 else 1 if interval.center < 100 else 0
     return with_limits(interval, f"{{:.{decimals}f}}".format)
 
@@ -272,5 +280,5 @@ def _span(launches: Sequence[int]) -> str:
 
 
 def _large(value: int) -> str:
-    """With a blank between groups of three digits."""
+    """A number with a space between groups of three digits."""
     return f"{value:,}".replace(",", " ") if value >= 10_000 else number(value)

@@ -1,7 +1,7 @@
-"""What each size of a curve says to those who grant compute time: speed-up, efficiency, cost of a million samples.
+"""Numbers for a compute-time proposal: each size's speed-up, efficiency and cost of a million samples.
 
-Also the speed-up per doubling of the ranks, from launches of the same blocks, and the node-hours that trainings
-take at one size.
+Also the speed-up per doubling of the ranks, from launches of the same blocks, and the node-hours of trainings at one
+size.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Base = Literal["none", "backend", ""]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """One number of ranks of a curve. None where there is no number."""
+    """One number of ranks of a curve. Unknown values are None."""
 
     row: ScalingRow
     efficiency: Interval | None  # against the curve's base case
     speed_up: Interval | None  # T(p) / T(1)
-    per_doubling: Interval | None  # since the size before; 2 is ideal
-    node_hours: Interval | None  # of whole nodes, for a million samples
+    per_doubling: Interval | None  # since the previous size; 2 is ideal
+    node_hours: Interval | None  # for a million samples, counting whole nodes
     verdict: Verdict  # whether the efficiency keeps the threshold
 
     @property
     def num_ranks(self) -> int:
-        """Processes that train."""
+        """The number of processes that train."""
         return self.row.cell.num_ranks
 
     @property
     def num_nodes(self) -> int:
-        """Nodes that they are on."""
+        """The number of nodes that the ranks run on."""
         return self.row.cell.num_nodes
 
 
@@ -53,32 +53,32 @@ class Curve:
     """One backend of a family, over its sizes in ascending order; at least one has a number."""
 
     family: Family
-    name: str  # of the backend, with options and servers
+    name: str  # the backend, with options and servers
     evidence: str
-    base: Base  # which base case efficiencies are against; "" without any
+    base: Base  # base case of the efficiencies; "" without any
     base_rate: Interval | None  # its samples/s
     threshold: float
     sizes: tuple[Size, ...]
-    others: tuple[str, ...] = ()  # further backends that were measured on several ranks
+    others: tuple[str, ...] = ()  # other backends that were measured on several ranks
 
     @property
     def backend(self) -> str:
-        """Its name without options."""
+        """The backend's name without options."""
         return self.sizes[0].row.cell.backend
 
     @property
     def largest(self) -> Size:
-        """The size with the most ranks of those that have a number."""
-        return max((one for one in self.sizes if one.row.throughput), key=lambda one: one.num_ranks)
+        """The largest size with a throughput."""
+        return max((size for size in self.sizes if size.row.throughput), key=lambda size: size.num_ranks)
 
     def keeping(self, *verdicts: Verdict) -> Size | None:
         """The largest size with one of these verdicts."""
-        found = [one for one in self.sizes if one.verdict in verdicts]
-        return max(found, key=lambda one: one.num_ranks, default=None)
+        sizes = [size for size in self.sizes if size.verdict in verdicts]
+        return max(sizes, key=lambda size: size.num_ranks, default=None)
 
 
 def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
-    """Surely, or surely not, where the whole interval lies on one side; unknown without an interval."""
+    """Surely or not if the whole interval is on one side, possibly if it is not; unknown without an interval."""
     if efficiency is None:
         return "unknown"
     if efficiency.method == BASE_NAMES:
@@ -93,11 +93,11 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
 def curves(
     table: ScalingTable, rates: Rates, *, threshold: float, backends: Sequence[str] = ()
 ) -> list[Curve]:
-    """The curves to show: of each family those over `backends`, by default the one that is fastest on most ranks.
+    """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks.
 
-    `rates` are the launches behind the table, for ratios of sizes.
+    `rates` are from the launches behind the table, for ratios between sizes.
     """
-    found = []
+    shown = []
     for family in table.families:
         rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
         alone = [row for row in rows if row.cell.num_ranks == 1 and row.throughput]
@@ -107,19 +107,19 @@ def curves(
             for group in groups
             if any(row.throughput for row in group)
         ]
-        exchanging = [one for one in measured if one.backend != "none"]
+        exchanging = [curve for curve in measured if curve.backend != "none"]
         chosen = sorted(exchanging or measured, key=_speed)[-1:]
         if backends:
-            chosen = [one for one in measured if one.backend in backends]
-        several = [one.name for one in exchanging if one.largest.num_ranks > 1]
-        for one in chosen:
-            others = dict.fromkeys(name for name in several if name != one.name)
-            found.append(replace(one, others=tuple(others)))
-    return found
+            chosen = [curve for curve in measured if curve.backend in backends]
+        several = [curve.name for curve in exchanging if curve.largest.num_ranks > 1]
+        for curve in chosen:
+            others = dict.fromkeys(name for name in several if name != curve.name)
+            shown.append(replace(curve, others=tuple(others)))
+    return shown
 
 
 def _with_evidence(rows: Iterable[ScalingRow]) -> list[ScalingRow]:
-    """A planned size that left no record stands with the others of its backend."""
+    """The rows; a planned size without records gets the kind of evidence of its backend's other sizes."""
     rows = list(rows)
     kinds = {_name(row): row.evidence for row in reversed(rows) if row.evidence}
     return [row if row.evidence else replace(row, evidence=kinds.get(_name(row))) for row in rows]
@@ -139,7 +139,7 @@ def _name(row: ScalingRow) -> str:
 
 
 def _speed(curve: Curve) -> tuple[int, float, str]:
-    """Most ranks first, then samples/s there."""
+    """Sort key: the largest number of ranks, then samples/s there."""
     largest = curve.largest
     rate = largest.row.throughput
     return largest.num_ranks, rate.center if rate else 0.0, curve.name
@@ -148,13 +148,13 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 def _curve(
     rows: Sequence[ScalingRow], family: Family, alone: Sequence[ScalingRow], rates: Rates, *, threshold: float
 ) -> Curve:
-    """`alone` are the family's rows of 1 rank with a number."""
+    """The curve of these rows; `alone` are the family's rows of 1 rank with a throughput."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
     if any(row.efficiency_none for row in rows):
         base = "none"
     sizes: list[Size] = []
     for row in rows:
-        fewer = [one.row for one in sizes if one.num_ranks < row.cell.num_ranks and one.row.throughput]
+        fewer = [size.row for size in sizes if size.num_ranks < row.cell.num_ranks and size.row.throughput]
         efficiency = row.efficiency_none if base == "none" else row.efficiency_backend
         node_seconds = row.cell.num_nodes * MILLION / HOUR_SECONDS
         sizes.append(
@@ -180,7 +180,7 @@ def _curve(
 
 def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Interval | None:
     wanted = {"none": "none", "backend": backend_name(row.cell), "": ""}[base]
-    return next((one.throughput for one in alone if backend_name(one.cell) == wanted), None)
+    return next((candidate.throughput for candidate in alone if backend_name(candidate.cell) == wanted), None)
 
 
 Key = tuple[str, str, str]  # system, cell, kind of evidence
@@ -188,22 +188,22 @@ Rates = Mapping[Key, Mapping[Hashable, float]]  # -> block -> samples/s
 
 
 def rates_of(records: Iterable[Record]) -> Rates:
-    """Samples per second of every launch that gave a number. Raises UsageError as `frame.tidy`."""
+    """Samples per second of every launch with a result. Raises UsageError like `tidy`."""
     records = list(records)
     cells = {record.case.cell.id: record.case.cell for record in records}
-    found = {}
+    rates = {}
     for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False):
         launches = CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
         for kind in launches.kinds:
             by_block = launches.only(kind).by_block("samples_per_second")
-            found[str(system), str(cell_id), kind] = by_block
-    return found
+            rates[str(system), str(cell_id), kind] = by_block
+    return rates
 
 
 def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> Interval | None:
     """(T(p) / T(q)) ^ (1 / log2(p / q)) for `row` on p and `before` on q < p ranks; 2 is ideal.
 
-    The factor by which each doubling multiplied the throughput on the way from q to p. None where one has no number.
+    This is the factor on the throughput per doubling of the ranks from q to p. None if one rate is unknown.
     """
     if before is None:
         return None
@@ -214,7 +214,7 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> In
 
 
 def power(ratio: Interval, exponent: float) -> Interval:
-    """A positive ratio raised to a positive exponent: limits keep their places."""
+    """A positive ratio raised to a positive exponent, which preserves the order of its limits."""
     return Interval(
         center=ratio.center**exponent,
         low=None if ratio.low is None else ratio.low**exponent,
@@ -236,13 +236,13 @@ class NodeHoursRequest:
     size: Size
     samples: int
     runs: int
-    hours: Interval  # of one, from the first step to the last
-    node_hours: Interval  # of one; of whole nodes
-    total: Interval  # node-hours of all
+    hours: Interval  # per training, from the first step to the last
+    node_hours: Interval  # per training, counting whole nodes
+    total: Interval  # node-hours of all trainings
 
 
 def node_hours_request(curve: Curve, *, samples: int, runs: int) -> NodeHoursRequest | None:
-    """None if no size surely keeps the threshold: there is nothing to found a number on."""
+    """The request for these trainings; None if no size surely keeps the threshold."""
     size = curve.keeping("surely")
     if size is None or size.row.throughput is None:
         return None

@@ -1,4 +1,4 @@
-"""The proposal's folder: the text in markdown and LaTeX, each curve's table as CSV, its figures as PNG, PDF, SVG."""
+"""Writes a proposal's folder: text as markdown and LaTeX, tables as CSV, figures as PNG, PDF and SVG."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "proposal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was shown, and the files of it; none without a curve."""
+    """The curves of a proposal and the files written; both empty if no training has a result."""
 
     curves: tuple[Curve, ...]
     files: tuple[Path, ...]
@@ -43,38 +43,38 @@ def write_proposal(
     samples: int | None = None,
     runs: int = 1,
 ) -> Written:
-    """`proposal.md`, `proposal.tex` and what they refer to, in `folder`; equal records give equal bytes.
+    """Write `proposal.md`, `proposal.tex` and their tables and figures to `folder`; equal records give equal bytes.
 
-    `table` is of these records. Nothing is written if no training has a number.
+    `table` must come from these records. Nothing is written if no training has a result.
     """
     trained = [record for record in records if record.case.cell.control == "train"]
-    found = curves(table, rates_of(trained), threshold=threshold, backends=backends)
-    if not found:
+    shown = curves(table, rates_of(trained), threshold=threshold, backends=backends)
+    if not shown:
         return Written(curves=(), files=())
     make_folder(folder)
     files: list[Path] = []
-    told = []
-    for curve, stem in zip(found, _stems(found), strict=True):
+    sections = []
+    for curve, stem in zip(shown, _stems(shown), strict=True):
         files.append(save_rows(folder / stem, table_lines(curve), table.provenance))
         names, drawn = _figures(curve, table, folder / stem)
         files += drawn
-        told.append((curve, stem, names))
-    text = document(told, table.provenance, samples=samples, runs=runs)
+        sections.append((curve, stem, names))
+    text = document(sections, table.provenance, samples=samples, runs=runs)
     for suffix, content in ((".md", to_markdown(text)), (".tex", to_latex(text))):
         path = folder / f"{NAME}{suffix}"
         remedy = "free space or choose another folder with --out"
         write_atomically(path, content, mode=0o644, remedy=remedy)
         files.append(path)
-    return Written(curves=tuple(found), files=tuple(files))
+    return Written(curves=tuple(shown), files=tuple(files))
 
 
-def _stems(found: Sequence[Curve]) -> list[str]:
-    stems = [f"{curve.family.file_stem}-{curve.backend}" for curve in found]
+def _stems(shown: Sequence[Curve]) -> list[str]:
+    stems = [f"{curve.family.file_stem}-{curve.backend}" for curve in shown]
     times = Counter(stems)
     return [
         stem
         + (f"-{hashlib.sha256(repr(_identity(curve)).encode()).hexdigest()[:6]}" if times[stem] > 1 else "")
-        for stem, curve in zip(stems, found, strict=True)
+        for stem, curve in zip(stems, shown, strict=True)
     ]
 
 
@@ -83,7 +83,7 @@ def _identity(curve: Curve) -> tuple[object, ...]:
 
 
 def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], list[Path]]:
-    """Names of the figures that there are, and their files. The curve, and what does not communicate beside it."""
+    """Draw the figures of a curve, with backend `none` for comparison; their names and files."""
     own = {size.row.cell.id for size in curve.sizes}
     rows = [
         row

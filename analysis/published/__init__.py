@@ -1,1 +1,1 @@
-"""Published figures: their values with sources, our own series beside them, and whether the two agree."""
+"""Published figures: their values with sources, compared with our own series."""

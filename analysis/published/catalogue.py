@@ -1,6 +1,6 @@
-"""The catalogue `results/published/figures.toml`: how a figure is laid out, and which of our series belong beside it.
+"""The catalogue `results/published/figures.toml`: each figure's layout, and which of our series are compared with it.
 
-It is read together with the values and statements, which must fit to it.
+It is read together with the values and statements, which must match it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
 
-REAL = "real"  # any data that is read: what a cell calls its data no publication can know
+REAL = "real"  # matches any data that is read: publications do not know our names of data sets
 NEEDED = (
     "workload",
     "scaling_mode",
     "framework",
     "backend",
     "system",
-)  # to compare a series with one of ours
+)  # fields needed to compare a series with ours
 
 
 class Own(Frozen):
-    """What a cell of ours must be. None: anything."""
+    """Required properties of our cells. None matches anything."""
 
     workload: str | None = None
     preset: str | None = None
@@ -47,20 +47,20 @@ class Own(Frozen):
     system: str | None = None
     device: Literal["cpu", "gpu"] | None = None
     precision: str | None = None
-    data: str | None = None  # a cell's, or REAL
+    data: str | None = None  # a cell's data, or REAL
     local_batch: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     ranks_per_node: PositiveInt | None = None
 
     def narrowed(self, *others: Own | None) -> Own:
-        """With what `others` ask for besides; of two that differ the later one holds."""
+        """These requirements combined with those of `others`; if two differ, the later one holds."""
         fields = self.model_dump()
-        for other in others:
-            fields |= other.model_dump(exclude_none=True) if other else {}
+        for own in others:
+            fields |= own.model_dump(exclude_none=True) if own else {}
         return Own(**fields)
 
     def accepts(self, cell: Cell, *, system: str) -> bool:
-        """Whether a cell that ran on `system` is what is asked for."""
+        """Whether a cell that ran on `system` meets the requirements."""
         fields = cell.model_dump() | {"system": system}
         for name, wanted in self.model_dump(exclude_none=True, exclude={"data", "ranks_per_node"}).items():
             if fields[name] != wanted:
@@ -71,12 +71,12 @@ class Own(Frozen):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is not said, so that no cell of ours can be the same thing."""
+        """The needed properties that are not given, without which no cell of ours can be compared."""
         return tuple(name for name in NEEDED if getattr(self, name) is None)
 
 
 class Panel(Frozen):
-    """One plot: the quantity over the figure's x. Without `series` all that have the quantity are in it."""
+    """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity."""
 
     layout: str
     y_label: str
@@ -84,9 +84,7 @@ class Panel(Frozen):
     y_scale: Literal["linear", "log"]
     title: str = ""
     series: tuple[str, ...] = ()
-    aside: bool = (
-        False  # series lie on each other: they are moved aside around their true place, and not joined
-    )
+    aside: bool = False  # series overlap: points are shifted around their true x, and not joined
     own: Own | None = None
 
     @model_validator(mode="after")
@@ -95,19 +93,19 @@ class Panel(Frozen):
         return self
 
     def holds(self, series: str) -> bool:
-        """Whether a published series is drawn in it, if it has the quantity."""
+        """Whether the panel includes a published series, if that has the quantity."""
         return not self.series or series in self.series
 
 
 class Series(Frozen):
-    """One published series: its name in the legend, and what of ours may be compared with it."""
+    """One published series: its name in the legend, and which of our cells may be compared with it."""
 
     label: str = ""
     own: Own | None = None
 
 
 class Figure(Frozen):
-    """One published figure. `public` says in a sentence what of it is public."""
+    """One published figure. `public` is a sentence that says which data are public."""
 
     id: str
     title: str
@@ -123,7 +121,7 @@ class Figure(Frozen):
     base_x: PositiveFloat = 1  # where speed-up and efficiency are 1
     images_per_epoch: PositiveInt | None = None
     relative_to: str | None = None  # our backend that `relative_throughput` is relative to
-    named_points: bool = False  # each series is one point, with its name beside it
+    named_points: bool = False  # each series is one point, labelled with its name
     own: Own | None = None
     series: Mapping[str, Series] = {}
 
@@ -143,18 +141,18 @@ class Figure(Frozen):
         return self
 
     def label(self, series: str) -> str:
-        """Its name in the legend."""
+        """The name of a series in the legend."""
         entry = self.series.get(series)
         return (entry and entry.label) or series
 
     def comparable(self, series: str) -> Own:
-        """What a cell of ours must be to be compared with that series."""
+        """The properties that our cells need to be compared with that series."""
         entry = self.series.get(series)
         return Own().narrowed(self.own, entry.own if entry else None)
 
 
 class Place(Frozen):
-    """One published value."""
+    """The location of one published value."""
 
     figure: str
     series: str
@@ -163,7 +161,7 @@ class Place(Frozen):
 
 
 class Same(Frozen):
-    """Two published values of the same thing. Without a tolerance they must agree within their rounding."""
+    """Two published values of the same quantity; without a tolerance they must agree within their rounding."""
 
     note: str
     a: Place
@@ -176,7 +174,7 @@ Checked = TypeVar("Checked", bound=Frozen)
 
 
 class Published(Frozen):
-    """All that is public: figures in the catalogue's order, values and statements by figure."""
+    """All public data: figures in the catalogue's order, values and statements by figure."""
 
     figures: Mapping[str, Figure]
     values: Mapping[str, tuple[Value, ...]]
@@ -184,7 +182,7 @@ class Published(Frozen):
     same: tuple[Same, ...]
 
     def figure(self, name: str) -> Figure:
-        """Raises UsageError for an unknown one."""
+        """The figure of that name. Raises UsageError if it is unknown."""
         if name not in self.figures:
             raise UsageError(f"no published figure {name!r}; choose one of: {', '.join(self.figures)}")
         return self.figures[name]
@@ -198,14 +196,14 @@ class Published(Frozen):
         return self.statements.get(figure, ())
 
     def find(self, place: Place) -> Value | None:
-        """The value there; None if none is public."""
+        """The value at a place; None if none is public."""
         wanted = (place.series, place.quantity, place.x)
         rows = self.values_of(place.figure)
         return next((row for row in rows if (row.series, row.quantity, row.x) == wanted), None)
 
 
 def load_published(folder: Path = FOLDER) -> Published:
-    """Everything in the folder, checked. Raises UsageError with file and line, or if there is no such folder."""
+    """All published data in a folder, checked. Raises UsageError, with file and line, if it is missing or invalid."""
     path = folder / FIGURES
     if not path.exists():
         raise UsageError(
@@ -213,8 +211,8 @@ def load_published(folder: Path = FOLDER) -> Published:
         )
     figures, same = _catalogue(path)
     statements: dict[str, list[Statement]] = {}
-    for one in read_statements(folder):
-        statements.setdefault(one.figure, []).append(one)
+    for statement in read_statements(folder):
+        statements.setdefault(statement.figure, []).append(statement)
     published = Published(
         figures=figures,
         values=read_values(folder),
@@ -228,14 +226,14 @@ def load_published(folder: Path = FOLDER) -> Published:
 def _catalogue(path: Path) -> tuple[dict[str, Figure], tuple[Same, ...]]:
     text = path.read_text(encoding="utf-8")
     try:
-        found = tomllib.loads(text)
+        content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: {error}; correct it") from None
     figures = {
         name: _checked(path, text, f"[figures.{name}]", Figure, {"id": name, **entry})
-        for name, entry in found.get("figures", {}).items()
+        for name, entry in content.get("figures", {}).items()
     }
-    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in found.get("same", []))
+    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in content.get("same", []))
     return figures, same
 
 
@@ -246,14 +244,14 @@ def _checked(path: Path, text: str, header: str, model: type[Checked], entry: di
         first = error.errors(include_url=False)[0]
         line = text[: text.find(header)].count("\n") + 1
         place = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
         raise UsageError(
-            f"{path}, line {line}, {header}: {place + ': ' if place else ''}{said}; correct it"
+            f"{path}, line {line}, {header}: {place + ': ' if place else ''}{message}; correct it"
         ) from None
 
 
 def _check(published: Published, path: Path) -> None:
-    """Raises UsageError if values, statements and catalogue do not fit together."""
+    """Check that values, statements and catalogue match. Raises UsageError if they do not."""
     for name in (*published.values, *published.statements):
         if name not in published.figures:
             raise UsageError(
@@ -261,7 +259,7 @@ def _check(published: Published, path: Path) -> None:
             )
     for name, figure in published.figures.items():
         known = {row.series for row in (*published.values_of(name), *published.statements_of(name))}
-        named = {*figure.series, *(one for panel in figure.panels for one in panel.series)}
+        named = {*figure.series, *(series for panel in figure.panels for series in panel.series)}
         if unknown := sorted(named - known):
             raise UsageError(
                 f"{path}, [figures.{name}]: no series {', '.join(map(repr, unknown))} is public; correct it"

@@ -1,6 +1,6 @@
-"""Published figures in their own layout: what is public of them, and our series beside it.
+"""Published figures in their own layout: their public data, with our series for comparison.
 
-The small print says what is public, what is stated in words, and whose series join it.
+The small print says which data are public, what is only stated in words, and which of our series are drawn.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dlscale.analysis.published.tables import rows_of
 from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.files import make_folder
 
-_CHARACTERS_PER_INCH = 21.5  # of small print: names of works have more capitals than other texts
+_CHARACTERS_PER_INCH = 21.5  # of small print, where names of works have many wide capitals
 
 
 def write_figures(
@@ -49,11 +49,11 @@ def write_figures(
     tables: Sequence[ScalingTable] = (),
     stand_in: str | None = None,
 ) -> list[Path]:
-    """Draw published figures (by default all that can be laid out) into `folder`; the files that were written.
+    """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
-    `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies, of which those cells join that
-    are what the catalogue asks for; `stand_in` is a system of ours in the place of the publication's. Raises UsageError
-    for an unknown figure.
+    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
+    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Raises UsageError for
+    an unknown figure.
     """
     figures = [published.figure(name) for name in names or published.figures]
     make_folder(folder)
@@ -75,27 +75,27 @@ def write_figures(
 def provenance(
     published: Published, figure: Figure, plots: Sequence[Plot], tables: Sequence[ScalingTable]
 ) -> Provenance:
-    """The origin of what is drawn: the hash is over the publication's entry, values, statements, and our records."""
+    """The origin of the figure; the hash covers the publication's entry, values, statements, and our records."""
     studies = {point.study for plot in plots for point in plot.ours}
     used = [table.provenance for table in tables if ", ".join(table.provenance.studies) in studies]
     content = [
         figure.model_dump(mode="json"),
         [row.model_dump(mode="json") for row in published.values_of(figure.id)],
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
-        sorted(one.data_hash for one in used),
+        sorted(origin.data_hash for origin in used),
     ]
     return Provenance(
-        studies=(PUBLISHED, *sorted({study for one in used for study in one.studies})),
-        systems=tuple(sorted({system for one in used for system in one.systems})) or (PUBLISHED,),
-        commits=tuple(sorted({commit for one in used for commit in one.commits})) or ("none",),
-        commands=tuple(sorted({command for one in used for command in one.commands})),
+        studies=(PUBLISHED, *sorted({study for origin in used for study in origin.studies})),
+        systems=tuple(sorted({system for origin in used for system in origin.systems})) or (PUBLISHED,),
+        commits=tuple(sorted({commit for origin in used for commit in origin.commits})) or ("none",),
+        commands=tuple(sorted({command for origin in used for command in origin.commands})),
         data_hash=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
     )
 
 
 def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> Drawing:
     """The picture: a panel per plot, side by side."""
-    found = panel_drawing.panel_looks(figure, plots)
+    looks = panel_drawing.panel_looks(figure, plots)
     silent = any(not plot.in_full and not plot.empty for plot in plots)
     width = SINGLE_COLUMN_INCHES if len(plots) == 1 else DOUBLE_COLUMN_INCHES
     below = small_print(published, figure, plots, where)
@@ -105,21 +105,21 @@ def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Pro
         title=figure.title,
         warning=panel_drawing.NOT_PUBLISHED if silent else "",
         subtitle=figure.workload,
-        handles=_handles(figure, plots, found),
+        handles=_handles(figure, plots, looks),
         small_print=[line for text in below for line in wrap(text, int(width * _CHARACTERS_PER_INCH))],
     )
-    for one, plot in zip(_panels(picture, axes, plots), plots, strict=True):
-        x_axis(one, figure, plots)
-        y_axis(one, plot, figure, [other for other in plots if other.panel.layout == plot.panel.layout])
-        panel_drawing.draw_panel(one, plot, figure, found)
-        one.set_title(plot.panel.title, loc="left")
+    for panel, plot in zip(_panels(picture, axes, plots), plots, strict=True):
+        x_axis(panel, figure, plots)
+        y_axis(panel, plot, figure, [peer for peer in plots if peer.panel.layout == plot.panel.layout])
+        panel_drawing.draw_panel(panel, plot, figure, looks)
+        panel.set_title(plot.panel.title, loc="left")
         if _alike(plots):
-            one.label_outer(remove_inner_ticks=False)
+            panel.label_outer(remove_inner_ticks=False)
     return picture
 
 
 def _panels(picture: Drawing, axes: list[Axes], plots: Sequence[Plot]) -> list[Axes]:
-    """One pair of axes for each plot; those of one quantity share its scale."""
+    """Axes for each plot; plots of the same quantity share a scale."""
     if len(plots) == 1:
         return axes
     axes[0].remove()
@@ -130,12 +130,12 @@ def _alike(plots: Sequence[Plot]) -> bool:
     return len({(plot.panel.layout, plot.panel.y_unit) for plot in plots}) == 1
 
 
-def _handles(figure: Figure, plots: Sequence[Plot], found: dict[str, Look]) -> list[Line2D]:
-    handles = [] if figure.named_points else [_handle(name, look, plots) for name, look in found.items()]
+def _handles(figure: Figure, plots: Sequence[Plot], looks: dict[str, Look]) -> list[Line2D]:
+    handles = [] if figure.named_points else [_handle(name, look, plots) for name, look in looks.items()]
     if any(ideal_lines(plot, figure, figure.x_range) for plot in plots):
         handles.append(Line2D([], [], **IDEAL))
     kinds = {str(point.row.evidence) for plot in plots for point in plot.ours}
-    if any(plot.marks or any(is_mark(one) for one in plot.said) for plot in plots):
+    if any(plot.marks or any(is_mark(mark) for mark in plot.statements) for plot in plots):
         kinds.add(PUBLISHED)
     curves = [Curve(name="", backend="", evidence=kind, rows=()) for kind in sorted(kinds)]
     return handles + evidence_handles(curves)
@@ -151,10 +151,13 @@ def _handle(name: str, look: Look, plots: Sequence[Plot]) -> Line2D:
 
 
 def small_print(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> list[str]:
-    """Paragraphs, the shortest way to find everything again."""
+    """Paragraphs of small print: sources, statements, and the origin of our data."""
     lines = [f"Public: {figure.public} {figure.publication}."]
-    if said := [_sentence(one.statement, one.kind, one.about) for one in published.statements_of(figure.id)]:
-        lines.append(f"Said: {'. '.join(said)}.")
+    if sentences := [
+        _sentence(statement.statement, statement.kind, statement.about)
+        for statement in published.statements_of(figure.id)
+    ]:
+        lines.append(f"Said: {'. '.join(sentences)}.")
     if not all(plot.in_full for plot in plots):
         lines.append("The ends of axes without published values are ours.")
     lines += _not_drawn(published, figure, plots)
@@ -168,7 +171,7 @@ def _sentence(statement: str, kind: str, about: bool) -> str:
 
 
 def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> list[str]:
-    """Values that the panels have no place for."""
+    """Sentences about values that the panels do not show, and about derived or shifted ones."""
     drawn = {mark.value for plot in plots for mark in plot.marks}
     lines = []
     if unplaced := [
@@ -183,13 +186,13 @@ def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> l
     ]
     if any(plot.panel.aside for plot in plots):
         lines.append("Points of one place are moved aside, to be told apart.")
-    others = [
+    rest = [
         row
         for row in published.values_of(figure.id)
         if row not in drawn and not row.quantity.endswith(HALF_WIDTH)
     ]
-    if others:
-        quantities = dict.fromkeys(row.quantity.replace("_", " ") for row in others)
+    if rest:
+        quantities = dict.fromkeys(row.quantity.replace("_", " ") for row in rest)
         lines.append(f"Published besides, in results/published/{figure.id}.csv: {', '.join(quantities)}.")
     if any(mark.half_width for plot in plots for mark in plot.marks):
         notes = dict.fromkeys(
@@ -200,9 +203,9 @@ def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> l
 
 
 def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
-    found = [point for plot in plots for point in plot.ours]
+    points = [point for plot in plots for point in plot.ours]
     data = f"Data {where.data_hash[:12]}."
-    if found:
+    if points:
         studies = ", ".join(where.studies[1:])
         commits = ", ".join(commit[:12] for commit in where.commits)
         systems = ", ".join(where.systems)
@@ -215,7 +218,7 @@ def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
 
 
 def wanted(own: Own) -> str:
-    """In words: what a cell must be."""
+    """The required properties of our cells, in words."""
     words = [
         own.workload,
         own.preset and f"preset {own.preset}",

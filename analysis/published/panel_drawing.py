@@ -1,7 +1,7 @@
-"""Drawing one panel: bands behind, published points with their lines, points of ours in front, and the axes.
+"""Draws one panel: bands behind, published points with their lines, our points in front, and the axes.
 
-A statement in words is a mark at one place, a band or a thick line over a range. Axes have their range, ticks
-and labels whether or not there is anything to put on them.
+A statement in words is a mark at one place, or a band or thick line over a range. Axes have a range, ticks and
+labels even if the panel is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlscale.analysis.published.values import factor
 from dlscale.analysis.render.text import number
 
 PUBLISHED = "published"
-SMALL = 6.3  # points, of words inside a panel
+SMALL = 6.3  # points; font size of words inside a panel
 _BAND: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
 _THICK: dict[str, Any] = {"color": "#b3b3b3", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1.2}
 _WORDS: dict[str, Any] = {
@@ -42,40 +42,45 @@ _WORDS: dict[str, Any] = {
 }
 
 
-def is_mark(one: StatementMark) -> bool:
+def is_mark(mark: StatementMark) -> bool:
     """Whether a statement is a point: a number at one place."""
-    return one.low is not None and one.low == one.high and one.x_low is not None and one.x_low == one.x_high
+    return (
+        mark.low is not None
+        and mark.low == mark.high
+        and mark.x_low is not None
+        and mark.x_low == mark.x_high
+    )
 
 
-def draw_statement(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
-    """All statements of a panel that have numbers; equal words stand there once."""
-    told: set[str] = set()
-    marks = [(one.x_low, figure.label(one.statement.series)) for one in plot.said if is_mark(one)]
-    for one in plot.said:
-        words = "" if one.statement.label in told else one.statement.label
-        told.add(words)
-        if is_mark(one):
-            name = figure.label(one.statement.series)
-            here = [other for x, other in marks if x == one.x_low]
+def draw_statement(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
+    """Draw all statements of a panel that have numbers; equal labels are written once."""
+    written: set[str] = set()
+    marks = [(mark.x_low, figure.label(mark.statement.series)) for mark in plot.statements if is_mark(mark)]
+    for mark in plot.statements:
+        words = "" if mark.statement.label in written else mark.statement.label
+        written.add(words)
+        if is_mark(mark):
+            name = figure.label(mark.statement.series)
+            here = [label for x, label in marks if x == mark.x_low]
             shift = aside(name, here) if plot.panel.aside else 1.0
-            _mark(axes, one, shift, found[name], words)
-        elif one.quantity == "scaling_ends":
-            _end(axes, one, words)
-        elif one.quantity == "linear":
-            _linear(axes, one, plot, figure, words)
+            _mark(axes, mark, shift, looks[name], words)
+        elif mark.quantity == "scaling_ends":
+            _end(axes, mark, words)
+        elif mark.quantity == "linear":
+            _linear(axes, mark, plot, figure, words)
         else:
-            _range(axes, one, words)
+            _range(axes, mark, words)
 
 
-def _mark(axes: Axes, one: StatementMark, shift: float, look: Look, words: str) -> None:
-    x, y = (one.x_low or 0) * shift, one.high or 0
+def _mark(axes: Axes, mark: StatementMark, shift: float, look: Look, words: str) -> None:
+    x, y = (mark.x_low or 0) * shift, mark.high or 0
     axes.plot([x], [y], **line_style(look, joined=False), **marker_style(look, PUBLISHED), zorder=3)
     _beside(axes, words, x, y)
 
 
-def _end(axes: Axes, one: StatementMark, words: str) -> None:
-    """Where efficient scaling ends: a band over all heights."""
-    low, high = one.x_low or 0, one.x_high or 0
+def _end(axes: Axes, mark: StatementMark, words: str) -> None:
+    """Draw the end of efficient scaling as a band over the full height."""
+    low, high = mark.x_low or 0, mark.x_high or 0
     axes.axvspan(low, high, **_BAND)
     place: dict[str, Any] = {
         "xycoords": ("data", "axes fraction"),
@@ -86,23 +91,23 @@ def _end(axes: Axes, one: StatementMark, words: str) -> None:
     axes.annotate(words.replace(": ", ":\n"), (high, 0.05), **place, **_WORDS)
 
 
-def _linear(axes: Axes, one: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
-    """Along the ideal line as far as it is said to hold."""
-    ends = [one.x_low or 0, one.x_high or 0]
+def _linear(axes: Axes, mark: StatementMark, plot: Plot, figure: Figure, words: str) -> None:
+    """Draw linear scaling as a thick line along the ideal one, over the stated range."""
+    ends = [mark.x_low or 0, mark.x_high or 0]
     whole = 1 / factor(plot.panel.layout, plot.panel.y_unit)
     heights = [end / figure.base_x for end in ends] if plot.panel.layout == "speed_up" else [whole, whole]
     axes.plot(ends, heights, **_THICK)
     _beside(axes, words, ends[1], heights[1], down=4, up=7)
 
 
-def _range(axes: Axes, one: StatementMark, words: str) -> None:
-    """Over the places it is said of, or over all; an open end is an arrow."""
+def _range(axes: Axes, mark: StatementMark, words: str) -> None:
+    """Draw a statement over its range of x, by default the whole axis; an open end is an arrow."""
     ends = axes.get_xlim()
-    low_x, high_x = one.x_low or ends[0], one.x_high or ends[1]
-    if one.low is None or one.high is None:
-        edge = (one.high if one.low is None else one.low) or 0
+    low_x, high_x = mark.x_low or ends[0], mark.x_high or ends[1]
+    if mark.low is None or mark.high is None:
+        edge = (mark.high if mark.low is None else mark.low) or 0
         style: dict[str, Any] = {
-            "marker": "v" if one.low is None else "^",
+            "marker": "v" if mark.low is None else "^",
             "color": RIM,
             "markersize": 4,
             "linestyle": "",
@@ -110,18 +115,18 @@ def _range(axes: Axes, one: StatementMark, words: str) -> None:
         axes.plot([low_x], [edge], **style, zorder=3)
         _beside(axes, words, low_x, edge)
     elif low_x == high_x:
-        axes.plot([low_x, low_x], [one.low, one.high], **_THICK | {"linewidth": 5, "color": "#8c8c8c"})
-        _beside(axes, words, low_x, (one.low + one.high) / 2)
-    elif one.low == one.high:
-        axes.plot([low_x, high_x], [one.low, one.low], **_THICK)
-        _beside(axes, words, low_x, one.low, down=8)
+        axes.plot([low_x, low_x], [mark.low, mark.high], **_THICK | {"linewidth": 5, "color": "#8c8c8c"})
+        _beside(axes, words, low_x, (mark.low + mark.high) / 2)
+    elif mark.low == mark.high:
+        axes.plot([low_x, high_x], [mark.low, mark.low], **_THICK)
+        _beside(axes, words, low_x, mark.low, down=8)
     else:
-        axes.fill_between([low_x, high_x], one.low, one.high, **_BAND)
-        _beside(axes, words, low_x, one.high, down=-6)
+        axes.fill_between([low_x, high_x], mark.low, mark.high, **_BAND)
+        _beside(axes, words, low_x, mark.high, down=-6)
 
 
 def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: float | None = None) -> None:
-    """Next to a place, on the side that has room: to its right `down` points below it, to its left `up` above."""
+    """Write words next to a place, on the side with room: right and `down` points below, or left and `up` above."""
     if not words:
         return
     low, high = axes.get_xlim()
@@ -137,7 +142,7 @@ _BARS: dict[str, Any] = {"ecolor": RIM, "elinewidth": 0.7, "capsize": 1.8, "bars
 
 
 def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
-    """Name in the legend -> its look: of ours the backend's own, of published series those that are left."""
+    """Looks by name in the legend: our series have their backend's, published ones the remaining looks."""
     curves = [
         Curve(name=point.name, backend=point.row.cell.backend, evidence=str(point.row.evidence), rows=())
         for plot in plots
@@ -147,32 +152,34 @@ def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
         names = [PUBLISHED]
     else:
         names = [mark.label for plot in plots for mark in plot.marks]
-        names += [figure.label(one.statement.series) for plot in plots for one in plot.said if is_mark(one)]
+        names += [
+            figure.label(mark.statement.series) for plot in plots for mark in plot.statements if is_mark(mark)
+        ]
     curves += [Curve(name=name, backend=f"published {name}", evidence=PUBLISHED, rows=()) for name in names]
     return looks_of(curves)
 
 
-def draw_panel(axes: Axes, plot: Plot, figure: Figure, found: Mapping[str, Look]) -> None:
-    """Everything but the axes themselves; their limits are set."""
+def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]) -> None:
+    """Draw everything inside the axes, whose limits are already set."""
     ends = axes.get_xlim()
     for heights in ideal_lines(plot, figure, ends):
         axes.plot(ends, heights, **IDEAL, scalex=False, scaley=False)
     if plot.panel.layout == "relative_throughput":
         axes.axhline(1.0, **REFERENCE)
-    draw_statement(axes, plot, figure, found)
+    draw_statement(axes, plot, figure, looks)
     if figure.named_points:
-        _draw_named(axes, plot, found[PUBLISHED])
+        _draw_named(axes, plot, looks[PUBLISHED])
     else:
-        _draw_series(axes, plot, found)
-    _draw_ours(axes, plot, found)
+        _draw_series(axes, plot, looks)
+    _draw_ours(axes, plot, looks)
     if plot.empty:
         axes.text(0.5, 0.5, NOT_PUBLISHED, transform=axes.transAxes, color="#555555", style="italic",
                   ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
 
 
-def _draw_series(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
+def _draw_series(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
     for marks in plot.series.values():
-        look, label = found[marks[0].label], marks[0].label
+        look, label = looks[marks[0].label], marks[0].label
         if any(mark.x is None for mark in marks):
             axes.axhline(marks[0].y, **line_style(look, joined=True), zorder=2)
             continue
@@ -189,22 +196,24 @@ def _draw_series(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
 
 
 def _place(mark: Mark, plot: Plot) -> float:
-    """Its x as drawn."""
-    here = [other.label for other in plot.marks if other.x == mark.x]
+    """The x at which a mark is drawn."""
+    here = [peer.label for peer in plot.marks if peer.x == mark.x]
     return (mark.x or 0) * (aside(mark.label, here) if plot.panel.aside else 1.0)
 
 
 def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
-    """Each point with the name of its work beside it, where no other point is."""
+    """Draw each point with the name of its work next to it, on a side without another point."""
     log = plot.panel.y_scale == "log"
     marks = [(mark.x, mark) for mark in plot.marks if mark.x is not None]
     for x, mark in marks:
         axes.plot([x], [mark.y], **line_style(look, joined=False), **marker_style(look, PUBLISHED))
         near = [
-            (place, other) for place, other in marks if other is not mark and _close(mark, other, log=log)
+            (place, neighbour)
+            for place, neighbour in marks
+            if neighbour is not mark and _close(mark, neighbour, log=log)
         ]
         left = any(x < place < 8 * x for place, _ in near)
-        pair = [other for place, other in near if place == x]
+        pair = [neighbour for place, neighbour in near if place == x]
         axes.annotate(
             mark.value.series.replace(" et al.", ""),
             (x, mark.y),
@@ -216,16 +225,16 @@ def _draw_named(axes: Axes, plot: Plot, look: Look) -> None:
         )
 
 
-def _close(mark: Mark, other: Mark, *, log: bool) -> bool:
-    """Whether two labels at these heights would touch."""
-    return max(mark.y, other.y) < 1.6 * min(mark.y, other.y) if log else abs(mark.y - other.y) < 8
+def _close(mark: Mark, neighbour: Mark, *, log: bool) -> bool:
+    """Whether the labels of two marks would overlap vertically."""
+    return max(mark.y, neighbour.y) < 1.6 * min(mark.y, neighbour.y) if log else abs(mark.y - neighbour.y) < 8
 
 
-def _draw_ours(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
-    """By marker, never joined."""
+def _draw_ours(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
+    """Draw our points as markers without lines."""
     names = list(dict.fromkeys(point.name for point in plot.ours))
     for point in plot.ours:
-        look, index = found[point.name], names.index(point.name)
+        look, index = looks[point.name], names.index(point.name)
         shift = dodge(index, len(names)) if axes.get_xscale() == "log" else 1.0
         y, low, high = point.value.center, point.value.low, point.value.high
         axes.errorbar(
@@ -244,14 +253,14 @@ def _draw_ours(axes: Axes, plot: Plot, found: Mapping[str, Look]) -> None:
 
 
 _OCTAVE_MARGIN = 0.45
-_CLOSE = 1.45  # labels of places nearer than this factor lie on each other
+_CLOSE = 1.45  # tick labels closer than this factor overlap
 
 
 def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
-    """From the catalogue's range, widened by points of ours beyond it; plain numbers."""
+    """Set the x axis: the catalogue's range, extended to our points, with plain numbers."""
     places = [point.x for plot in plots for point in plot.ours]
     low, high = min((figure.x_range[0], *places)), max((figure.x_range[1], *places))
-    known = any(plot.marks or plot.said or plot.ours for plot in plots)
+    known = any(plot.marks or plot.statements or plot.ours for plot in plots)
     if figure.x_scale == "linear":
         margin = 0.06 * (high - low)
         axes.set_xlim(low - margin, high + margin)
@@ -270,7 +279,7 @@ def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
 
 
 def _octaves(low: float, high: float, places: set[float]) -> list[float]:
-    """Doublings of the lowest value, and places that are none of them where they do not crowd these."""
+    """Ticks at doublings of the lowest value, and at other places that are far enough from those."""
     ticks = [low]
     while ticks[-1] * 2 <= high * 1.001:
         ticks.append(ticks[-1] * 2)
@@ -281,18 +290,18 @@ def _octaves(low: float, high: float, places: set[float]) -> list[float]:
     extra = [
         place
         for place in (*sorted(places), high)
-        if all(max(place / one, one / place) > _CLOSE for one in ticks)
+        if all(max(place / tick, tick / place) > _CLOSE for tick in ticks)
     ]
     return sorted({*ticks, *extra})
 
 
 def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> None:
-    """Efficiency from 0, others around what is known; without a number on it the axis has no ticks either.
+    """Set the y axis: efficiency from 0, others around the known values; without any it has no ticks.
 
-    `alike` are the plots of the same quantity, this one among them: they have one scale.
+    `alike` are the plots of the same quantity, including this one; they share a scale.
     """
-    panel, heights = plot.panel, [height for one in alike for height in one.heights]
-    highest_x = max((figure.x_range[1], *(point.x for one in alike for point in one.ours)))
+    panel, heights = plot.panel, [height for peer in alike for height in peer.heights]
+    highest_x = max((figure.x_range[1], *(point.x for peer in alike for point in peer.ours)))
     if panel.layout == "efficiency":
         whole = 1 / factor(panel.layout, panel.y_unit)
         axes.set_ylim(0, max(1.12 * whole, 1.06 * max(heights, default=0)))
@@ -311,19 +320,19 @@ def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> Non
 
 
 def _reach(plot: Plot, figure: Figure) -> list[float]:
-    """Heights that a curve not published would pass, so that there is room for one of ours."""
+    """Heights that an unpublished curve would reach, so that there is room for one of ours."""
     if plot.panel.layout == "relative_throughput":
         return [1.0]
     if plot.in_full or plot.panel.layout != "throughput":
         return []
-    places = [(one.x_high, one.high) for one in plot.said]
+    places = [(mark.x_high, mark.high) for mark in plot.statements]
     return [y * end / x for x, y in places if x and y for end in figure.x_range]
 
 
 def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     if plot.panel.y_scale == "linear":
-        # From 0 unless what is shown is a small change of something large.
+        # From 0, unless the values vary little relative to their size.
         bottom = 0.0 if low < 0.6 * high or low == high else low - 0.15 * (high - low)
         room = 0.12 * (high - bottom) or 0.5 * abs(high)
         axes.set_ylim(bottom, high + room)
@@ -339,7 +348,7 @@ def _axis_scale(axes: Axes, plot: Plot, low: float, high: float) -> None:
 
 
 def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[tuple[float, float]]:
-    """Lines of perfect scaling: y at both ends of the x axis, a line per place that a curve starts from."""
+    """Lines of ideal scaling as y at both ends of the x axis, one per starting point of a curve."""
     low, high = ends
     layout = plot.panel.layout
     if layout == "efficiency":
@@ -351,11 +360,14 @@ def ideal_lines(plot: Plot, figure: Figure, ends: tuple[float, float]) -> list[t
 
 
 def _starts(plot: Plot) -> list[tuple[float, float]]:
-    """Where each curve begins: of every published series its first point, else the ends of an anchor on one device."""
-    found = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
-    if not found:
-        anchors = [one for one in plot.said if one.x_low == one.x_high == 1]
-        found = [
-            (1.0, end) for one in anchors for end in dict.fromkeys((one.low, one.high)) if end is not None
+    """Starting points: the first point of each published series or, without any, values stated for one device."""
+    starts = [(marks[0].x, marks[0].y) for marks in plot.series.values() if marks[0].x is not None]
+    if not starts:
+        anchors = [mark for mark in plot.statements if mark.x_low == mark.x_high == 1]
+        starts = [
+            (1.0, end)
+            for anchor in anchors
+            for end in dict.fromkeys((anchor.low, anchor.high))
+            if end is not None
         ]
-    return found
+    return starts

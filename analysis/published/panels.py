@@ -1,6 +1,6 @@
-"""What a panel shows, before it is drawn: published points, statements as marks and bands, and points of ours.
+"""The content of a panel: published points, statements as marks and bands, and our points.
 
-Points of ours are the cells that are what the figure asks for, in its quantity and on its x axis.
+Our points are the cells that match the figure, in its quantity and on its x axis.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell
 
-MIN_VALUES = 3  # of a curve that is drawn in full
-RATIOS = ("speed_up", "efficiency")  # whose ideal line needs no rate
+MIN_VALUES = 3  # for a curve to be drawn in full
+RATIOS = ("speed_up", "efficiency")  # quantities whose ideal line needs no rate
 _ASIDE_OCTAVES = 0.2
 
 
@@ -49,37 +49,37 @@ class StatementMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Everything in one panel."""
+    """The content of one panel."""
 
     panel: Panel
     marks: tuple[Mark, ...]
-    said: tuple[StatementMark, ...]
+    statements: tuple[StatementMark, ...]
     ours: tuple[Point, ...]
 
     @property
     def in_full(self) -> bool:
-        """Whether the publication's curve itself is public."""
+        """Whether the values of the publication's curve are public."""
         return len(self.marks) >= MIN_VALUES
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw but the axes."""
-        return not (self.marks or self.said or self.ours)
+        """Whether the panel has only axes."""
+        return not (self.marks or self.statements or self.ours)
 
     @property
     def series(self) -> dict[str, list[Mark]]:
-        """Published series -> its marks in the order of x; those without a place come last."""
-        found: dict[str, list[Mark]] = {}
+        """The marks of each published series in the order of x; those without an x come last."""
+        by_series: dict[str, list[Mark]] = {}
         for mark in self.marks:
-            found.setdefault(mark.value.series, []).append(mark)
+            by_series.setdefault(mark.value.series, []).append(mark)
         order = float("inf")
         return {
             name: sorted(marks, key=lambda mark: order if mark.x is None else mark.x)
-            for name, marks in found.items()
+            for name, marks in by_series.items()
         }
 
     def joined(self, marks: Sequence[Mark]) -> bool:
-        """Whether a line may join them: two or more, of one mode, each further along x than the one before."""
+        """Whether a line may join the marks: two or more of one mode, with increasing x."""
         places = [mark.x for mark in marks]
         one_mode = len({(mark.value.kind, mark.value.system, mark.value.backend) for mark in marks}) == 1
         return (
@@ -92,38 +92,38 @@ class Plot:
         )
 
     def shown(self, value: float) -> float:
-        """A number in the quantity's base unit, in the panel's."""
+        """A value in the quantity's base unit, converted to the panel's unit."""
         return value / factor(self.panel.layout, self.panel.y_unit)
 
     @property
     def heights(self) -> list[float]:
-        """All y that must be visible."""
-        found: list[float] = []
+        """All y values that must be visible."""
+        heights: list[float] = []
         for mark in self.marks:
             half = mark.half_width or 0.0
-            found += [mark.y - half, mark.y + half]
-        for one in self.said:
-            found += [end for end in (one.low, one.high) if end is not None]
+            heights += [mark.y - half, mark.y + half]
+        for statement_mark in self.statements:
+            heights += [end for end in (statement_mark.low, statement_mark.high) if end is not None]
         for point in self.ours:
             ends = (point.value.center, point.value.low, point.value.high)
-            found += [self.shown(end) for end in ends if end is not None]
-        return found
+            heights += [self.shown(end) for end in ends if end is not None]
+        return heights
 
 
 def aside(name: str, among: Sequence[str]) -> float:
-    """Factor on x that moves a series aside from the others at its place, so that their markers can be told apart."""
+    """Factor on x that shifts a series from others at the same place, so that their markers do not overlap."""
     return float(2.0 ** (_ASIDE_OCTAVES * (among.index(name) - (len(among) - 1) / 2)))
 
 
 def plots_of(
     published: Published, figure: Figure, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> list[Plot]:
-    """One per panel."""
+    """One plot per panel."""
     return [
         Plot(
             panel=panel,
             marks=tuple(_marks(published.values_of(figure.id), figure, panel)),
-            said=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
+            statements=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
             ours=tuple(own_points(figure, panel, tables, stand_in=stand_in)),
         )
         for panel in figure.panels
@@ -150,36 +150,45 @@ def _statement_marks(
     statements: Iterable[Statement], figure: Figure, panel: Panel
 ) -> Iterable[StatementMark]:
     scale = factor(panel.layout, panel.y_unit)
-    for one in statements:
-        if not one.label or not panel.holds(one.series) or (one.x_unit and one.x_unit != figure.x_unit):
-            continue
-        if one.quantity not in (panel.layout, *PLACES) or (
-            one.quantity == "linear" and panel.layout not in RATIOS
+    for statement in statements:
+        if (
+            not statement.label
+            or not panel.holds(statement.series)
+            or (statement.x_unit and statement.x_unit != figure.x_unit)
         ):
             continue
-        low, high = (None if end is None else end / scale for end in one.band)
+        if statement.quantity not in (panel.layout, *PLACES) or (
+            statement.quantity == "linear" and panel.layout not in RATIOS
+        ):
+            continue
+        low, high = (None if end is None else end / scale for end in statement.band)
         yield StatementMark(
-            statement=one, quantity=one.quantity, low=low, high=high, x_low=one.x_low, x_high=one.x_high
+            statement=statement,
+            quantity=statement.quantity,
+            low=low,
+            high=high,
+            x_low=statement.x_low,
+            x_high=statement.x_high,
         )
 
 
-# Where a published ratio begins at more than one device, ours is formed of two medians: no blocks, no interval.
+# If a published ratio starts at more than one device, ours is a ratio of two medians: no blocks, no interval.
 RATIO_OF_MEDIANS = "ratio of medians"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A cell's value in a panel. `value` is in the quantity's base unit."""
+    """The value of one of our cells in a panel. `value` is in the quantity's base unit."""
 
     row: ScalingRow
     study: str
     x: float
     value: Interval
-    on: str  # the system, where it stands in for the publication's; else empty
+    on: str  # the system, if it replaces the publication's; else empty
 
     @property
     def name(self) -> str:
-        """In the legend."""
+        """The point's name in the legend."""
         cell = self.row.cell
         where = f" on {self.on}" if self.on else ""
         return f"{backend_name(cell)}, {cell.framework}{where}"
@@ -188,7 +197,7 @@ class Point:
 def own_points(
     figure: Figure, panel: Panel, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> list[Point]:
-    """Our points in a panel, in the tables' order; `stand_in` is a system that takes the place of the publication's."""
+    """Our points in a panel, in the tables' order; `stand_in` is a system that replaces the publication's."""
     if figure.own is None:
         return []
     wanted = figure.own.narrowed(panel.own)
@@ -198,7 +207,7 @@ def own_points(
 def matching(
     figure: Figure, wanted: Own, quantity: str, tables: Sequence[ScalingTable], *, stand_in: str | None = None
 ) -> Iterator[Point]:
-    """Every cell that is what is wanted, trains, and has the quantity."""
+    """A point for every training cell that meets the requirements and has the quantity."""
     on = stand_in if stand_in and stand_in != wanted.system else ""
     if stand_in:
         wanted = wanted.narrowed(Own(system=stand_in))
@@ -214,19 +223,19 @@ def matching(
 
 
 def _trains(row: ScalingRow) -> bool:
-    """Real training; backend `none` only on 1 rank, for on more it is no distributed training."""
+    """Whether a row is a real training; backend `none` on several ranks is no distributed training."""
     return row.cell.control == "train" and (row.cell.backend != "none" or row.cell.num_ranks == 1)
 
 
 def x_of(cell: Cell, unit: str) -> float | None:
-    """Where a cell stands on an axis in that unit; None where there is no such thing in a study of scaling."""
+    """The x of a cell on an axis in that unit; None if scaling studies have no such quantity."""
     if unit in ("GPUs", "devices", "processes"):
         return cell.num_ranks
     return {"nodes": cell.num_nodes, "images": cell.global_batch}.get(unit)
 
 
 def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable) -> Interval | None:
-    """The cell's value of a published quantity; None where it has none."""
+    """The cell's value of a published quantity; None if unknown."""
     rate = row.throughput
     if rate is None:
         return None
@@ -251,28 +260,45 @@ def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable
 
 
 def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interval | None:
-    """Against 1 rank without a communication layer, or against our own cell where the publication's ratios begin."""
+    """Efficiency against 1 rank without a communication layer, or against our cell at the publication's base x."""
     if figure.base_x == 1:
         return row.efficiency_none
-    base = next((one for one in _like(row, table) if x_of(one.cell, figure.x_unit) == figure.base_x), None)
+    base = next(
+        (
+            candidate
+            for candidate in _like(row, table)
+            if x_of(candidate.cell, figure.x_unit) == figure.base_x
+        ),
+        None,
+    )
     x = x_of(row.cell, figure.x_unit)
     return _ratio(row, base, figure.base_x / x) if base and x else None
 
 
 def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Interval | None:
-    """Our rate over that of another backend of ours on as many ranks."""
-    others = [one for one in table.of(row.family) if one.cell.backend == backend and _trains(one)]
+    """The rate relative to that of another backend on the same number of ranks."""
+    rows = [
+        candidate
+        for candidate in table.of(row.family)
+        if candidate.cell.backend == backend and _trains(candidate)
+    ]
     same = [
-        one for one in others if one.cell.num_ranks == row.cell.num_ranks and one.evidence == row.evidence
+        candidate
+        for candidate in rows
+        if candidate.cell.num_ranks == row.cell.num_ranks and candidate.evidence == row.evidence
     ]
     return _ratio(row, same[0], 1.0) if same and row.cell.backend != backend else None
 
 
 def _like(row: ScalingRow, table: ScalingTable) -> Iterator[ScalingRow]:
     """The cells on the same curve."""
-    for one in table.of(row.family):
-        if backend_name(one.cell) == backend_name(row.cell) and one.evidence == row.evidence and _trains(one):
-            yield one
+    for candidate in table.of(row.family):
+        if (
+            backend_name(candidate.cell) == backend_name(row.cell)
+            and candidate.evidence == row.evidence
+            and _trains(candidate)
+        ):
+            yield candidate
 
 
 def _ratio(row: ScalingRow, base: ScalingRow, scale: float) -> Interval | None:

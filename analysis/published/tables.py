@@ -1,4 +1,4 @@
-"""Published figures as tables: the CSV behind each, also for `--json`, and the overview in the docs.
+"""Published figures as tables: the CSV behind each (also `--json`), and the overview in the docs.
 
 `python -m dlscale.analysis.published.tables PAGE` rewrites the overview (docs/published-figures.md) from the
 catalogue.
@@ -35,10 +35,10 @@ COLUMNS = (
 
 
 def rows_of(figure: Figure, plots: Sequence[Plot], statements: Sequence[Statement]) -> list[dict[str, Any]]:
-    """What each panel shows, in its unit, and last the statements that are words alone."""
+    """Rows with the content of each panel, in its unit, then the statements without a mark."""
     rows = [row for plot in plots for row in _panel_rows(plot)]
-    drawn = {one.statement for plot in plots for one in plot.said}
-    rows += [_in_words(one) for one in statements if one not in drawn]
+    drawn = {mark.statement for plot in plots for mark in plot.statements}
+    rows += [_in_words(statement) for statement in statements if statement not in drawn]
     return [dict.fromkeys(COLUMNS) | {"figure": figure.id, "x_unit": figure.x_unit} | row for row in rows]
 
 
@@ -47,8 +47,8 @@ def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
     common |= {"y_unit": plot.panel.y_unit, "evidence": "published"}
     for mark in plot.marks:
         yield common | _published(mark)
-    for one in plot.said:
-        yield common | _statement(one)
+    for statement_mark in plot.statements:
+        yield common | _statement(statement_mark)
     for point in plot.ours:
         yield common | _own(plot, point)
 
@@ -68,17 +68,17 @@ def _published(mark: Mark) -> dict[str, Any]:
     }
 
 
-def _statement(one: StatementMark) -> dict[str, Any]:
+def _statement(mark: StatementMark) -> dict[str, Any]:
     return {
-        "series": one.statement.series,
-        "quantity": one.quantity,
-        "x": _place(one.x_low, one.x_high),
-        "y": one.low if one.low == one.high else None,
-        "low": one.low,
-        "high": one.high,
-        "kind": one.statement.kind,
-        "source": one.statement.source,
-        "note": one.statement.statement,
+        "series": mark.statement.series,
+        "quantity": mark.quantity,
+        "x": _place(mark.x_low, mark.x_high),
+        "y": mark.low if mark.low == mark.high else None,
+        "low": mark.low,
+        "high": mark.high,
+        "kind": mark.statement.kind,
+        "source": mark.statement.source,
+        "note": mark.statement.statement,
     }
 
 
@@ -97,19 +97,19 @@ def _own(plot: Plot, point: Point) -> dict[str, Any]:
     }
 
 
-def _in_words(one: Statement) -> dict[str, Any]:
+def _in_words(statement: Statement) -> dict[str, Any]:
     return {
         "evidence": "published",
-        "series": one.series,
-        "quantity": one.quantity or "statement",
-        "x": _place(one.x_low, one.x_high),
-        "x_unit": one.x_unit,
-        "low": one.low,
-        "high": one.high,
-        "y_unit": one.unit,
-        "kind": one.kind,
-        "source": one.source,
-        "note": one.statement,
+        "series": statement.series,
+        "quantity": statement.quantity or "statement",
+        "x": _place(statement.x_low, statement.x_high),
+        "x_unit": statement.x_unit,
+        "low": statement.low,
+        "high": statement.high,
+        "y_unit": statement.unit,
+        "kind": statement.kind,
+        "source": statement.source,
+        "note": statement.statement,
     }
 
 
@@ -122,7 +122,7 @@ IN_FULL, IN_WORDS, NOT_DRAWN = "in full", "in words", "not drawn"
 
 
 def what_is_public(published: Published, figure: Figure) -> str:
-    """In a word: all panels have a curve, none has, or there is nothing to lay out."""
+    """Whether all panels have a public curve, not all have one, or there are no panels."""
     plots = plots_of(published, figure, [])
     if not plots:
         return NOT_DRAWN
@@ -141,7 +141,7 @@ def overview_table(published: Published) -> str:
 
 
 def written_into(page: str, published: Published) -> str:
-    """The page with the table between its marks, whatever stood there before."""
+    """The page with the table between its markers, replacing the previous one."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{overview_table(published)}\n{END}{after}"

@@ -1,8 +1,8 @@
 """Published values and statements, read from `results/published` and checked: each has a unit and a source.
 
-`<figure>.csv` holds a row per value, `statements.csv` what is public in words only, with its numbers where it
-has any. What is read by eye or computed says so (`kind`); nothing else may stand in these files. Each quantity
-has the units that it may be given in; everything is computed in the first one's scale.
+`<figure>.csv` has a row per value; `statements.csv` has statements in words, with their numbers if any. `kind` marks
+numbers that were read from a plot or computed. Each quantity has a list of accepted units; computations use the
+first one.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ UNITS: dict[str, dict[str, float]] = {
 }
 HALF_WIDTH = "_half_width"  # ends the name of an uncertainty: `throughput_half_width`
 
-# What is said of places on the x axis alone: where scaling is linear, where it ends, what was run.
+# Statements about places on the x axis: where scaling is linear, where it ends, what was run.
 PLACES = ("linear", "scaling_ends", "sweep")
 
 X_UNITS = ("nodes", "GPUs", "devices", "processes", "machines", "images", "epochs", "s")
 
 
 def factor(quantity: str, unit: str) -> float:
-    """What a number in `unit` is multiplied by. Raises ValueError for a quantity or unit that is not known."""
+    """Factor from `unit` to the quantity's base unit. Raises ValueError for an unknown quantity or unit."""
     units = UNITS.get(quantity.removesuffix(HALF_WIDTH))
     if units is None:
         raise ValueError(f"no quantity {quantity!r}; choose one of: {', '.join((*UNITS, *PLACES))}")
@@ -72,7 +72,7 @@ def factor(quantity: str, unit: str) -> float:
 
 
 def check_x_unit(unit: str) -> str:
-    """The unit, if there is one of that name. Raises ValueError."""
+    """The unit, if it is known. Raises ValueError otherwise."""
     if unit not in X_UNITS:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
     return unit
@@ -86,7 +86,7 @@ _PRINTED = re.compile(r"\d+(\.\d+)?")
 
 
 class _Public(Frozen):
-    """What values and statements share."""
+    """Common fields of values and statements."""
 
     figure: str
     series: str
@@ -97,7 +97,7 @@ class _Public(Frozen):
 
     @property
     def about(self) -> bool:
-        """Whether the publication itself says that the number is a rough one."""
+        """Whether the publication itself calls the number approximate."""
         return self.note.startswith(_ABOUT) or self.note.endswith(f"; {_ABOUT}")
 
     @field_validator("figure", "source")
@@ -115,10 +115,10 @@ class _Public(Frozen):
 
 
 class Value(_Public):
-    """One published number. `printed` is it as the publication has it, from which its rounding follows."""
+    """One published number. `printed` is the number as published, which determines its rounding."""
 
     series: str
-    x: float | None  # None: the publication does not place it
+    x: float | None  # None: not given in the publication
     x_unit: str
     printed: str
     y_unit: str
@@ -148,21 +148,21 @@ class Value(_Public):
 
     @property
     def y(self) -> float:
-        """In the quantity's base unit."""
+        """The value in the quantity's base unit."""
         return float(self.printed) * factor(self.quantity, self.y_unit)
 
     @property
     def rounding(self) -> float:
-        """The true value lies within this of `y`: half a unit of the last digit that is printed."""
+        """The rounding error of `y`: half a unit of the last printed digit."""
         decimals = len(self.printed.partition(".")[2])
         return 0.5 * 10.0**-decimals * factor(self.quantity, self.y_unit)
 
 
 class Statement(_Public):
-    """What a publication says in words. `low` and `high` are None where there is no such bound, or no number."""
+    """A statement of a publication in words. `low` and `high` are None without such a bound or number."""
 
     statement: str
-    label: str  # the same in a figure's few words
+    label: str  # a short form for figures
     low: float | None
     high: float | None
     unit: str
@@ -190,7 +190,7 @@ class Statement(_Public):
 
     @property
     def band(self) -> tuple[float | None, float | None]:
-        """Low and high in the quantity's base unit."""
+        """`low` and `high` in the quantity's base unit."""
         if self.low is None and self.high is None:
             return None, None
         scale = factor(self.quantity, self.unit)
@@ -204,17 +204,17 @@ Row = TypeVar("Row", Value, Statement)
 
 
 def read_values(folder: Path = FOLDER) -> dict[str, tuple[Value, ...]]:
-    """Figure -> its values, of all CSVs that have a figure's columns. Raises UsageError with file and line."""
-    found: dict[str, tuple[Value, ...]] = {}
+    """The values of each figure, from its CSV. Raises UsageError with file and line."""
+    values: dict[str, tuple[Value, ...]] = {}
     for path in sorted(folder.glob("*.csv")):
         if path.name not in (STATEMENTS, "anchors.csv"):
-            found[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
-            _check_file(path, found[path.stem])
-    return found
+            values[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
+            _check_file(path, values[path.stem])
+    return values
 
 
 def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
-    """All of them, in the file's order. Raises UsageError with file and line."""
+    """All statements, in the file's order. Raises UsageError with file and line."""
     path = folder / STATEMENTS
     return tuple(_rows(path, Statement, {})) if path.exists() else ()
 
@@ -233,8 +233,8 @@ def _rows(path: Path, model: type[Row], renamed: dict[str, str]) -> Iterator[Row
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 place = "".join(f"{part}: " for part in first["loc"])
-                said = first["msg"].removeprefix("Value error, ")
-                raise UsageError(f"{path}, line {reader.line_num}: {place}{said}; correct it") from None
+                message = first["msg"].removeprefix("Value error, ")
+                raise UsageError(f"{path}, line {reader.line_num}: {place}{message}; correct it") from None
 
 
 def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:
@@ -243,7 +243,7 @@ def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:
 
 
 def _cells(model: type[Row], row: dict[str, str], renamed: dict[str, str]) -> dict[str, Any]:
-    """An empty cell is None where the field may have no number."""
+    """The fields of a row; an empty cell is None unless the field is text."""
     cells: dict[str, Any] = {renamed.get(column, column): text for column, text in row.items()}
     return {
         name: None if text == "" and model.model_fields[name].annotation is not str else text
@@ -252,7 +252,7 @@ def _cells(model: type[Row], row: dict[str, str], renamed: dict[str, str]) -> di
 
 
 def _check_file(path: Path, rows: tuple[Value, ...]) -> None:
-    """Raises UsageError if a row is another figure's, stands twice, or is a half width of nothing."""
+    """Raise UsageError if a row belongs to another figure, is duplicated, or is a half width without a value."""
     seen: dict[tuple[str, str, float | None], int] = {}
     for line, row in enumerate(rows, start=2):
         if row.figure != path.stem:

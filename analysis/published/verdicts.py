@@ -1,4 +1,4 @@
-"""What `verify-figures` prints: a line per figure, the comparisons behind it, and the same as rows with stable keys."""
+"""Output of `verify-figures`: a line per figure, the comparisons behind it, and both as rows with stable keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknow
 
 
 def render_verdicts(checks: Sequence[Check]) -> RenderableType:
-    """For `rich.console.Console.print`."""
+    """The verdicts, for `rich.console.Console.print`."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("figure", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -37,8 +37,8 @@ def render_verdicts(checks: Sequence[Check]) -> RenderableType:
 
 
 def _summary(check: Check) -> tuple[str, ...]:
-    agreeing = sum(one.verdict == AGREES for one in check.comparisons)
-    consistent = sum(one.consistent for one in check.findings)
+    agreeing = sum(comparison.verdict == AGREES for comparison in check.comparisons)
+    consistent = sum(finding.consistent for finding in check.findings)
     return (
         check.figure.id,
         verdict(check),
@@ -49,7 +49,7 @@ def _summary(check: Check) -> tuple[str, ...]:
 
 
 def verdict(check: Check) -> str:
-    """In a word."""
+    """The verdict on a figure, in one word."""
     if check.disagrees:
         return DISAGREES
     if check.passes:
@@ -58,13 +58,14 @@ def verdict(check: Check) -> str:
 
 
 def _details(check: Check) -> Iterator[str]:
-    """A line per comparison, and per published value that others contradict."""
+    """A line per comparison, and per published value that contradicts others."""
     unit, tolerance = check.figure.x_unit, f"{100 * check.figure.tolerance:.0f} %"
-    for one in check.comparisons:
-        target, point = one.target, one.point
+    for comparison in check.comparisons:
+        target, point = comparison.target, comparison.point
         what = f"{check.figure.id}, {target.series}, {_quantity(target.quantity)} at {target.x:g} {unit}"
         ours = f"{rate(point.value)} ({point.name}, {point.row.evidence})"
-        yield f"{what}: published {_range(target)}, ours {ours}; ratio {rate(one.ratio)}, {one.verdict} to {tolerance}"
+        ratio = f"ratio {rate(comparison.ratio)}, {comparison.verdict} to {tolerance}"
+        yield f"{what}: published {_range(target)}, ours {ours}; {ratio}"
     for finding in check.findings:
         if not finding.consistent:
             what = (
@@ -74,7 +75,7 @@ def _details(check: Check) -> Iterator[str]:
 
 
 def _quantity(quantity: str) -> str:
-    """With its unit."""
+    """The quantity with its unit."""
     return f"{quantity.replace('_', ' ')} [{_unit(quantity)}]"
 
 
@@ -85,8 +86,10 @@ def to_json(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def _rows(check: Check) -> Iterator[dict[str, Any]]:
-    for one in check.comparisons:
-        yield _row(check, "compared", one.target.series, one.target.quantity, one.target.x) | _compared(one)
+    for comparison in check.comparisons:
+        yield _row(
+            check, "compared", comparison.target.series, comparison.target.quantity, comparison.target.x
+        ) | _compared(comparison)
     for finding in check.findings:
         yield _row(check, "derived consistency", finding.series, finding.quantity, finding.x) | _derived(
             finding
@@ -116,21 +119,21 @@ def _row(
     }
 
 
-def _compared(one: Comparison) -> dict[str, Any]:
-    point = one.point
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    point = comparison.point
     return {
-        "published_low": one.target.low,
-        "published_high": one.target.high,
+        "published_low": comparison.target.low,
+        "published_high": comparison.target.high,
         "ours": point.value.center,
         "ours_low": point.value.low,
         "ours_high": point.value.high,
         "evidence": point.row.evidence,
         "system": point.row.family.system,
         "study": point.study,
-        "ratio": one.ratio.center,
-        "ratio_low": one.ratio.low,
-        "ratio_high": one.ratio.high,
-        "verdict": one.verdict,
+        "ratio": comparison.ratio.center,
+        "ratio_low": comparison.ratio.low,
+        "ratio_high": comparison.ratio.high,
+        "verdict": comparison.verdict,
     }
 
 

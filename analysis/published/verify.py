@@ -1,22 +1,21 @@
-"""Whether our series agree with what was published, and whether what was published agrees with itself.
+"""Checks whether our series agree with published ones, and whether published values agree with each other.
 
-Each published number that a cell of ours could be (same workload, scaling mode, framework, backend and system,
-at the same x) is set beside every such cell: ratio = ours / published, 1 inside what a rounded number or a
-range leaves open.
+Each published number is compared with all of our matching cells (same workload, scaling mode, framework, backend,
+system and x): ratio = ours / published, which is 1 anywhere within the rounding or range of the published number.
 
     agrees      the ratio's interval lies within 1 - tolerance .. 1 + tolerance; without an interval, the ratio does
     disagrees   it lies wholly outside
-    open        it does neither: more launches would tell
+    open        neither: more launches are needed
 
-What no cell of ours could be, or what no cell of ours is yet, is `unknown`: never a pass.
+A number without a matching cell of ours is `unknown`, never a pass.
 
-Where a publication gives two quantities of one series, one follows from the other (T throughput, S speed-up, E
+If a publication gives two quantities of one series, one follows from the other (T throughput, S speed-up, E
 efficiency, at x; b where S and E are 1):
 
     E(x) = S(x) b / x        E(x) = T(x) b / (T(b) x)        S(x) = T(x) / T(b)
 
-A printed 0.86 is anything from 0.855 to 0.865, so both sides are ranges: they agree if they touch. What the
-publication calls a rough number is not checked. A value by such a formula (`derived`) is checked alike.
+A printed 0.86 is anything from 0.855 to 0.865, so both sides are ranges: they agree if they touch. Numbers that
+the publication calls approximate are not checked. Values computed by such a formula (`derived`) are checked, too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from dlscale.analysis.published.values import HALF_WIDTH, Value
 from dlscale.analysis.statistics import Interval
 
 AGREES, DISAGREES, OPEN = "agrees", "disagrees", "open"
-COMPARED = ("measured", "emulated", "simulated")  # evidence of ours
+COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One published number beside one cell of ours."""
+    """One published number versus one of our cells."""
 
     target: Target
     point: Point
@@ -58,7 +57,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The verdict on a figure. `reasons` say why what is public was not compared."""
+    """The verdict on a figure. `reasons` say why public numbers were not compared."""
 
     figure: Figure
     comparisons: tuple[Comparison, ...]
@@ -67,15 +66,15 @@ class Check:
 
     @property
     def disagrees(self) -> bool:
-        """Whether ours and theirs, or theirs among each other, contradict."""
-        return any(one.verdict == DISAGREES for one in self.comparisons) or not all(
-            one.consistent for one in self.findings
+        """Whether our values contradict published ones, or published values contradict each other."""
+        return any(comparison.verdict == DISAGREES for comparison in self.comparisons) or not all(
+            finding.consistent for finding in self.findings
         )
 
     @property
     def passes(self) -> bool:
-        """Whether something of ours was compared, and all of it agrees."""
-        agreed = [one.verdict == AGREES for one in self.comparisons]
+        """Whether at least one of our cells was compared, and all agree."""
+        agreed = [comparison.verdict == AGREES for comparison in self.comparisons]
         return bool(agreed) and all(agreed) and not self.disagrees
 
 
@@ -86,72 +85,77 @@ def verify(
     tables: Sequence[ScalingTable] = (),
     stand_in: str | None = None,
 ) -> list[Check]:
-    """A check per figure, by default of all. Raises UsageError for an unknown figure."""
+    """A check per figure, by default for all figures. Raises UsageError for an unknown figure."""
     figures = [published.figure(name) for name in names or published.figures]
     return [_check(published, figure, tables, stand_in) for figure in figures]
 
 
 def targets(published: Published, figure: Figure) -> Iterator[Target]:
-    """Every published number of a figure that has a place; a printed one stands for all that round to it.
+    """Every published number of a figure with a place; a printed number is the range that rounds to it.
 
-    But for speed-up and efficiency where they begin: there they are 1 for everybody.
+    Speed-up and efficiency at the base x are left out: they are 1 by definition.
     """
     for row in published.values_of(figure.id):
         first = row.quantity in RATIOS and row.x == figure.base_x
         if row.x is not None and not first and not row.quantity.endswith(HALF_WIDTH):
             ends = (row.y - row.rounding, row.y + row.rounding)
             yield Target(series=row.series, quantity=row.quantity, x=row.x, low=ends[0], high=ends[1])
-    for one in published.statements_of(figure.id):
-        x, (low, high) = one.x_low, one.band
-        if x is None or x != one.x_high or one.x_unit != figure.x_unit or (low is None and high is None):
+    for statement in published.statements_of(figure.id):
+        x, (low, high) = statement.x_low, statement.band
+        if (
+            x is None
+            or x != statement.x_high
+            or statement.x_unit != figure.x_unit
+            or (low is None and high is None)
+        ):
             continue
-        yield Target(series=one.series, quantity=one.quantity, x=x, low=low, high=high)
+        yield Target(series=statement.series, quantity=statement.quantity, x=x, low=low, high=high)
 
 
 def _check(
     published: Published, figure: Figure, tables: Sequence[ScalingTable], stand_in: str | None
 ) -> Check:
     comparisons: list[Comparison] = []
-    others: list[str] = []  # series that are none of our settings
-    absent: dict[str, list[float]] = {}  # system -> places without a record of ours
+    unmatched: list[str] = []  # series that match none of our settings
+    absent: dict[str, list[float]] = {}  # system -> x without a record of ours
     public = list(targets(published, figure))
     for target in public:
         wanted = figure.comparable(target.series)
         if [name for name in wanted.missing if not (name == "system" and stand_in)]:
-            others.append(figure.label(target.series))
+            unmatched.append(figure.label(target.series))
             continue
-        found = [
+        points = [
             point
             for point in matching(figure, wanted, target.quantity, tables, stand_in=stand_in)
             if point.x == target.x and point.row.evidence in COMPARED
         ]
-        comparisons += [compare(target, point, figure.tolerance) for point in found]
-        if not found:
+        comparisons += [compare(target, point, figure.tolerance) for point in points]
+        if not points:
             absent.setdefault(stand_in or wanted.system or "", []).append(target.x)
     return Check(
         figure=figure,
         comparisons=tuple(comparisons),
         findings=tuple(findings(published, figure)),
-        reasons=tuple(_reasons(figure, public, others, absent)),
+        reasons=tuple(_reasons(figure, public, unmatched, absent)),
     )
 
 
 def _reasons(
-    figure: Figure, public: Sequence[Target], others: Sequence[str], absent: Mapping[str, Sequence[float]]
+    figure: Figure, public: Sequence[Target], unmatched: Sequence[str], absent: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
     if not public:
         yield "no number with a place on the axes is public"
     elif figure.own is None:
         yield "no study of ours measures this"
-    elif others:
-        yield f"not one of our settings: {' / '.join(dict.fromkeys(filter(None, others)))}"
+    elif unmatched:
+        yield f"not one of our settings: {' / '.join(dict.fromkeys(filter(None, unmatched)))}"
     for system, places in absent.items():
         counts = ", ".join(f"{place:g}" for place in sorted(set(places)))
         yield f"no record of ours on {system} ({figure.x_unit}: {counts})"
 
 
 def compare(target: Target, point: Point, tolerance: float) -> Comparison:
-    """One cell of ours against one published number."""
+    """Compare one of our cells with one published number."""
     value = point.value
     ratio = Interval(
         center=_ratio(value.center, target),
@@ -170,7 +174,7 @@ def compare(target: Target, point: Point, tolerance: float) -> Comparison:
 
 
 def _ratio(ours: float, target: Target) -> float:
-    """Ours over the published number that is nearest to it."""
+    """Our value over the nearest value in the published range."""
     low = 0.0 if target.low is None else target.low
     high = math.inf if target.high is None else target.high
     nearest = min(max(ours, low), high)
@@ -182,7 +186,7 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One published value and what others say that it must be; both as ranges in the quantity's base unit."""
+    """One published value and the value that follows from others; both as ranges in the quantity's base unit."""
 
     figure: str
     series: str
@@ -194,24 +198,24 @@ class Finding:
 
     @property
     def consistent(self) -> bool:
-        """Whether the ranges touch. They are widened by what floating-point numbers lose."""
+        """Whether the ranges touch, with a tolerance for floating-point rounding."""
         slack = 1e-9 * max(map(abs, (*self.published, *self.expected)))
         return self.published[0] <= self.expected[1] + slack and self.expected[0] <= self.published[1] + slack
 
 
 def findings(published: Published, figure: Figure) -> list[Finding]:
-    """What a figure can be checked by: values that follow from others, and those that another publication has too."""
+    """Consistency checks of a figure: values that follow from others, and values that another publication repeats."""
     rows = [row for row in published.values_of(figure.id) if row.x is not None and not row.about]
-    found: list[Finding] = []
+    results: list[Finding] = []
     for series in dict.fromkeys(row.series for row in rows):
         own = {(row.quantity, row.x): row for row in rows if row.series == series}
-        found += _of_series(figure, own)
-    found += [
+        results += _of_series(figure, own)
+    results += [
         _same(published, figure.id, same)
         for same in published.same
         if figure.id in (same.a.figure, same.b.figure)
     ]
-    return found
+    return results
 
 
 def _of_series(figure: Figure, rows: dict[tuple[str, float | None], Value]) -> Iterator[Finding]:
@@ -247,11 +251,11 @@ def _finding(row: Value, relation: str, expected: Range) -> Finding:
 
 def _same(published: Published, figure: str, same: Same) -> Finding:
     here, there = (same.a, same.b) if same.a.figure == figure else (same.b, same.a)
-    row, other = published.find(here), published.find(there)
-    if row is None or other is None:
+    row, counterpart = published.find(here), published.find(there)
+    if row is None or counterpart is None:
         raise ValueError(f"no value at {here} or {there}: the catalogue was not checked")
-    low, high = _range(other)
-    spread = (same.tolerance or 0.0) * other.y
+    low, high = _range(counterpart)
+    spread = (same.tolerance or 0.0) * counterpart.y
     return _finding(row, f"{there.series} in {there.figure}: {same.note}", (low - spread, high + spread))
 
 

@@ -1,13 +1,13 @@
-"""Step times and starts as Extra-P reads them: its JSON Lines format, one line per launch.
+"""Step times and start-up phases in the JSON Lines format of Extra-P, one line per launch.
 
     {"params": {"p": 4}, "callpath": "ring->step", "metric": "time", "value": 0.0123}
 
-Extra-P (https://github.com/extra-p/extrap) fits how a cost grows with parameters. Lines that are equal but for their
-value are its repetitions. `p` is the number of ranks, `time` is seconds: of `step` per step, by the slowest rank, a
-launch's median over its windows; of `start->PHASE` the slowest rank's, once per launch.
+Extra-P (https://github.com/extra-p/extrap) fits how a cost grows with parameters. Lines that differ only in
+their value are repetitions. `p` is the number of ranks and `time` is in seconds: for `step`, the slowest rank's time
+per step, a launch's median over its windows; for `start->PHASE`, the slowest rank's time, once per launch.
 
-Version 4.2.5 refuses a file if one call path lacks a number of ranks. So each curve has a file of its own,
-and a phase that is not known on every number of ranks is left out.
+Version 4.2.5 rejects a file if one call path lacks a number of ranks. So each curve has its own file, and a phase
+that is not known on every number of ranks is left out.
 """
 
 from __future__ import annotations
@@ -26,48 +26,50 @@ from dlscale.analysis.records import latest_good, world_step_seconds
 from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.record import Record
 
-MIN_POINTS = 5  # different numbers of ranks that Extra-P asks for
+MIN_POINTS = 5  # different numbers of ranks that Extra-P needs
 Curve = tuple[Family, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What Extra-P fits: one backend of a family, over the number of ranks."""
+    """Input for one Extra-P model: one backend of a family, over the number of ranks."""
 
     family: Family
-    name: str  # of the backend, with options, servers and kind of evidence where these are not the usual ones
-    stem: str  # of the file; no two are equal
+    name: str  # the backend, with options, servers and kind of evidence where unusual
+    stem: str  # of the file; unique
     num_points: int  # different numbers of ranks
     left_out: tuple[str, ...]  # phases
     lines: tuple[str, ...]
 
 
 def extrap_models(records: Iterable[Record]) -> list[Model]:
-    """One per backend and family whose trainings gave numbers, ordered by name."""
+    """One model per backend and family with training results, ordered by name."""
     curves: dict[Curve, list[Record]] = {}
     for record in latest_good(records):
         if record.case.cell.control == "train":
             key = (family_of(record.case.cell, system=record.system), _name(record))
             curves.setdefault(key, []).append(record)
     stems = Counter(_stem(curve, members) for curve, members in curves.items())
-    found = []
+    models = []
     for curve, members in sorted(curves.items(), key=lambda item: item[0]):
         stem = _stem(curve, members)
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(curve).encode()).hexdigest()[:6]
         known = [phase for phase in PHASES if _everywhere(members, phase)]
-        ordered = sorted(members, key=lambda one: (one.case.cell.num_ranks, one.study, one.case.id))
-        found.append(
+        ordered = sorted(
+            members, key=lambda record: (record.case.cell.num_ranks, record.study, record.case.id)
+        )
+        models.append(
             Model(
                 family=curve[0],
                 name=curve[1],
                 stem=stem,
-                num_points=len({one.case.cell.num_ranks for one in members}),
+                num_points=len({record.case.cell.num_ranks for record in members}),
                 left_out=tuple(phase for phase in PHASES if phase not in known),
-                lines=tuple(line for one in ordered for line in _lines(one, curve[1], known)),
+                lines=tuple(line for record in ordered for line in _lines(record, curve[1], known)),
             )
         )
-    return found
+    return models
 
 
 def _stem(curve: Curve, members: Sequence[Record]) -> str:
@@ -87,23 +89,23 @@ def _line(record: Record, callpath: str, seconds: float) -> str:
 
 
 def _slowest(record: Record, phase: str) -> float | None:
-    """None where a rank did not reach the phase: it may be the slowest."""
+    """Seconds of the slowest rank; None if a rank did not reach the phase, as it may be the slowest."""
     seconds: list[float | None] = getattr(record.phases, phase)
-    known = [one for one in seconds if one is not None]
+    known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
 
 
 def _everywhere(members: Iterable[Record], phase: str) -> bool:
-    """Whether the phase is known for a launch at least on every number of ranks."""
+    """Whether the phase is known for at least one launch on every number of ranks."""
     known: dict[int, bool] = {}
-    for one in members:
-        num_ranks = one.case.cell.num_ranks
-        known[num_ranks] = known.get(num_ranks, False) or _slowest(one, phase) is not None
+    for record in members:
+        num_ranks = record.case.cell.num_ranks
+        known[num_ranks] = known.get(num_ranks, False) or _slowest(record, phase) is not None
     return all(known.values())
 
 
 def _name(record: Record) -> str:
-    """What keeps curves apart that must not become one model; without "->", which would be a call."""
+    """The model's name, unique per curve; it contains no "->", which Extra-P reads as a call."""
     cell = record.case.cell
     servers = f" + {cell.num_servers} servers" if cell.num_servers else ""
     kind = "" if record.evidence == "measured" else f", {record.evidence}"

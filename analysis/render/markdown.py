@@ -1,4 +1,4 @@
-"""A study's table as GitHub's markdown: numbers with intervals and n, a sentence per backend, all failures."""
+"""A study's table as GitHub markdown: numbers with intervals and n, a sentence per backend, all failures."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.files import BadFile
 
 WORDS = ("backend", "notes")  # columns that are not numbers
-# Emphasis, code, HTML, tables, mathematics, entities and links; an interval in brackets is none of them.
+# Emphasis, code, HTML, tables, mathematics, entities and links, but not an interval in brackets.
 _MARKUP = re.compile(r"([\\`*<|~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|\](?=[(\[:]))")
 
 
 def escape_markdown(text: str) -> str:
-    """Text from records as it is: nothing in it is markup, and it stays on one line."""
+    """Text from records with all markup escaped, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def markdown_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: Sequence[str] = WORDS
 ) -> list[str]:
-    """The lines of a table; cells are plain text, and those that are not `words` stand to the right."""
+    """The lines of a table of plain text; columns that are not in `words` are right-aligned."""
     lines = ["| " + " | ".join(map(escape_markdown, columns)) + " |"]
     lines.append("| " + " | ".join("---" if name in words else "---:" for name in columns) + " |")
     return lines + ["| " + " | ".join(map(escape_markdown, cells)) + " |" for cells in rows]
 
 
 def table_markdown(table: Table) -> Iterator[str]:
-    """The lines of a table, and below it its notes; nothing without rows."""
+    """The lines of a table with its notes below; nothing without rows."""
     if not table.rows:
         return
     notes: dict[str, int] = {}
@@ -51,7 +51,7 @@ def table_markdown(table: Table) -> Iterator[str]:
 def study_markdown(
     table: ScalingTable, *, bad_files: Sequence[BadFile] = (), left_out: Sequence[str] = ()
 ) -> str:
-    """The terminal's main table, and what went wrong; `left_out` says which records are not in it and why."""
+    """The terminal's main table and all problems; `left_out` names the records that are not in it, with reasons."""
     lines: list[str] = []
     for family in table.families:
         lines += _family(table.of(family), family)
@@ -86,15 +86,17 @@ def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
 
 
 def _problems(table: ScalingTable, bad_files: Sequence[BadFile], left_out: Sequence[str]) -> Iterator[str]:
-    failures = [f"{one.case.id}, attempt {one.attempt}: {why_unusable(one)}" for one in table.failures]
-    for title, found in (
+    failures = [
+        f"{record.case.id}, attempt {record.attempt}: {why_unusable(record)}" for record in table.failures
+    ]
+    for title, texts in (
         ("Drift of the nodes while jobs ran", [drift.text for drift in table.drifts]),
         ("Failed launches", failures),
         ("Left out", left_out),
         ("Files that are not records", [f"{bad.path.name}: {bad.reason}" for bad in bad_files]),
     ):
-        if found:
+        if texts:
             yield f"### {title}"
             yield ""
-            yield from (f"* {escape_markdown(one)}" for one in found)
+            yield from (f"* {escape_markdown(text)}" for text in texts)
             yield ""

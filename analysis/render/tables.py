@@ -1,8 +1,8 @@
-"""A table, declared once: its columns, what each shows of an item, the flat row of data behind it, and its legend.
+"""A table, declared once: its columns, how each shows an item, the flat row of data behind it, and its legend.
 
 A `TableOf` is the declaration, beside the arithmetic of its finding; `of` makes the `Table` of some items. Renderers
-know tables only: `render_table` here for terminals, `markdown` and `html` beside it. What is shown is rounded; `data`
-is the row of `--json` and of the page's downloads.
+see only tables: `render_table` here for terminals, `markdown` and `html` in their modules. Shown values are rounded;
+`data` is the row of `--json` and of the page's downloads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Datum: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tags:
-    """What the page's filters ask for. An empty tag belongs to every choice; several are separated by spaces."""
+    """Values that the page's filters match. An empty tag matches every choice; several are separated by spaces."""
 
     workload: str = ""
     framework: str = ""
@@ -43,9 +43,9 @@ NO_TAGS = Tags()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """The text in a table's cell, and its sorting order where that is not the text itself.
+    """The text in a table's cell, and its sort key if that is not the text itself.
 
-    `notes` are sentences: the page shows them in the cell, narrower renderers number them and print each once below
+    `notes` are sentences: the page shows them in the cell; narrower renderers number them and print each once below
     the table.
     """
 
@@ -60,7 +60,7 @@ Shown: TypeAlias = Value | Interval | str | float | None  # what a column makes 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What is shown, and what is downloaded; rows of one `group` stand together."""
+    """A row's shown values and downloaded data; rows of one `group` are kept together."""
 
     values: tuple[Value, ...]
     data: dict[str, Datum]
@@ -123,7 +123,7 @@ class TableOf(Generic[T]):
 
 
 def shown(value: Shown) -> Value:
-    """What stands in a cell; "-" for None and for numbers that are not finite."""
+    """The value of a cell; "-" for None and for numbers that are not finite."""
     if isinstance(value, Value):
         return value
     if isinstance(value, str):
@@ -134,24 +134,24 @@ def shown(value: Shown) -> Value:
 
 
 def shown_number(value: float | None, write: Callable[[float], str]) -> Value:
-    """With digits of its own."""
+    """A number as a value, formatted by `write`."""
     known = finite(value)
     return NOTHING if known is None else Value(text=write(known), order=known)
 
 
 def shown_interval(interval: Interval | None, write: Callable[[float], str]) -> Value:
-    """With digits of its own, sorted by its centre."""
+    """An interval as a value, formatted by `write` and sorted by its centre."""
     text = with_limits(interval, write)
     return NOTHING if interval is None else Value(text=text, order=finite(interval.center))
 
 
 def finite(value: float | None) -> float | None:
-    """None for what JSON and a table have no word for."""
+    """The number, or None if it is not finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, Datum]:
-    """A row for CSV and JSON: lists become text, what is not finite becomes empty."""
+    """A row for CSV and JSON: lists become text, values that are not finite become empty."""
     return {
         name: "; ".join(map(str, value))
         if isinstance(value, list)
@@ -163,7 +163,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, Datum]:
 
 
 def _trimmed(table: Table) -> Table:
-    """Without empty columns and without `common` ones in which all rows are alike, which the caption names."""
+    """The table without empty columns, and without `common` columns of equal values, which the caption names."""
     if not table.rows:
         return table
     places = range(len(table.columns))
@@ -187,7 +187,7 @@ def _only(table: Table, places: Sequence[int]) -> Table:
 
 
 def brief(table: Table, *, without: Collection[str] = ()) -> Table:
-    """Without details, without what a heading says already, and without the columns of these labels."""
+    """The table without details, without columns that a heading repeats, and without the columns of these labels."""
     return _only(
         table,
         [
@@ -210,23 +210,23 @@ CONTROL_NAMES = {
 
 
 def workload_title(name: str) -> str:
-    """`ResNet-50` for `resnet50`; a name that is not ours stays as it is."""
+    """`ResNet-50` for `resnet50`; unknown names are unchanged."""
     return load_workload(name).title if name in NAMES else name
 
 
 def cell_name(cell: Cell, evidence: str | None) -> str:
-    """The backend, and what is not usual about it: a control, a kind of evidence."""
+    """The backend, with its control and kind of evidence where unusual."""
     kind = "" if evidence in (None, "measured") else str(evidence)
     return ", ".join(filter(None, (backend_name(cell), CONTROL_NAMES[cell.control], kind)))
 
 
 def tags_of(cell: Cell) -> Tags:
-    """What the filters know a cell by."""
+    """The filter tags of a cell."""
     return Tags(workload=cell.workload, framework=cell.framework, backend=cell.backend)
 
 
 def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T]]:
-    """What was trained, and how."""
+    """Columns that say what was trained, and how."""
 
     def name(item: T) -> str:
         trained = family(item)
@@ -242,12 +242,12 @@ def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T
 
 
 def header(column: Column[Any], *, between: str = " ") -> str:
-    """`power [W]`."""
+    """A column's label with its unit, such as `power [W]`."""
     return f"{column.label}{between}[{column.unit}]" if column.unit else column.label
 
 
 def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Table:
-    """With numbers in place of notes; `notes` gains the number of each."""
+    """The table with numbers in place of notes; adds the number of each note to `notes`."""
 
     def mark(value: Value) -> Value:
         if not value.notes:
@@ -259,7 +259,7 @@ def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Tabl
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table on a terminal. It never cuts a number: where it is too wide, intervals go below their numbers.
+    """A table on a terminal. Numbers are never cut: if it is too wide, intervals go below their numbers.
 
     `sections` puts an empty line between groups of rows.
     """
@@ -297,7 +297,7 @@ class Grid:
         return rich
 
     def _repeats(self, texts: Sequence[str], above: Sequence[str], place: int) -> bool:
-        """Whether names up to this one are those of the row above, which need not be said again."""
+        """Whether the names up to this one equal those of the row above and can be omitted."""
         before = self.table.columns[: place + 1]
         return not any(column.numeric for column in before) and texts[: place + 1] == list(above[: place + 1])
 
@@ -305,7 +305,7 @@ class Grid:
 def render_table(table: Table, *, caption: bool = True, legend: bool = True) -> Iterator[RenderableType]:
     """A table on a terminal, its notes and its legend; nothing without rows.
 
-    Without `caption` the caller has a heading of its own, which says what the `common` columns would.
+    Without `caption` the caller prints its own heading, which covers the `common` columns.
     """
     if not table.rows:
         return

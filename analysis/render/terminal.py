@@ -1,7 +1,7 @@
 """One screen of a study: the verdict, the table of training cells, the largest loss per backend, and warnings.
 
-Everything else that the analysis knows is in the full text (`terminal_table`) and on the page. What makes a number
-doubtful is never left to those: it stands here in one line that says where to read more.
+The full text (`terminal_table`) and the page have everything else. Anything that makes a number doubtful is always
+shown here, in one line that says where to read more.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
 
 FULL = "dlscale report --full"
 MOST_NOTES = 8  # below a table
-MOST_RIVALS = 2  # causes named beside the largest
+MOST_RIVALS = 2  # causes named besides the largest
 MOST_SENTENCES = 4  # about a factor that is compared across trainings
 
 
 def render_screen(
     table: ScalingTable, *, contrasts: Contrasts | None = None, warnings: Iterable[str] = ()
 ) -> RenderableType:
-    """For `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
+    """The screen, for `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
     parts: list[RenderableType] = []
     for family in table.families:
         parts += [*_render_family(table, family, contrasts), ""]
@@ -74,8 +74,8 @@ def _render_family(
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:
     """Sentences about the trainings of one family on the most ranks that gave a number.
 
-    A backend is called the best only where the declared comparisons put it before every other one. What else was
-    measured is called measured.
+    A backend is called the best only if the declared comparisons put it before every other one; otherwise the text
+    says "measured".
     """
     measured = [row for row in rows if row.throughput]
     if not measured:
@@ -97,7 +97,7 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
 
 
 def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
-    """The highest and the lowest efficiency of rows on as many ranks."""
+    """A sentence with the highest and the lowest efficiency of rows on the same number of ranks."""
     ranks = plural(rows[0].cell.num_ranks, "rank")
     rated = [(row, value) for row in rows if (value := row.efficiency_none)]
     against = ""
@@ -128,8 +128,8 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
 def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Contrast]) -> bool:
     """Whether the claims together put `best` before all others.
 
-    Each comparison is against the one reference, and all claims hold together. So the best is the reference or faster
-    than it, and each other is the reference or slower than it.
+    All comparisons are against one reference, and all claims hold jointly. So `best` must be the reference or faster,
+    and every other backend the reference or slower.
     """
     faster = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "faster"}
     slower = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "slower"}
@@ -142,7 +142,7 @@ def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Co
 
 
 def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
-    """What the comparisons show: differences, likeness, nothing, or too little data; they need that many blocks."""
+    """Sentences with the results of the comparisons, each of which needs `needed` blocks."""
     claimed = [
         f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
         f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
@@ -177,7 +177,7 @@ def _side(side: Side) -> str:
 
 
 def _declared(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[Contrast]:
-    """The comparisons of backends that are of these rows."""
+    """The comparisons of backends among these rows."""
     if contrasts is None or contrasts.factor != "backend":
         return []
     wanted = {(row.family, row.cell.num_ranks, row.evidence) for row in rows}
@@ -190,7 +190,7 @@ def _declared(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[C
 
 
 def _across_trainings(contrasts: Contrasts) -> Iterator[RenderableType]:
-    """What is said of a factor that two families differ in, such as the framework."""
+    """Sentences about a factor in which two families differ, such as the framework."""
     sentences = [sentence.text for sentence in contrast_texts(contrasts)] or [contrasts_lead(contrasts)]
     for sentence in sentences[:MOST_SENTENCES]:
         yield Text(sentence)
@@ -199,7 +199,7 @@ def _across_trainings(contrasts: Contrasts) -> Iterator[RenderableType]:
 
 
 def largest_loss(fall: Waterfall) -> str:
-    """`exposed communication 32.0 % [30.1, 33.9]` and what is not told apart from it, or why it is not known."""
+    """`exposed communication 32.0 % [30.1, 33.9]` and causes not distinguishable from it, or why it is unknown."""
     largest = fall.largest
     if largest is None or fall.loss is None:
         return f"not known: {fall.reason}"
@@ -233,8 +233,8 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     levels = {
         round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
     }
-    others = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
-    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {others})" if others else "")
+    other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
+    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {other_levels})" if other_levels else "")
     return (
         "Efficiency: samples/s per rank over that of 1 rank, (a) of none, without communication, (b) of the same "
         f"backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, energy, "
@@ -243,7 +243,7 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
 
 
 def _gaps(table: ScalingTable) -> Iterator[str]:
-    """How many cases gave no throughput, controls included, and why the first attempt failed."""
+    """The number of cases without a throughput, controls included, and why the first attempt failed."""
     planned = sum(row.num_planned for row in table.rows)
     if missing := planned - sum(row.num_launches for row in table.rows):
         yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
@@ -258,7 +258,7 @@ def _gaps(table: ScalingTable) -> Iterator[str]:
 
 
 def _warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
-    """A line each, cut at the terminal's width; the heading says where they are whole."""
+    """One line per warning, cut at the terminal's width; the heading says where to read them in full."""
     if warnings:
         yield ""
         yield Text(f"Warnings ({FULL} and the page have more)", style="bold")

@@ -1,7 +1,7 @@
-"""The report in a terminal, for work through ssh: the page's first screen and plots in characters, then the table.
+"""The report in a terminal, for work over ssh: the page's first screen and plots in characters, then the table.
 
-Plots are drawn by plotext: a mark per curve, intervals as bars, ASCII where nothing else is safe. plotext keeps
-one figure in its module; it is cleared before and after. In a waterfall each part begins where the one before
+Plots are drawn by plotext: a mark per curve, intervals as bars, ASCII where Unicode is not safe. plotext keeps
+one global figure, which is cleared before and after. In a waterfall each part begins where the one before
 it ended.
 """
 
@@ -29,7 +29,7 @@ MOST_SENTENCES = 8
 
 
 def render_report(page: Page, table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> RenderableType:
-    """For `rich.console.Console.print`; `page` and `table` are of the same records."""
+    """The report, for `rich.console.Console.print`; `page` and `table` must come from the same records."""
     return Group(*_parts(page), render_table(table, bad_files=bad_files), *_rules(page))
 
 
@@ -55,14 +55,14 @@ def _parts(page: Page) -> Iterator[RenderableType]:
 
 
 def _differences(section: Section) -> Iterator[RenderableType]:
-    """What was declared, and a sentence for each comparison on the most ranks; `dlscale compare` has the table."""
+    """The declaration, and a sentence for each comparison on the most ranks; `dlscale compare` has the table."""
     yield f"[bold]{escape(section.title)}[/bold]"
     yield escape(section.lead)
-    said = [block.text for block in section.blocks if isinstance(block, Sentence)]
-    for sentence in said[:MOST_SENTENCES]:
+    sentences = [block.text for block in section.blocks if isinstance(block, Sentence)]
+    for sentence in sentences[:MOST_SENTENCES]:
         yield escape(sentence)
-    if len(said) > MOST_SENTENCES:
-        yield escape(f"{len(said) - MOST_SENTENCES} more: dlscale compare")
+    if len(sentences) > MOST_SENTENCES:
+        yield escape(f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
     yield ""
 
 
@@ -97,7 +97,7 @@ ASCII = str.maketrans(
 
 
 def is_plain(console: Console, options: ConsoleOptions) -> bool:
-    """Whether only ASCII without colours may be written: into files and pipes, and where NO_COLOR asks for it."""
+    """Whether to write only ASCII without colours: for files, pipes, and if NO_COLOR is set."""
     return not console.is_terminal or console.no_color or options.ascii_only
 
 
@@ -189,7 +189,7 @@ def _scale(axis: Axis) -> Callable[[float], float]:
 
 
 def _place(axis: Axis, point: Point, x: Callable[[float], float]) -> float:
-    """At the tick that the point belongs to; the page has moved it aside by less than half an octave."""
+    """The tick that a point belongs to; the page shifts points by less than half an octave."""
     if axis.kind != "log" or not axis.ticks:
         return x(point.x)
     return min((x(at) for at, _ in axis.ticks), key=lambda at: abs(at - x(point.x)))
@@ -218,7 +218,7 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Waterfalls:
-    """All in one scale."""
+    """Waterfalls as bars of characters, all in one scale."""
 
     losses: Sequence[Loss]
 
@@ -252,7 +252,7 @@ def _bars(loss: Loss) -> Iterator[tuple[str, float, float, str, bool]]:
 
 
 def _waterfall_bar(begin: float, end: float, low: float, character: float, block: str) -> str:
-    """At least one character long: a part of nearly nothing is there, too."""
+    """A bar of at least one character, so that a tiny part stays visible."""
     first, last = sorted((round((begin - low) / character), round((end - low) / character)))
     return " " * first + block * max(1, last - first)
 

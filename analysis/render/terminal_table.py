@@ -1,4 +1,4 @@
-"""A scaling table in the terminal: numbers, a sentence per backend, the findings, and what went wrong."""
+"""A scaling table in the terminal: numbers, a sentence per backend, the findings, and all problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dlscale.benchmarks.records.files import BadFile
 
 
 def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> RenderableType:
-    """Everything a person should see after a study, for `rich.console.Console.print`."""
+    """The full text report of a study, for `rich.console.Console.print`."""
     parts: list[RenderableType] = []
     for family in table.families:
         parts += _render_family(table.of(family), family)
@@ -68,7 +68,7 @@ def _render_family(rows: Sequence[ScalingRow], family: Family) -> Iterator[Rende
 
 
 def _on_most_ranks(rows: Iterable[ScalingRow]) -> Iterable[ScalingRow]:
-    """Of each backend that exchanges gradients the row of the most ranks; the last one that was measured."""
+    """The last measured row on the most ranks, for each backend that exchanges gradients."""
     bounded = [row for row in rows if row.limits and row.cell.backend != "none"]
     return {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
 

@@ -1,7 +1,7 @@
-"""How numbers are written: the one place for digits, intervals, percent and bytes.
+"""Text of numbers: digits, intervals, percent and bytes.
 
-Three digits or more and never an exponent; percent where people think in percent; an interval follows its number in
-brackets. `interval_columns` is the same number for programs.
+Numbers have at least three digits and never an exponent; an interval follows its number in brackets.
+`interval_columns` is the same number for programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dlscale.benchmarks.records.record import Cell
 
 
 def interval_columns(name: str, interval: Interval | None) -> dict[str, Any]:
-    """An interval as columns that begin with `name`; all None without one."""
+    """An interval as columns whose names begin with `name`; all None without an interval."""
     return {
         name: interval and interval.center,
         f"{name}_low": interval and interval.low,
@@ -32,7 +32,7 @@ def backend_name(cell: Cell) -> str:
 
 
 def number(value: float) -> str:
-    """At least three digits, never an exponent: 0.0123, 4.56, 78.9, 1234."""
+    """A number with at least three digits and no exponent: 0.0123, 4.56, 78.9, 1234."""
     if value and abs(value) < 1:
         return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.6f}"
     return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if value % 1 else f"{value:.0f}"
@@ -41,7 +41,7 @@ def number(value: float) -> str:
 def with_limits(interval: Interval | None, write: Callable[[float], str] = number, *, unit: str = "") -> str:
     """`12.3 ms [12.0, 12.6]`; the number alone without limits, "-" without an interval.
 
-    Every interval in text goes through here; `write` chooses the digits.
+    Every interval in text is formatted here; `write` chooses the digits.
     """
     if interval is None:
         return "-"
@@ -73,7 +73,7 @@ def percent(efficiency: Interval | None, *, unit: str = " %") -> str:
 
 
 def efficiency_text(efficiency: Interval | None) -> str:
-    """`93 % [91, 95]`, and `unpaired` or `no interval` where that is so."""
+    """`93 % [91, 95]`, with `unpaired` or `no interval` where they apply."""
     return "-" if efficiency is None else percent(efficiency) + flaws_text(efficiency)
 
 
@@ -95,7 +95,7 @@ def share_text(share: Interval | None, *, unit: str = " %", sign: str = "") -> s
 
 
 def gibibytes(num_bytes: int | None) -> str:
-    """`0.41`, in 2^30 bytes; "-" where it is not known."""
+    """`0.41`, in units of 2^30 bytes; "-" if unknown."""
     return "-" if num_bytes is None else f"{num_bytes / 2**30:.2f}"
 
 
@@ -126,5 +126,5 @@ def ratio_at_size(num_bytes: int, interval: Interval) -> str:
 
 
 def microseconds(seconds: float | None) -> str:
-    """`12.3`; "-" where it is not known."""
+    """`12.3`; "-" if unknown."""
     return "-" if seconds is None else number(1e6 * seconds)

@@ -1,7 +1,7 @@
 """The tidy tables of a study as CSV or Parquet, and a Data Package that describes their columns.
 
-One table has a row per launch and attempt, failed ones included; one a row per window; one a row per window and
-rank.
+`launches` has a row per launch and attempt, failed ones included; `windows` a row per window; `ranks` a row per window
+and rank.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ DESCRIPTION = "datapackage.json"
 def write_tables(
     records: Sequence[Record], folder: Path, *, form: Format, per_rank: bool = False
 ) -> list[Path]:
-    """`launches`, `windows` and, if `per_rank`, `ranks` in `folder`; the files that were written.
+    """Write `launches`, `windows` and, if `per_rank`, `ranks` into `folder` and return the paths of the files.
 
-    Equal records in any order give equal bytes. Raises UsageError without pyarrow where Parquet is asked for.
+    Equal records in any order give equal bytes. Raises UsageError if Parquet is requested without pyarrow.
     """
     if form == "parquet":
         _pyarrow()
@@ -72,7 +72,7 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet(frame: pd.DataFrame, columns: Sequence[Column], where: Provenance) -> bytes:
-    """The meaning of a column is in its metadata, the origin of the data in the file's."""
+    """The table as Parquet; column metadata has each column's meaning, file metadata the origin of the data."""
     pa, pq = _pyarrow()
     kinds = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
     fields = []
@@ -91,12 +91,15 @@ def _parquet(frame: pd.DataFrame, columns: Sequence[Column], where: Provenance) 
 
 
 def _description(names: Sequence[str], where: Provenance) -> dict[str, Any]:
-    """As https://specs.frictionlessdata.io/tabular-data-package asks for it."""
+    """The Data Package, see https://specs.frictionlessdata.io/tabular-data-package."""
     key = [column.name for column in KEY]
     resources = []
     for file in names:
         name, _, form = file.partition(".")
-        fields = [{"name": one.name, "type": one.kind, "description": one.meaning} for one in TABLES[name]]
+        fields = [
+            {"name": column.name, "type": column.kind, "description": column.meaning}
+            for column in TABLES[name]
+        ]
         schema: dict[str, Any] = {"fields": fields}
         if name == "launches":
             schema["primaryKey"] = key
@@ -123,12 +126,12 @@ Key = tuple[str, str, str, int]  # system, study, case, attempt
 
 
 def key_of(record: Record) -> Key:
-    """What tells an attempt from all others."""
+    """The key that identifies an attempt."""
     return record.system, record.study, record.case.id, record.attempt
 
 
 def counting(records: Iterable[Record]) -> set[Key]:
-    """The attempts that the report's numbers are made of; canaries are none of them."""
+    """The attempts that count in the report's numbers; canaries do not."""
     return {key_of(record) for record in latest_good(records) if record.case.cell.control != "canary"}
 
 
@@ -183,9 +186,9 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
 
 
 def _slowest(phases: Phases, name: str) -> float | None:
-    """None where a rank did not reach the phase: it may be the slowest."""
+    """Seconds of the slowest rank; None if a rank did not reach the phase, as it may be the slowest."""
     seconds: list[float | None] = getattr(phases, name)
-    known = [one for one in seconds if one is not None]
+    known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
 
 
@@ -194,7 +197,7 @@ Matrix = NDArray[np.float64]  # [W][P]
 
 
 def window_frame(records: Sequence[Record], counts: Callable[[Record], bool]) -> pd.DataFrame:
-    """The table `windows`, in the order of the records. Only steady windows of records that `counts` do."""
+    """The table `windows`, in the order of the records. Only steady windows of records with `counts` count."""
     return stacked([_windows(record, counts=counts(record)) for record in records if record.windows], WINDOWS)
 
 
@@ -206,15 +209,15 @@ def rank_frame(records: Sequence[Record]) -> pd.DataFrame:
 def _windows(record: Record, *, counts: bool) -> Arrays:
     cell, windows = record.case.cell, record.windows
     starts, seconds = _matrix(record, "start_seconds"), _matrix(record, "seconds")
-    # A window without the times of all ranks has no world time: the missing rank may be the slowest.
+    # Without the times of all ranks a window has no world time, as the missing rank may be the slowest.
     unsound = ~np.all((seconds > 0) & np.isfinite(seconds), axis=1)
     seconds[unsound] = np.nan
     world = seconds.max(axis=1)
-    applied = np.array([np.nan if one.num_applied is None else one.num_applied for one in windows])
-    num_steps = np.array([one.num_steps for one in windows])
+    applied = np.array([np.nan if window.num_applied is None else window.num_applied for window in windows])
+    num_steps = np.array([window.num_steps for window in windows])
     steps = np.where(np.isnan(applied), num_steps, applied / cell.num_ranks)
-    samples = np.array([num_samples(one, cell) for one in windows])
-    phases = np.array([one.phase for one in windows], dtype=object)
+    samples = np.array([num_samples(window, cell) for window in windows])
+    phases = np.array([window.phase for window in windows], dtype=object)
     return {
         **_key(record),
         **{
@@ -242,7 +245,7 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
 
 def _ranks(record: Record) -> Arrays:
     windows, num_ranks = record.windows, record.case.cell.num_ranks
-    steps = [one.rank_steps or [one.num_steps] * num_ranks for one in windows]
+    steps = [window.rank_steps or [window.num_steps] * num_ranks for window in windows]
     return {
         **_key(record),
         "window": np.repeat(np.arange(len(windows)), num_ranks),
@@ -266,7 +269,7 @@ def _matrix(record: Record, name: str) -> Matrix:
 
 
 def _whole(rows: Sequence[Sequence[float]], num_ranks: int) -> Matrix:
-    """[W][P]; NaN for the ranks of a window that has not as many values as there are ranks."""
+    """[W][P]; a window whose number of values differs from the number of ranks is all NaN."""
     nothing = [np.nan] * num_ranks
     return np.array([row if len(row) == num_ranks else nothing for row in rows], dtype=np.float64)
 
@@ -275,29 +278,29 @@ DTYPES = {"string": "string", "integer": "Int64", "number": "Float64", "boolean"
 
 
 def typed(rows: Sequence[Mapping[str, object]], columns: Sequence[Column]) -> pd.DataFrame:
-    """Rows with those columns in that order; a key that a row lacks, or None, is not known."""
-    make: Any = pd.array  # whose annotations know types by literal names only
+    """A frame with these columns in this order; a missing key or None is an unknown value."""
+    make: Any = pd.array  # its annotations accept only literal names of types
     return pd.DataFrame(
         {
-            one.name: make([_known(row.get(one.name)) for row in rows], dtype=DTYPES[one.kind])
-            for one in columns
+            column.name: make([_known(row.get(column.name)) for row in rows], dtype=DTYPES[column.kind])
+            for column in columns
         }
     )
 
 
 def stacked(parts: Sequence[Mapping[str, NDArray[Any]]], columns: Sequence[Column]) -> pd.DataFrame:
-    """Arrays of equal length for each part, one below the other; NaN is not known.
+    """The parts stacked, each with arrays of equal length; NaN is an unknown value.
 
-    A column of words has one word per part and is kept as a category, for there are many rows and few words.
+    A column of words is a categorical, as it has many rows and few words.
     """
-    lengths = [len(next(one for one in part.values() if one.ndim)) for part in parts]
+    lengths = [len(next(array for array in part.values() if array.ndim)) for part in parts]
     frame = {}
     for column in columns:
-        found = [part[column.name] for part in parts]
+        arrays = [part[column.name] for part in parts]
         if column.kind == "string":
-            frame[column.name] = _words(found, lengths)
+            frame[column.name] = _words(arrays, lengths)
         else:
-            frame[column.name] = _numbers(found, lengths, DTYPES[column.kind])
+            frame[column.name] = _numbers(arrays, lengths, DTYPES[column.kind])
     return pd.DataFrame(frame)
 
 
@@ -306,14 +309,14 @@ def _known(value: object) -> object:
     return pd.NA if unknown else value
 
 
-def _words(found: Sequence[NDArray[Any]], lengths: Sequence[int]) -> pd.Categorical:
-    """Each part has one word, or one for each of its rows."""
-    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+def _words(arrays: Sequence[NDArray[Any]], lengths: Sequence[int]) -> pd.Categorical:
+    """A categorical of all parts; each part has one word, or one for each of its rows."""
+    spread = [np.broadcast_to(array, length) for array, length in zip(arrays, lengths, strict=True)]
     return pd.Categorical(np.concatenate([*spread, np.array([], dtype=object)]))
 
 
-def _numbers(found: Sequence[NDArray[Any]], lengths: Sequence[int], dtype: str) -> Any:
-    spread = [np.broadcast_to(one, length) for one, length in zip(found, lengths, strict=True)]
+def _numbers(arrays: Sequence[NDArray[Any]], lengths: Sequence[int], dtype: str) -> Any:
+    spread = [np.broadcast_to(array, length) for array, length in zip(arrays, lengths, strict=True)]
     values = np.concatenate([*spread, np.array([], dtype=spread[0].dtype if spread else float)])
     if dtype == "boolean":
         return pd.array(values.astype(bool), dtype="boolean")

@@ -12,7 +12,7 @@ Kind = Literal["string", "integer", "number", "boolean"]  # as a Data Package na
 
 
 class Column(NamedTuple):
-    """Of a tidy table."""
+    """A column of a tidy table."""
 
     name: str
     kind: Kind

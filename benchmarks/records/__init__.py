@@ -1,1 +1,1 @@
-"""Records: what is kept of a measurement, how it is assembled, stored, read and packed."""
+"""Records of measurements: their contents, and how they are assembled, stored, read and packed."""

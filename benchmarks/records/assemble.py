@@ -1,4 +1,4 @@
-"""From the spools of one launch to one record per case, whatever became of the launch."""
+"""Assembles one record per case from the spools of one launch, even if the launch failed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dlscale.benchmarks.records.spool import (
 
 
 class LaunchMetadata(Frozen):
-    """What the records of a launch have in common and its ranks cannot know."""
+    """Facts common to the records of a launch that its ranks cannot know."""
 
     study: str
     system: str
@@ -66,8 +66,8 @@ def assemble(
 ) -> Record:
     """The record of the launch's case number `index`.
 
-    `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; a case that
-    had ended before keeps its result, and a failed gate makes a failure of its own.
+    `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
+    had already ended keep their results, and a failed gate is a failure of its own.
     """
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates = _gates(workers, index)
@@ -116,7 +116,7 @@ def assemble(
 
 
 def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
-    """The launch's gates and the case's own. Ranks agree on them: those of the rank that wrote the most count."""
+    """The gates of the launch and of the case. Ranks agree on them, so the rank that wrote the most is used."""
     per_rank = [
         [event for place, event in spool.events if isinstance(event, GateResult) and place in (None, index)]
         for spool in spools
@@ -130,13 +130,13 @@ def _compare(gate: Gate) -> str:
 
 
 def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
-    """The windows that all ranks finished, as a matrix; starts count from the first window's earliest."""
+    """The windows that all ranks finished; starts are relative to the first window's earliest start."""
     finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in spools), strict=False))
     return [_window(windows, min(first.start for first in finished[0])) for windows in finished]
 
 
 def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
-    """The same window on all ranks. Where its time was fixed, ranks took as many steps as they could."""
+    """One window on all ranks. In a window of fixed time, each rank took as many steps as it could."""
     first = windows[0]
     return Window(
         phase=first.phase,
@@ -151,7 +151,7 @@ def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
 
 
 def _matrix(rows: Sequence[list[float] | None]) -> list[list[float]] | None:
-    """All ranks' rows; None where they were not measured."""
+    """The rows of all ranks; None if they were not measured."""
     measured = [row for row in rows if row is not None]
     return measured if len(measured) == len(rows) else None
 
@@ -205,9 +205,9 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
 
 
 def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
-    """What each node's counters counted; none where no node came to the end of the case's windows.
+    """The energy counters of each node; none if no node reached the end of the case's windows.
 
-    The first rank of a node reads them. Where that is a server nobody does: servers know nothing of windows.
+    The first rank of a node reads them. If that is a server, they are not read, as servers have no windows.
     """
     if not any(spool.of(EnergyReading, index) for spool in spools):
         return []

@@ -1,7 +1,7 @@
 """Reads a study's records: files under records/, rows of its pack, or both.
 
 A record's file is <case>.<attempt>.json. The pack (`packing.py` writes it) is one Parquet file whose rows are such
-files, byte by byte. A file that is no valid record is named, never skipped silently.
+files, byte by byte. An invalid file is reported, never skipped silently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadFile:
-    """A file among the records that is none, and why."""
+    """A file among the records that is not a valid record, and why."""
 
     path: Path
     reason: str
@@ -45,7 +45,7 @@ class InvalidPackError(Exception):
 
 
 class Summary(NamedTuple):
-    """The fields of an attempt that lists show; a study may have very many of these."""
+    """The fields of an attempt that lists show; kept small, as a study may have very many attempts."""
 
     case: str
     attempt: int
@@ -73,7 +73,7 @@ class _Header(BaseModel):
 
 
 def summary(record: Record | _Header) -> Summary:
-    """The fields of that record that lists show."""
+    """The summary of a record."""
     failure = record.failure
     kind, message = (failure.kind, failure.message) if failure else (None, None)
     case_id = f"{_cell_id(record.case.cell.model_dump_json())}-{record.case.block:02d}"  # as Case.id
@@ -82,7 +82,7 @@ def summary(record: Record | _Header) -> Summary:
 
 @cache
 def _cell_id(cell: str) -> str:
-    """The id of a cell, from its JSON. A study has few cells and many records, and an id takes 10 µs."""
+    """The id of a cell, from its JSON. Cached: an id takes 10 µs, and many records share a cell."""
     return Cell.model_validate_json(cell).id
 
 
@@ -92,7 +92,7 @@ def file_name(case: str, attempt: int) -> str:
 
 
 def parse_file_name(name: str) -> tuple[str, int] | None:
-    """(case, attempt) of a record's file; None if the name is not one that records have."""
+    """(case, attempt) from the name of a record's file; None if it is not such a name."""
     case, _, attempt = name.removesuffix(".json").rpartition(".")
     return (case, int(attempt)) if case and attempt.isdecimal() else None
 
@@ -100,7 +100,7 @@ def parse_file_name(name: str) -> tuple[str, int] | None:
 def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
     """The records of a study, ordered by file name, and the invalid files, ordered by path.
 
-    Raises UsageError only if there is no folder of records, or a pack and no pyarrow to read it.
+    Raises UsageError only if there is no folder of records, or a pack but no pyarrow.
     """
     records, bad_files = _read_all(study, _parse_whole)
     return [records[name] for name in sorted(records)], bad_files
@@ -109,10 +109,11 @@ def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
 def summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
     """The summaries of a study's records, in no order, and the invalid files, ordered by path.
 
-    Damage beyond the summary's fields shows only if the file is no JSON any more. Raises UsageError as `load_records`.
+    Damage outside the summary's fields is detected only if the file is not valid JSON. Raises UsageError like
+    `load_records`.
     """
-    found, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
-    return list(found.values()), bad_files
+    by_name, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
+    return list(by_name.values()), bad_files
 
 
 def load_parity(study: Path) -> list[Parity]:
@@ -137,7 +138,7 @@ def read_record(path: Path) -> Record | BadFile:
 
 
 def parse_record(path: Path, content: bytes) -> Record | BadFile:
-    """The record that `content` is; `path` is where it lies."""
+    """The record in `content`, which was read from `path`."""
     try:
         return _parse_whole(content)
     except ValidationError as error:
@@ -145,7 +146,7 @@ def parse_record(path: Path, content: bytes) -> Record | BadFile:
 
 
 def measured(study: Path) -> bool:
-    """Whether a study's folder is one that records were, or could have been, written into."""
+    """Whether a study's folder has a folder for records, or a pack."""
     return (study / RECORDS_FOLDER).is_dir() or (study / PACK_FILE).exists()
 
 
@@ -157,15 +158,15 @@ def file_names(study: Path) -> list[str]:
             f"no records in {study}: {folder} is not a folder; name the folder that a study wrote"
         )
     try:
-        # A name that begins with a dot is a file that is being written.
+        # A name with a leading dot is a file that is being written.
         return [name for name in os.listdir(folder) if name.endswith(".json") and name[0] != "."]
-    except FileNotFoundError:  # all are packed, and whoever copied the study left out its empty folder
+    except FileNotFoundError:  # all records are packed, and a copy of the study omitted its empty folder
         return []
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would visit every record again and again; records have no cycles."""
+    """Disable the garbage collector, which would visit every record repeatedly; records have no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -176,7 +177,7 @@ def uncollected() -> Iterator[None]:
 
 
 def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], list[BadFile]]:
-    """What `parse` makes of each record, by file name; read again if the study was packed meanwhile."""
+    """The result of `parse` for each record, by file name; read again if the study was packed meanwhile."""
     while True:
         before = _pack_state(study)
         with uncollected():
@@ -192,10 +193,10 @@ def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], l
 
 
 def _contents(study: Path, bad_files: list[BadFile]) -> Iterator[tuple[Path, bytes]]:
-    """Path and content of each record, packed ones first; files without any are added to `bad_files`.
+    """Path and content of each record, packed ones first; unreadable files are added to `bad_files`.
 
-    A file that is packed as well counts once if both are equal: packing was interrupted. Of two that differ nobody
-    can say which one holds.
+    A file that is also in the pack counts once if both are equal, as after an interrupted packing. If they differ, the
+    file is bad, as nothing tells which one is right.
     """
     pack, folder = study / PACK_FILE, study / RECORDS_FOLDER
     names = set(file_names(study))
@@ -214,12 +215,12 @@ def _contents(study: Path, bad_files: list[BadFile]) -> Iterator[tuple[Path, byt
             with open(path, "rb", buffering=0) as file:  # half the time of read_bytes
                 yield path, file.read()
         except OSError as error:
-            if os.path.lexists(path):  # else packed and removed meanwhile
+            if os.path.lexists(path):  # otherwise it was packed and removed meanwhile
                 bad_files.append(_unreadable(path, error))
 
 
 def differing(path: Path, content: bytes) -> BadFile | None:
-    """The file at `path` if it is not what the pack holds under that name; None also if it is gone."""
+    """The file at `path` as bad if it differs from `content`, its copy in the pack; None also if it is gone."""
     try:
         equal = path.read_bytes() == content
     except OSError:
@@ -231,10 +232,10 @@ def differing(path: Path, content: bytes) -> BadFile | None:
 
 
 def _parse_whole(content: bytes) -> Record:
-    """The record, with one set of field names for all of its windows.
+    """The record, with one set of field names shared by all of its windows.
 
-    pydantic keeps with each object which of its fields were given, which takes half of a window's memory. All are:
-    records are written whole.
+    pydantic stores the set of given fields with each object, which takes half of a window's memory. Records always have
+    all fields.
     """
     record = Record.model_validate_json(content)
     for window in record.windows:
@@ -272,12 +273,12 @@ def packed_contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def packed_attempts(path: Path) -> Iterator[tuple[str, int]]:
-    """(case, attempt) of each record in the pack at `path`, without reading more than that. Raises as above."""
+    """(case, attempt) of each record in the pack at `path`, without reading the rest. Raises as above."""
     return _packed_rows(path, "case", "attempt")
 
 
 def _packed_rows(path: Path, *columns: str) -> Iterator[Any]:
-    """The values in those columns of the pack at `path`, row by row. Parquet's page checksums are verified."""
+    """The values in these columns of the pack at `path`, row by row. Parquet's page checksums are verified."""
     if not path.exists():
         return
     pa, pq = import_pyarrow(f"reading {path}")
@@ -296,7 +297,7 @@ def _packed_rows(path: Path, *columns: str) -> Iterator[Any]:
 
 
 def _pack_state(study: Path) -> tuple[int, ...] | None:
-    """Equal as long as the study's pack is the same file; None without one."""
+    """The identity of the study's pack, to detect a replacement; None without a pack."""
     try:
         state = (study / PACK_FILE).stat()
     except FileNotFoundError:

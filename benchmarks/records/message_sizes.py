@@ -1,6 +1,6 @@
-"""What is kept of the message-size benchmark: campaign.json and a file per launch with every call's time on every rank.
+"""Records of the message-size benchmark: campaign.json, and a file per launch with every call's time on every rank.
 
-Files are written once. Numbers, intervals and verdicts are derived from them. Changing a field here is a change of
+Files are written once; numbers, intervals and verdicts are derived from them. Changing a field here requires a new
 SCHEMA_VERSION.
 """
 
@@ -18,22 +18,22 @@ from dlscale.benchmarks.records.record import Setting
 
 SCHEMA_VERSION: Final = 1
 
-Mode = Literal["hot", "fresh", "cold"]  # what a call finds in the caches; docs/collectives-benchmark.md
+Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
 MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
-# What a launch is for: choosing settings, the measurement itself, or the comparison with others' benchmarks.
+# The purpose of a launch: choosing settings, the measurement itself, or a comparison with other benchmarks.
 Purpose = Literal["tuning", "measured", "validity"]
 
 
 class Samples(Frozen):
     """One block of calls."""
 
-    operation: str  # of the driver: "mpi", "ring", "stream", "gloo" ...
+    operation: str  # name of the driver: "mpi", "ring", "stream", "gloo" ...
     mode: Mode
     message_bytes: PositiveInt
     round: NonNegativeInt
     num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
-    nanoseconds: list[list[NonNegativeInt]]  # [rank][call], by each rank's own clock
-    spread_nanoseconds: list[NonNegativeInt]  # [call]: how far apart the ranks began
+    nanoseconds: list[list[NonNegativeInt]]  # [rank][call], on each rank's own clock
+    spread_nanoseconds: list[NonNegativeInt]  # [call]: start skew between ranks
 
 
 class CellFailure(Frozen):
@@ -46,7 +46,7 @@ class CellFailure(Frozen):
 
 
 class ReferenceTime(Frozen):
-    """A line of another benchmark: the slowest rank's mean over the calls."""
+    """A result of another benchmark: the slowest rank's mean over the calls."""
 
     message_bytes: PositiveInt
     num_calls: PositiveInt
@@ -74,7 +74,7 @@ class MessageSizeLaunch(Frozen):
     barrier: str | None = None
     round_trip_nanoseconds: list[
         NonNegativeInt
-    ] = []  # of a flag between two ranks, before and after each size
+    ] = []  # for a flag between two ranks, before and after each size
     samples: list[Samples] = []
     references: list[ReferenceTime] = []
     failures: list[CellFailure] = []
@@ -83,7 +83,7 @@ class MessageSizeLaunch(Frozen):
 
 
 class PeerState(Frozen):
-    """A peer that was asked for."""
+    """The state of a requested peer."""
 
     name: str
     title: str
@@ -93,7 +93,7 @@ class PeerState(Frozen):
 
 
 class Chosen(Frozen):
-    """The settings of a peer that were measured, and how many were tried."""
+    """The chosen settings of a peer, and how many were tried."""
 
     backend: str
     settings: list[str]
@@ -101,7 +101,7 @@ class Chosen(Frozen):
 
 
 class MessageSizeRun(Frozen):
-    """What a folder of launches belongs to."""
+    """The run that a folder of launches belongs to."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     started: str
@@ -124,13 +124,13 @@ LAUNCHES = "launches"
 
 
 def write_campaign(folder: Path, campaign: MessageSizeRun) -> None:
-    """The folder exists and says what its launches belong to; what it said before is replaced."""
+    """Create the folder and write its run, replacing an earlier one."""
     make_folder(folder / LAUNCHES)
     write_atomically(folder / CAMPAIGN_FILE, campaign.model_dump_json(indent=1) + "\n")
 
 
 def add_launch(folder: Path, launch: MessageSizeLaunch) -> Path:
-    """Write a launch once and for all. Raises FileExistsError if its place in the order is taken."""
+    """Write a launch once. Raises FileExistsError if its place in the order is taken."""
     name = f"{launch.position:03d}-{launch.purpose}-{launch.backend}-{launch.num_ranks}r.json"
     path = folder / LAUNCHES / name
     if path.exists():
@@ -162,7 +162,7 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
 
 def latest_run(results: Path) -> Path:
     """The folder of the latest run in a results folder. Raises UsageError if there is none."""
-    found = sorted(path.parent for path in results.glob(f"collectives/*/{CAMPAIGN_FILE}"))
-    if not found:
+    runs = sorted(path.parent for path in results.glob(f"collectives/*/{CAMPAIGN_FILE}"))
+    if not runs:
         raise UsageError(f"no run of this benchmark in {results}; make one with: dlscale collectives")
-    return found[-1]
+    return runs[-1]

@@ -1,8 +1,8 @@
-"""Packs a study's records into one Parquet file, and back, so that a kill at any moment loses none.
+"""Packs a study's records into one Parquet file and back; a kill at any moment loses no record.
 
 A row is a record: its file byte by byte, and columns for other tools. Rows are in the order of their files' names.
-Nothing is removed before its copy was written, fsynced, read back and compared with it. In between records are there
-twice, which readers allow as long as both are equal (`files.py`); the same command then finishes the work.
+Nothing is removed before its copy was written, fsynced, read back and compared. Until then records exist twice, which
+readers accept as long as both copies are equal (`files.py`); repeating the command finishes the work.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from dlscale.benchmarks.records.files import GROUP_ROWS, PACK_FILE, VERSION_KEY,
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Record
 from dlscale.benchmarks.records.store import Store
 
-PAGE_BYTES = 8 << 20  # compressed together: records are alike, and a large page becomes a small file
-ZSTD_LEVEL = 6  # 9 takes twice the time for 2 % less
+PAGE_BYTES = 8 << 20  # compressed together: records are similar, so large pages compress well
+ZSTD_LEVEL = 6  # 9 takes twice as long and saves 2 %
 
 
 def pack(store: Store) -> int:
-    """Move all records of a study into its pack; returns how many were not in it before.
+    """Move all records of a study into its pack, and return the number of newly packed ones.
 
-    Raises UsageError, and changes nothing, if one of them is invalid, another dlscale measures into the study, there is
-    no space, or pyarrow is not installed.
+    Raises UsageError, and changes nothing, if a record is invalid, another dlscale is measuring into the study, the
+    disk is full, or pyarrow is not installed.
     """
     path, folder = store.folder / PACK_FILE, store.records_folder
     with store.lock(), _one_line_errors(path):
@@ -45,10 +45,10 @@ def pack(store: Store) -> int:
 
 
 def unpack(store: Store) -> int:
-    """Turn all records of a study into files, as they were before they were packed; returns how many came back.
+    """Turn all packed records of a study back into the original files, and return their number.
 
-    Raises UsageError, and keeps the pack, if a file differs from the record of its name in the pack, another dlscale
-    measures into the study, there is no space, or pyarrow is not installed.
+    Raises UsageError, and keeps the pack, if a file differs from the record of its name in the pack, another dlscale is
+    measuring into the study, the disk is full, or pyarrow is not installed.
     """
     path, folder = store.folder / PACK_FILE, store.records_folder
     with store.lock(), _one_line_errors(folder):
@@ -62,7 +62,7 @@ def unpack(store: Store) -> int:
                     with _replaced(folder / name, folder / f".{name}.tmp") as file:
                         file.write(content)
                     num_new += 1
-        os.sync()  # once for all of them
+        os.sync()  # a single sync for all files
         for name, content in files.packed_contents(path):
             if (folder / name).read_bytes() != content:
                 raise UsageError(f"{folder / name} is not what was written to it; {path} is kept")
@@ -72,7 +72,7 @@ def unpack(store: Store) -> int:
 
 
 def _packed_too(store: Store, names: set[str]) -> set[str]:
-    """The files among `names` that are packed as well. Raises UsageError if one differs from what was packed."""
+    """The files among `names` that are also packed. Raises UsageError if one differs from its packed copy."""
     twice = set()
     for name, content in files.packed_contents(store.folder / PACK_FILE):
         if name in names:
@@ -83,17 +83,21 @@ def _packed_too(store: Store, names: set[str]) -> set[str]:
 
 
 def _write_pack(path: Path, folder: Path, new: list[str]) -> None:
-    """Replace the pack by its own rows and the files `new` in `folder`, once it was compared with them."""
+    """Add the files `new` in `folder` to the pack; it is replaced after a comparison with them."""
 
     def contents() -> Iterator[tuple[str, bytes]]:
         return merge(files.packed_contents(path), ((name, (folder / name).read_bytes()) for name in new))
 
-    temporary = path.with_name(f".{PACK_FILE}.tmp")  # one name: whoever packs next clears what a kill left
+    temporary = path.with_name(
+        f".{PACK_FILE}.tmp"
+    )  # a fixed name: the next packing replaces what a kill left behind
     with _replaced(path, temporary) as file:
         _write_rows(file, (_row(folder / name, content) for name, content in contents()))
         file.flush()
         os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the disk is read, not memory
+        os.posix_fadvise(
+            file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED
+        )  # so that the comparison reads the disk, not the page cache
         for (_, copy), (name, original) in zip(files.packed_contents(temporary), contents(), strict=True):
             if copy != original:
                 raise UsageError(
@@ -127,7 +131,7 @@ def _write_rows(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _row(path: Path, content: bytes) -> dict[str, Any]:
-    """The row of the record in that file. Raises UsageError if it is invalid, or has another's name."""
+    """The row of the record in that file. Raises UsageError if it is invalid, or has the wrong name."""
     record = files.parse_record(path, content)
     if not isinstance(record, Record):
         raise UsageError(f"record {path} is invalid: {record.reason}")
@@ -141,7 +145,7 @@ def _row(path: Path, content: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _replaced(path: Path, temporary: Path) -> Iterator[IO[bytes]]:
-    """A file that is `path` once the block has ended well, and until then, or never, `temporary`."""
+    """A file at `temporary` that replaces `path` if the block succeeds."""
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -153,7 +157,7 @@ def _replaced(path: Path, temporary: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _same_time(folder: Path) -> Iterator[None]:
-    """Keep the folder's time of change: it says when a study was measured last, and packing measures nothing."""
+    """Preserve the folder's modification time, which says when a study was last measured."""
     before = folder.stat()
     yield
     os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -161,7 +165,7 @@ def _same_time(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _one_line_errors(path: Path) -> Iterator[None]:
-    """Turn what can go wrong with a disk or a pack into a UsageError."""
+    """Turn errors of the disk or of a pack into a UsageError."""
     try:
         yield
     except InvalidPackError as error:

@@ -1,8 +1,8 @@
-"""What a record says of how its numbers came about: the node's settings, its file system, and the batch job.
+"""Facts about a measurement's environment: the node's settings, its file system, and the batch job.
 
-`node_facts` reads /proc and /sys in a few milliseconds and without root. Every rank imports this: nothing heavy
-belongs here, and nothing that waits for a device. Of the batch job only the variables named here are read: others
-hold user names, home folders and project codes; so do mount points and servers, which are not recorded either.
+`node_facts` reads /proc and /sys in a few milliseconds and without root. Every rank imports this module, so it must
+stay light and never wait for a device. Only the environment variables named here are read: others contain user names,
+home folders and project codes. So do mount points and servers, which are not recorded either.
 `analysis/comparison/fields.toml` says which of these facts blocks a comparison.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from dlscale.benchmarks.records.record import Allocation
 from dlscale.benchmarks.records.spool import NodeInfo
 
-# Variables by which container runtimes, or their users, name the image. Paths are not among them.
+# Variables in which container runtimes, or their users, name the image. Paths are excluded.
 CONTAINER_VARIABLES = (
     *("DLSCALE_CONTAINER", "CONTAINER_DIGEST", "IMAGE_DIGEST", "SHIFTER_IMAGE", "SHIFTER_IMAGEREQUEST"),
     *("APPTAINER_NAME", "SINGULARITY_NAME"),
@@ -33,7 +33,7 @@ def node_facts(
     top: Path = Path("/"),
     variables: Mapping[str, str] = os.environ,
 ) -> NodeInfo:
-    """What the node itself knows. `top` is where its /proc and /sys are."""
+    """The facts of this node. `top` is the folder of /proc and /sys."""
     sys_cpu = top / "sys/devices/system/cpu"
     return NodeInfo(
         num_cpus=os.cpu_count() or 1,
@@ -55,13 +55,13 @@ def node_facts(
 
 
 def load_average(top: Path = Path("/")) -> float | None:
-    """Processes that ran or wanted to, mean over the last minute."""
+    """Mean number of running and runnable processes over the last minute."""
     text = _line(top / "proc/loadavg")
     return float(text.split()[0]) if text else None
 
 
 def _cache_bytes(sys_cpu: Path) -> int | None:
-    """Total size of the caches from the second level on; a shared cache counts once."""
+    """Total size of all caches above level 1; a shared cache counts once."""
     sizes: dict[tuple[str, str], int] = {}
     for folder in sys_cpu.glob("cpu[0-9]*/cache/index[0-9]*"):
         level, size = _line(folder / "level"), _line(folder / "size")
@@ -72,20 +72,20 @@ def _cache_bytes(sys_cpu: Path) -> int | None:
 
 
 def _line(path: Path) -> str | None:
-    """The first line of a file; None if there is none, or it may not be read."""
+    """The first line of a file; None if it is missing or unreadable."""
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8").strip().partition("\n")[0] or None
     return None
 
 
 def _each(folder: Path, pattern: str) -> str | None:
-    """The different first lines of the files, sorted."""
+    """The distinct first lines of the files, sorted."""
     lines = {_line(path) for path in folder.glob(pattern)} - {None}
     return ", ".join(sorted(str(line) for line in lines)) or None
 
 
 def _boost(sys_cpu: Path) -> bool | None:
-    """Whether cores may run faster than their nominal clock. Intel's own driver says it the other way round."""
+    """Whether cores may exceed their nominal clock. Intel's own driver has the inverse flag."""
     if (text := _line(sys_cpu / "cpufreq/boost")) is not None:
         return text == "1"
     if (text := _line(sys_cpu / "intel_pstate/no_turbo")) is not None:
@@ -94,7 +94,7 @@ def _boost(sys_cpu: Path) -> bool | None:
 
 
 def _chosen(path: Path) -> str | None:
-    """The word in brackets: "always [madvise] never"."""
+    """The word in brackets, as in "always [madvise] never"."""
     match = re.search(r"\[(\w+)\]", _line(path) or "")
     return match[1] if match else None
 
@@ -119,7 +119,7 @@ def _devices(top: Path) -> str | None:
 
 
 def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
-    """lustre, nfs4, ext4, overlay ...; None where the kernel does not say. `top` is where /proc is."""
+    """lustre, nfs4, ext4, overlay ...; None if unknown to the kernel. `top` is the folder of /proc."""
     try:
         text = (top / "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -133,25 +133,25 @@ def filesystem_type(path: Path, top: Path = Path("/")) -> str | None:
             continue
         mount = _plain(words[4])
         inside = wanted == mount or wanted.startswith(mount.rstrip("/") + "/")
-        # Of several file systems on one mount point the last one counts: it hides the others.
+        # The last file system on a mount point hides the earlier ones.
         if inside and len(mount) >= best:
             best, filesystem = len(mount), rest.split(" ")[0]
     return filesystem
 
 
 def _plain(name: str) -> str:
-    r"""A mount point as people write it: the kernel writes blanks as \040."""
+    r"""A mount point with its escapes decoded: the kernel writes a blank as \040."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), name)
 
 
-MAX_LIST = 200  # characters of a node list; a longer one is known by its digest
+MAX_LIST = 200  # characters of a node list; a longer one is replaced by its digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variables:
-    """Where a scheduler tells a job about itself. `hosts` names a file with a line per slot, `listed` the nodes.
+    """Variables in which a scheduler describes a job. `hosts` names a file with a line per slot, `listed` the nodes.
 
-    LSF's lists may name the node of the script, too, so they are left out.
+    LSF's lists are left out, as they may include the node of the batch script.
     """
 
     scheduler: str
@@ -162,7 +162,7 @@ class _Variables:
     hosts: str = ""
 
 
-# Slurm's first: a job of Flux may run inside one.
+# Slurm first: a Flux job may run inside a Slurm job.
 SCHEDULERS = (
     _Variables(
         scheduler="slurm",
@@ -197,7 +197,7 @@ def batch_job(variables: Mapping[str, str]) -> Allocation | None:
 
 
 def _hosts(path: str) -> list[str]:
-    """The different hosts in a file of slots, in order; none if it cannot be read."""
+    """The distinct hosts in a file of slots, in order; none if it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         if path:
             return list(dict.fromkeys(Path(path).read_text(encoding="utf-8").split()))

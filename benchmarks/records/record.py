@@ -1,9 +1,8 @@
-"""What is kept of a measurement: raw numbers and how they came about. Everything else is derived.
+"""The record of a measurement: raw numbers and their provenance. Everything else is derived.
 
 A study expands to cells, a cell is measured in several launches (its cases), and a case yields one record per
-attempt. Records are written once and never changed; of a case's attempts the latest good one counts. Changing a
-field here is a change of SCHEMA_VERSION. In what is kept of configuration, batch job and nodes, None means: whoever
-was asked does not say.
+attempt. Records are written once and never changed; the latest good attempt of a case counts. Changing a field here
+requires a new SCHEMA_VERSION. In configuration, batch job and nodes, None means that the source does not say.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ Source = Literal["rapl", "pm_counters", "nvml"]
 
 
 class NodeEnergy(Frozen):
-    """What one counter of one node counted over the windows after the warm-up, what lay between them included.
+    """Energy by one counter of one node, over the windows after the warm-up and the time between them.
 
-    `joules` is None where it could not be read, and `reason` says why. It is of the whole part of the machine that is
-    counted, whoever else used it.
+    `joules` is None if the counter could not be read, and `reason` says why. It covers the whole counted part of the
+    machine, including other users' load.
     """
 
-    rank: NonNegativeInt  # who read it
+    rank: NonNegativeInt  # that read the counter
     node: str
-    source: Source | None  # None: nobody on that node could read any
-    parts: str  # what it counts: "2 packages, 2 dram"; empty where it could not be read
+    source: Source | None  # None: no counter on that node could be read
+    parts: str  # counted parts: "2 packages, 2 dram"; empty if it could not be read
     joules: NonNegativeFloat | None
     seconds: NonNegativeFloat | None  # from the first reading to the last, on the node's clock
     reason: str | None
@@ -40,14 +39,14 @@ Setting = str | int | float | bool
 
 
 class Configuration(Frozen):
-    """What was asked for beyond the cell, after defaults, files and the command line; study.json has it whole."""
+    """The resolved configuration beyond the cell, from defaults, files and the command line; study.json has all."""
 
     study_digest: str  # of the resolved study
-    system_digest: str  # of the system's file as it was understood
+    system_digest: str  # of the resolved system file
     skip_bad: bool
     budget_seconds: PositiveFloat
-    rules: dict[str, Setting]  # how long to warm up and to measure
-    fabric: dict[str, Setting]  # as the system's file states it, in base units; empty where it states none
+    rules: dict[str, Setting]  # durations of warm-up and measurement
+    fabric: dict[str, Setting]  # from the system file, in base units; empty if not given
 
 
 class Allocation(Frozen):
@@ -57,28 +56,28 @@ class Allocation(Frozen):
     job_id: str
     partition: str | None
     num_nodes: PositiveInt | None
-    nodes: str | None  # as the scheduler lists them, "sha256:..." where that is long
+    nodes: str | None  # the scheduler's list, "sha256:..." if it is long
 
 
 class NodeFacts(Frozen):
-    """A node as the first rank on it found it."""
+    """Facts about a node, read by the first rank on it."""
 
-    rank: NonNegativeInt  # who looked
+    rank: NonNegativeInt  # that read the facts
     node: str
-    num_cpus: PositiveInt  # hardware threads that are online
+    num_cpus: PositiveInt  # online hardware threads
     memory_bytes: PositiveInt
-    cache_bytes: PositiveInt | None  # of all caches from the second level on
+    cache_bytes: PositiveInt | None  # of all caches above level 1
     numa_domains: PositiveInt | None
     cpu_governor: str | None
     cpu_boost: bool | None
     transparent_huge_pages: str | None
     clock_source: str | None
     device_driver: str | None
-    devices: str | None  # their models, as the driver names them
-    container: str | None  # digest or name of its image
-    switch_path: str | None  # from the top of the fabric's tree to the node, as Slurm knows it
+    devices: str | None  # models, as named by the driver
+    container: str | None  # digest or name of the image
+    switch_path: str | None  # from the root of the fabric's tree to the node, from Slurm
     results_filesystem: str | None  # its type: lustre, nfs4, ext4 ...
-    data_filesystem: str | None  # of what the launch reads; None also where that is nothing
+    data_filesystem: str | None  # of the data that the launch reads; None also without data
     load_before: NonNegativeFloat | None  # over the minute before the backend was connected
     load_after: NonNegativeFloat | None  # over the case's last minute, its own ranks included
 
@@ -90,11 +89,11 @@ Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 
 class Cell(Frozen):
-    """What is compared. Two measurements belong together if and only if their cells are equal.
+    """The unit of comparison. Two measurements belong together if and only if their cells are equal.
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
     fetches batches; `exchange` only averages buckets of the sizes that the training has; `alone` is one rank at the
-    local batch of several, which tells what a smaller batch costs by itself in strong scaling; `whole_machine` is one
+    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `whole_machine` is one
     rank on all cores, a reference; none of these is ever a base case. `canary` is a training at the beginning and at
     the end of a job, which shows whether its nodes have changed.
     """
@@ -118,11 +117,11 @@ class Cell(Frozen):
     memory_format: str = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
-    data: str  # the study's: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
+    data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
 
     @property
     def num_processes(self) -> int:
-        """Workers and servers: the ranks of the launch."""
+        """The ranks of the launch: workers and servers."""
         return self.num_ranks + self.num_servers
 
     @property
@@ -145,7 +144,7 @@ class Case(Frozen):
 
     cell: Cell
     block: NonNegativeInt  # also the index of the cell's launch: one launch per cell and block
-    position: NonNegativeInt  # where in the block's randomised order it was planned
+    position: NonNegativeInt  # in the block's randomised order
 
     @property
     def id(self) -> str:
@@ -154,7 +153,7 @@ class Case(Frozen):
 
 
 def num_sharing(cases: Iterable[Case]) -> int:
-    """How many of a launch's cases share its time. Exchanges alone take the least that the rules ask for."""
+    """The number of cases that share a launch's time; communication-only ones take the minimum set by the rules."""
     return sum(case.cell.control != "exchange" for case in cases)
 
 
@@ -162,8 +161,8 @@ class Window(Frozen):
     """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
 
     `start_seconds` counts on the node's monotonic clock from the first window's earliest start, so that
-    maximum - minimum over ranks is the start skew. Where ranks do not step together a window has a fixed time instead:
-    `num_steps` are then the most that a rank took, and what counts is `num_applied`.
+    maximum - minimum over ranks is the start skew. If ranks do not step together, a window has a fixed time instead:
+    `num_steps` is then the maximum over ranks, and `num_applied` is what counts.
     """
 
     phase: Literal["warmup", "steady"]
@@ -172,7 +171,7 @@ class Window(Frozen):
     rank_steps: list[NonNegativeInt] | None = None  # [P]
     start_seconds: list[float]  # [P]
     seconds: list[float]  # [P]
-    step_seconds: list[list[float]] | None = None  # [P][num_steps], where the control needs them
+    step_seconds: list[list[float]] | None = None  # [P][num_steps], if the control needs them
     bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
 
 
@@ -187,7 +186,7 @@ class Gate(Frozen):
 
 
 class Parity(Frozen):
-    """Whether a workload's networks in the two frameworks are the same; without that they are not compared."""
+    """Whether a workload's networks are the same in both frameworks, as required for a comparison."""
 
     workload: str
     preset: str  # of the numbers; structure is compared for every preset
@@ -197,7 +196,7 @@ class Parity(Frozen):
 
     @property
     def passed(self) -> bool:
-        """True if every check is."""
+        """True if every check passed."""
         return all(check.passed for check in self.checks)
 
 
@@ -205,7 +204,7 @@ class Checkpoint(Frozen):
     """A training's state, saved while all ranks stood still."""
 
     step: PositiveInt  # after which it was saved, over all launches of the training
-    seconds: PositiveFloat  # from the last step's end until the next may begin: copied, written, on the disk
+    seconds: PositiveFloat  # from the end of a step to the start of the next: copied, written, synced
     num_bytes: PositiveInt
 
 
@@ -213,11 +212,11 @@ class Resumption(Frozen):
     """A training that began in an earlier launch and resumed from a checkpoint."""
 
     step: PositiveInt  # the checkpoint's
-    seconds: PositiveFloat  # reading it, and giving it to all ranks
+    seconds: PositiveFloat  # reading and broadcasting it
 
 
 class Failure(Frozen):
-    """Why there is no result. `rank` is the one that failed first, where that is known."""
+    """The reason for a missing result. `rank` is the first one that failed, if known."""
 
     kind: Literal["gate", "error", "killed", "hang", "interrupted", "unavailable"]
     rank: NonNegativeInt | None
@@ -226,7 +225,7 @@ class Failure(Frozen):
 
 
 class Phases(Frozen):
-    """Seconds on each rank, [P]; null where a phase was not reached."""
+    """Seconds on each rank, [P]; null if a phase was not reached."""
 
     start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init
     import_backend: list[float | None]  # importing what the backend needs
@@ -237,19 +236,19 @@ class Phases(Frozen):
 
 
 class RankFacts(Frozen):
-    """Where a rank ran. `affinity` lists the CPUs it was allowed to use while it trained."""
+    """The location of a rank. `affinity` lists the CPUs that it was allowed to use while training."""
 
     rank: NonNegativeInt
     local_rank: NonNegativeInt
     node: str
-    boot_id: str  # hashed; ranks with equal ones share a machine
+    boot_id: str  # hashed; equal on ranks that share a machine
     affinity: list[int]
     num_threads: PositiveInt
     peak_rss_bytes: NonNegativeInt
 
 
 class Fingerprint(Frozen):
-    """What must be equal for measurements to lie on one curve, and what should be known beside it."""
+    """Facts that must be equal for measurements on one curve, and further facts about the code and the node."""
 
     digest: str  # over code_digest, versions and node
     code_digest: str  # of the files that are measured: networks, backends, timed loop
@@ -276,10 +275,10 @@ class Record(Frozen):
     command: str
     oversubscribed: bool  # more ranks x cores than the machine has
     ranks: list[RankFacts]
-    servers: list[RankFacts] = []  # ranks that served, in order
+    servers: list[RankFacts] = []  # server ranks, in order
     nodes: list[NodeFacts] = []  # those of the ranks and servers, in order
-    backend_settings: dict[str, Setting]  # what the backend decided by itself
-    environment_variables: dict[str, str]  # those on the allow-list that were set
+    backend_settings: dict[str, Setting]  # chosen by the backend itself
+    environment_variables: dict[str, str]  # set variables on the allow-list
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: list[Window]
@@ -287,11 +286,11 @@ class Record(Frozen):
     copy_rates: list[
         PositiveFloat
     ] = []  # [P], bytes per second read and written while all ranks copy; likewise
-    energy: list[NodeEnergy] = []  # of the windows after the warm-up; empty: it never came to their end
+    energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
-    skipped_samples: list[NonNegativeInt | None]  # [P], unreadable ones that were left out
+    skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     failure: Failure | None
 

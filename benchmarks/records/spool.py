@@ -1,9 +1,9 @@
-"""What the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
+"""Events that the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
 
-Each kind of event is one type here; ranks write them, and `read_spools` gives the same types back. A line reaches the
-file before the next window begins, so a rank that dies leaves all its finished windows behind. Ranks never wait for a
-spool: they only append, and the supervisor reads when the launch has ended. Imports nothing heavy: the worker loads
-this module before anything may start a thread.
+Each kind of event is one type here; ranks write them, and `read_spools` returns the same types. A line is written
+before the next window begins, so a rank that dies keeps all its finished windows. Ranks never wait for a spool: they
+only append, and the supervisor reads after the launch has ended. Imports must stay light: the worker loads this
+module before anything may start a thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Duration of one step of the way to the first window."""
+    """Duration of one phase before the first window."""
 
     name: PhaseName
     seconds: float
@@ -120,7 +120,7 @@ class EnergyReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """What a case is known by besides its windows."""
+    """Results of a case besides its windows."""
 
     steady: bool
     settings: dict[str, Setting]
@@ -132,7 +132,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseEnd:
-    """The case ran to its end on this rank."""
+    """The case finished on this rank."""
 
     peak_rss_bytes: int
     load: float | None
@@ -149,7 +149,7 @@ class RankError:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The rank aborts the launch now; later deaths are consequences."""
+    """The rank aborts the launch; later deaths are consequences."""
 
     time: float  # seconds since the epoch
 
@@ -196,7 +196,7 @@ NAMES = {kind: name for name, kind in TYPES.items()}
 
 
 def format_event(event: Event, *, case: int | None = None) -> str:
-    """The event as a line of JSON: its name, the launch's case that it belongs to if any, and its fields."""
+    """The event as a line of JSON: its name, the number of its case if any, and its fields."""
     place: dict[str, str | int] = {"event": NAMES[type(event)]}
     if case is not None:
         place["case"] = case
@@ -205,14 +205,14 @@ def format_event(event: Event, *, case: int | None = None) -> str:
 
 
 def parse_event(line: str) -> tuple[int | None, Event]:
-    """(number of the case or None, the event) of a line. Raises ValueError for a line that is no known event."""
+    """(number of the case or None, event) from a line. Raises ValueError if it is not a known event."""
     values = json.loads(line)
     name, case = values.pop("event", None), values.pop("case", None)
     if name not in TYPES:
         raise ValueError(f"unknown event {name!r}")
     try:
         return case, TYPES[name](**values)
-    except TypeError as error:  # a field that is missing or unknown
+    except TypeError as error:  # a missing or unknown field
         raise ValueError(f"event {name}: {error}") from None
 
 
@@ -221,12 +221,12 @@ class SpoolWriter:
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder = folder
-        # Mode 0600: what a job does is its user's business.
+        # Mode 0600, as details of a job are private to its user.
         descriptor = os.open(_spool_path(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def write(self, event: Event, *, case: int | None = None) -> None:
-        """Append an event, of the launch's case number `case` where it belongs to one."""
+        """Append an event; `case` is the number of the launch's case that it belongs to, if any."""
         self._file.write(format_event(event, case=case))
         self._file.flush()
 
@@ -240,18 +240,18 @@ E = TypeVar("E", bound=Event)
 
 @dataclass(slots=True)
 class RankSpool:
-    """One rank's events in the order of their writing, each with the number of the case that it belongs to."""
+    """One rank's events in the order of writing, each with the number of its case."""
 
     rank: int
     events: list[tuple[int | None, Event]] = field(default_factory=list)
 
     @property
     def info(self) -> RankInfo | None:
-        """None for a rank that never connected to MPI."""
+        """The rank's identity; None if it never connected to MPI."""
         return self.first(RankInfo)
 
     def of(self, kind: type[E], case: int | None = None) -> list[E]:
-        """The events of that kind, of one case or of all."""
+        """The events of one kind, for one case or for all."""
         return [event for place, event in self.events if isinstance(event, kind) and case in (None, place)]
 
     def first(self, kind: type[E], case: int | None = None) -> E | None:
@@ -264,9 +264,9 @@ class RankSpool:
 
 
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
-    """The spools of all ranks, in order; empty ones for ranks that never wrote.
+    """The spools of all ranks, in order; empty for ranks that never wrote.
 
-    A last line without its end (its writer was killed in it) is left out. Raises UsageError for any other line that
+    A truncated last line, whose writer was killed, is left out. Raises UsageError for any other line that
     is not an event of this version.
     """
     return [RankSpool(rank, _read_events(_spool_path(folder, rank))) for rank in range(num_ranks)]

@@ -5,7 +5,7 @@ study.json      the plan that all its records belong to
 parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
 records.parquet the same records in one file, once they are packed (packing.py)
-spool/          launches under way; what an interrupted one left is made into records
+spool/          running launches; the remains of an interrupted one become records
 figures/        drawn from the records alone
 report.html     made from the records alone
 """
@@ -46,10 +46,10 @@ class Store:
         self.records_folder = folder / RECORDS_FOLDER
         self.spool_folder = folder / "spool"
         self.figures_folder = folder / "figures"
-        self._attempts: dict[str, set[int]] | None = None  # by case; None: nobody asked yet
+        self._attempts: dict[str, set[int]] | None = None  # by case; None: not read yet
 
     def open(self, description: dict[str, Any]) -> None:
-        """The folders exist and can be written, and study.json says what is in them."""
+        """Create the folders, and study.json if it does not exist."""
         for folder in (self.folder, self.records_folder, self.spool_folder):
             make_folder(folder)
         path = self.folder / "study.json"
@@ -58,7 +58,7 @@ class Store:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Only one dlscale measures into this folder; UsageError if another one does. Ends with its holder."""
+        """Lock the folder against other dlscale processes. Raises UsageError if locked; ends with its holder."""
         path = self.folder / "lock"
         try:
             file = path.open("w")
@@ -77,25 +77,25 @@ class Store:
 
     @property
     def busy(self) -> bool:
-        """Whether a dlscale is measuring into this folder now."""
+        """Whether a dlscale is currently measuring into this folder."""
         try:
             with (self.folder / "lock").open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # nobody has measured here, or only others may ask
+        except OSError:  # no measurement here, or no permission to check
             return False
         return False
 
     @property
     def parity_path(self) -> Path:
-        """Where the parity gate's verdicts lie (`files.load_parity`)."""
+        """The path of the parity gate's verdicts (`files.load_parity`)."""
         return self.folder / PARITY_FILE
 
     def load(self) -> list[Record]:
-        """All records; none in a folder that nothing was measured into.
+        """All records; none if nothing was measured into the folder.
 
-        Raises UsageError for an invalid one: its case must count neither as done nor as missing.
+        Raises UsageError for an invalid one: its case is neither done nor missing.
         """
         if not measured(self.folder):
             return []
@@ -105,7 +105,7 @@ class Store:
         return records
 
     def summaries(self) -> list[Summary]:
-        """The summaries of all records, which takes a third of the time of `load`. Raises UsageError likewise."""
+        """The summaries of all records, in a third of the time of `load`. Raises UsageError like `load`."""
         if not measured(self.folder):
             return []
         summaries, bad_files = files.summaries(self.folder)
@@ -114,7 +114,7 @@ class Store:
         return summaries
 
     def finished(self) -> set[str]:
-        """The cases that have a good record. Raises UsageError for an invalid one."""
+        """The cases with a good record. Raises UsageError for an invalid record."""
         return {summary.case for summary in self.summaries() if summary.good}
 
     def latest(self, case: Case) -> Record | None:
@@ -147,12 +147,12 @@ class Store:
     def next_attempt(self, case: Case) -> int:
         """1 + the number of the case's latest attempt, valid or not."""
         attempt = max(self._known().get(case.id, ()), default=0) + 1
-        while (self.records_folder / file_name(case.id, attempt)).exists():  # written by somebody else
+        while (self.records_folder / file_name(case.id, attempt)).exists():  # written by another process
             attempt += 1
         return attempt
 
     def add(self, record: Record) -> Path:
-        """Write a record once and for all. Raises FileExistsError if that attempt is there already."""
+        """Write a record once. Raises FileExistsError if that attempt already exists."""
         attempts = self._known().setdefault(record.case.id, set())
         path = self.records_folder / file_name(record.case.id, record.attempt)
         if record.attempt in attempts or path.exists():
@@ -162,7 +162,7 @@ class Store:
         return path
 
     def _known(self) -> dict[str, set[int]]:
-        """The attempts of each case, invalid ones included; the folder is looked through once."""
+        """The attempts of each case, invalid ones included; the folder is listed only once."""
         if self._attempts is None:
             pack = self.folder / PACK_FILE
             attempts = [parse_file_name(name) for name in file_names(self.folder)]

@@ -1,4 +1,4 @@
-"""Communication only, on the page: sentences, bus bandwidth over bucket sizes, and a row of numbers per size."""
+"""Communication only, on the page: sentences, plots of bus bandwidth over bucket size, and a table."""
 
 from __future__ import annotations
 
@@ -28,53 +28,56 @@ LEAD = (
 MAX_TICKS = 6
 
 
-def exchange_blocks(found: Sequence[Communication], names: Collection[str]) -> Iterator[Block]:
-    """Of each family the sentences and a plot of what was measured on its most ranks, then all numbers.
+def exchange_blocks(communications: Sequence[Communication], names: Collection[str]) -> Iterator[Block]:
+    """Sentences and a plot per family for its largest number of ranks, then tables of all numbers.
 
-    `names` are those that the page has a look for.
+    `names` are the curves that have a look on the page.
     """
-    largest = communications_on_most_ranks(found)
-    for one in largest:
-        name = f"{workload_title(one.cell.workload)} ({one.cell.framework})"
-        yield Sentence(text=f"{name}: {communication_sentence(one)}", tags=tags_of(one.cell))
-    drawn = [one for one in largest if backend_name(one.cell) in names]
-    for index, (family, group) in enumerate(groupby(drawn, key=lambda one: one.family)):
+    largest = communications_on_most_ranks(communications)
+    for communication in largest:
+        name = f"{workload_title(communication.cell.workload)} ({communication.cell.framework})"
+        yield Sentence(
+            text=f"{name}: {communication_sentence(communication)}", tags=tags_of(communication.cell)
+        )
+    drawn = [communication for communication in largest if backend_name(communication.cell) in names]
+    for index, (family, group) in enumerate(groupby(drawn, key=lambda communication: communication.family)):
         yield _plot(f"busbw-{index}", family, list(group))
-    if found:
-        yield STEPS.of(found)
-        yield BUCKETS.of(buckets(found))
+    if communications:
+        yield STEPS.of(communications)
+        yield BUCKETS.of(buckets(communications))
 
 
 def _plot(name: str, family: Family, shown: Sequence[Communication]) -> Plot:
-    each = [
-        f"{backend_name(one.cell)} up to {one.alone.sizes[-1].busbw.times(GIGA).center:.3g}" for one in shown
-    ]
-    speeds = [size.busbw for one in shown for size in one.alone.sizes]
-    top = max(one.center if one.high is None else one.high for one in speeds)
+    each = []
+    for communication in shown:
+        at_largest = communication.alone.sizes[-1].busbw.times(GIGA).center
+        each.append(f"{backend_name(communication.cell)} up to {at_largest:.3g}")
+    speeds = [size.busbw for communication in shown for size in communication.alone.sizes]
+    top = max(speed.center if speed.high is None else speed.high for speed in speeds)
     return Plot(
         name=name,
         title=training_title(family),
         says=f"busbw in GB/s at the largest bucket: {', '.join(each)}.",
-        x=_size_axis([size.num_bytes for one in shown for size in one.alone.sizes]),
+        x=_size_axis([size.num_bytes for communication in shown for size in communication.alone.sizes]),
         y=Axis(title="busbw [GB/s]", low=0, high=1.1 * GIGA * top),
-        series=tuple(_series(one) for one in shown),
+        series=tuple(_series(communication) for communication in shown),
         table="exchanges",
         tags=Tags(workload=family.workload, framework=family.framework),
     )
 
 
-def _series(one: Communication) -> Series:
+def _series(communication: Communication) -> Series:
     return Series(
-        name=backend_name(one.cell),
-        look=backend_name(one.cell),
-        evidence=one.evidence,
-        points=tuple(_point(one, size) for size in one.alone.sizes),
-        tags=tags_of(one.cell),
-        joined=len(one.alone.sizes) > 1,
+        name=backend_name(communication.cell),
+        look=backend_name(communication.cell),
+        evidence=communication.evidence,
+        points=tuple(_point(communication, size) for size in communication.alone.sizes),
+        tags=tags_of(communication.cell),
+        joined=len(communication.alone.sizes) > 1,
     )
 
 
-def _point(one: Communication, size: BucketSize) -> Point:
+def _point(communication: Communication, size: BucketSize) -> Point:
     busbw = size.busbw.times(GIGA)
     return Point(
         x=float(size.num_bytes),
@@ -82,7 +85,7 @@ def _point(one: Communication, size: BucketSize) -> Point:
         low=busbw.low,
         high=busbw.high,
         lines=(
-            f"{backend_name(one.cell)}, {plural(one.cell.num_ranks, 'rank')}",
+            f"{backend_name(communication.cell)}, {plural(communication.cell.num_ranks, 'rank')}",
             f"{size_text(size.num_bytes)}, {size.count} of them in a step",
             f"{rate(busbw)} GB/s (busbw)",
             f"{rate(size.seconds.times(1e3))} ms",
@@ -92,7 +95,7 @@ def _point(one: Communication, size: BucketSize) -> Point:
 
 
 def _size_axis(sizes: Sequence[int]) -> Axis:
-    """Powers of two, not more than can be read; at least two octaves."""
+    """An axis of at least two octaves, with at most MAX_TICKS ticks at powers of two."""
     low, high = math.log2(min(sizes)) - 0.5, math.log2(max(sizes)) + 0.5
     low, high = (low - 0.5, high + 0.5) if high - low < 2 else (low, high)
     powers = range(math.ceil(low), math.floor(high) + 1)

@@ -1,6 +1,6 @@
-"""Backends compared on the page: rates and losses per backend, and what a study's declared contrasts may claim.
+"""Backends compared on the page: rates and losses per backend, and the claims of a study's declared contrasts.
 
-Contrasts are those that `dlscale compare` declares when nothing narrower is asked for.
+The contrasts are those that `dlscale compare` declares by default.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def contrasts_of(
     order: Sequence[str] = (),
     forbidden: Callable[[Declared], str] | None = None,
 ) -> Contrasts | None:
-    """Each backend against the first of `order`, on each number of ranks above 1; None if there are no two of them.
+    """Each backend versus the first of `order`, on each number of ranks above 1; None with fewer than two backends.
 
-    `forbidden` is that of `contrast.contrasts`.
+    `forbidden` is passed to `contrasts`.
     """
     try:
         declaration = declare(table.launches, order=order)
-    except UsageError:  # there is nothing to compare, which is no mistake of whoever asks for a report
+    except UsageError:  # nothing to compare, which is no error in a report
         return None
     flagged = {
         (row.cell.id, str(row.evidence)): row.outliers.blocks
@@ -44,74 +44,83 @@ def contrasts_of(
     return contrasts(declaration, flagged=flagged, forbidden=forbidden)
 
 
-def contrasts_lead(found: Contrasts) -> str:
-    """What was declared, and whether the blocks suffice."""
-    short = [one.num_blocks for one in found.found if too_few(one)]
-    said = (
-        f"{plural(len(found.found), 'comparison')} of {found.factor}, declared together before any number was looked "
-        f"at: {found.blocks_needed} blocks of launches or more can carry a claim"
+def contrasts_lead(declared: Contrasts) -> str:
+    """A sentence on what was declared, and whether there are enough blocks."""
+    short = [contrast.num_blocks for contrast in declared.found if too_few(contrast)]
+    lead = (
+        f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together before any number was "
+        f"looked at: {declared.blocks_needed} blocks of launches or more can carry a claim"
     )
     if not short:
-        return f"{said}."
+        return f"{lead}."
     there = f"here {'is' if max(short) == 1 else 'are'} {max(short)}"
-    return f"{said}; {there}, so {plural(len(short), 'comparison')} cannot be shown."
+    return f"{lead}; {there}, so {plural(len(short), 'comparison')} cannot be shown."
 
 
-def contrast_texts(found: Contrasts) -> list[Sentence]:
+def contrast_texts(declared: Contrasts) -> list[Sentence]:
     """A sentence for each comparison on the most ranks of its training, in the order of the table.
 
-    None for those that only need more blocks: how many is said once, by `lead`.
+    Comparisons that only need more blocks have no sentence: `contrasts_lead` counts them.
     """
-    said = []
-    trainings = [list(group) for _, group in groupby(found.found, key=lambda one: _training(found, one))]
+    sentences = []
+    trainings = [
+        list(group)
+        for _, group in groupby(declared.found, key=lambda contrast: _training(declared, contrast))
+    ]
     for group in trainings:
-        most = max(one.contender.cell.num_ranks for one in group)
+        most = max(contrast.contender.cell.num_ranks for contrast in group)
         first = group[0].contender
         family = first.family
-        what = contrast_title(first, found.factor).removeprefix(family.workload)
+        what = contrast_title(first, declared.factor).removeprefix(family.workload)
         name = f"{workload_title(family.workload)}{what}: " if len(trainings) > 1 else ""
-        framework = "" if found.factor == "framework" else family.framework
-        said += [
+        framework = "" if declared.factor == "framework" else family.framework
+        sentences += [
             Sentence(text=f"{name}{sentence}", tags=Tags(workload=family.workload, framework=framework))
             for sentence in contrast_sentences(
-                one for one in group if one.contender.cell.num_ranks == most and not too_few(one)
+                contrast
+                for contrast in group
+                if contrast.contender.cell.num_ranks == most and not too_few(contrast)
             )
         ]
-    return said
+    return sentences
 
 
-def claims(found: Contrasts) -> list[str]:
-    """What is certain on the most ranks of all, the largest difference first; nothing of several trainings."""
-    if len({_training(found, one) for one in found.found}) != 1:
+def claims(declared: Contrasts) -> list[str]:
+    """The certain differences on the most ranks, the largest first; none if there are several trainings."""
+    if len({_training(declared, contrast) for contrast in declared.found}) != 1:
         return []
-    most = max(one.contender.cell.num_ranks for one in found.found)
-    certain = [one for one in found.found if one.contender.cell.num_ranks == most and one.verdict in CLAIMED]
+    most = max(contrast.contender.cell.num_ranks for contrast in declared.found)
+    certain = [
+        contrast
+        for contrast in declared.found
+        if contrast.contender.cell.num_ranks == most and contrast.verdict in CLAIMED
+    ]
     return contrast_sentences(sorted(certain, key=_size, reverse=True))
 
 
-def _training(found: Contrasts, one: Contrast) -> str:
-    return contrast_title(one.contender, found.factor)
+def _training(declared: Contrasts, contrast: Contrast) -> str:
+    return contrast_title(contrast.contender, declared.factor)
 
 
-def _size(one: Contrast) -> float:
-    return abs(one.ratio.center - 1) if one.ratio else 0.0
+def _size(contrast: Contrast) -> float:
+    return abs(contrast.ratio.center - 1) if contrast.ratio else 0.0
 
 
 def verdicts(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
-    """What the comparisons on the most ranks of each family say, a sentence per pair of backends."""
+    """A sentence per pair of backends, from the comparisons on the most ranks of each family."""
     last: dict[tuple[object, str], BackendComparison] = {}
-    for one in comparisons:
-        key = (one.family, one.evidence)
-        if key not in last or one.num_ranks >= last[key].num_ranks:
-            last[key] = one
-    several = len({one.family for one in last.values()}) > 1
+    for comparison in comparisons:
+        key = (comparison.family, comparison.evidence)
+        if key not in last or comparison.num_ranks >= last[key].num_ranks:
+            last[key] = comparison
+    several = len({comparison.family for comparison in last.values()}) > 1
     return [
         Sentence(
-            text=f"{training_title(one.family)}, {one.num_ranks} ranks: {sentence}"
+            text=f"{training_title(comparison.family)}, {comparison.num_ranks} ranks: {sentence}"
             if several
-            else f"On {one.num_ranks} ranks: {sentence}",
-            tags=Tags(workload=one.family.workload, framework=one.family.framework),
+            else f"On {comparison.num_ranks} ranks: {sentence}",
+            tags=Tags(workload=comparison.family.workload, framework=comparison.family.framework),
         )
-        for one in last.values()
-        for sentence in backend_sentences(one.contenders)
+        for comparison in last.values()
+        for sentence in backend_sentences(comparison.contenders)
     ]

@@ -1,7 +1,6 @@
 """Throughput and efficiency over ranks, one plot per family.
 
-Rows of a scaling table become series over ranks, with the points, looks and joining lines that the figures
-have, too.
+Rows of a scaling table become series over ranks, with the same points, looks and joining lines as in the figures.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NONE, BACKEND = "1 rank without a communication layer", "1 rank of the same back
 
 
 def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
-    """One per family that has an efficiency on more than 1 rank: against (a), or (b) where there is no (a)."""
+    """One plot per family with an efficiency on more than 1 rank: against (a), or against (b) if there is no (a)."""
     plots = []
     for index, family in enumerate(table.families):
         rows = table.of(family)
@@ -44,7 +43,7 @@ def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
 
 
 def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
-    """Against (b), one per family that has (a) as well."""
+    """Plots against (b), one per family that also has (a)."""
     plots = []
     for index, family in enumerate(table.families):
         rows = [row for row in table.of(family) if row.cell.backend != "none"]
@@ -56,7 +55,7 @@ def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
 
 
 def throughput_plots(table: ScalingTable) -> list[Plot]:
-    """One per family with a rate, both axes logarithmic."""
+    """One plot per family with a rate, both axes logarithmic."""
     plots = []
     for index, family in enumerate(table.families):
         rows = table.of(family)
@@ -92,7 +91,11 @@ def _efficiency(
 ) -> Plot:
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
-    tops = [one.center if one.high is None else one.high for row in shown if (one := value(row))]
+    tops = [
+        interval.center if interval.high is None else interval.high
+        for row in shown
+        if (interval := value(row))
+    ]
     return Plot(
         name=name,
         title=training_title(family),
@@ -112,10 +115,10 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
 
 
 def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
-    """Logarithmic, with plain numbers: steps of 1, 2 and 5, and more of them where it spans little."""
+    """A logarithmic axis with plain numbers: steps of 1, 2 and 5, and finer ones if it spans little."""
     intervals = [row.throughput for row in rows if row.throughput]
-    low = min(one.center if one.low is None else one.low for one in intervals) / 1.2
-    high = max(one.center if one.high is None else one.high for one in intervals) * 1.2
+    low = min(interval.center if interval.low is None else interval.low for interval in intervals) / 1.2
+    high = max(interval.center if interval.high is None else interval.high for interval in intervals) * 1.2
     steps = next(steps for span, steps in STEPS if high / low > span)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     places = [place for decade in decades for step in steps if low <= (place := step * 10.0**decade) <= high]
@@ -156,7 +159,7 @@ Say = Callable[[Interval], str]
 
 
 def looks(rows: Iterable[ScalingRow]) -> dict[str, Look]:
-    """A look for each name of a curve on the page; a backend has that of the figures."""
+    """A look for each name of a curve on the page, the same as in the figures."""
     curves = curves_of(rows, lambda row: row.throughput or row.efficiency_none or row.efficiency_backend)
     return {
         name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
@@ -165,23 +168,23 @@ def looks(rows: Iterable[ScalingRow]) -> dict[str, Look]:
 
 
 def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
-    """`say` writes a value; `unit` is what its interval counts: launches or blocks."""
+    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`."""
     names = list(dict.fromkeys(curve.name for curve in curves))
-    found = []
+    series = []
     for curve in curves:
         factor = dodge(names.index(curve.name), len(names))
         points = [
             Point(
                 x=row.cell.num_ranks * factor,
-                y=one.center,
-                low=one.low,
-                high=one.high,
-                lines=(*_where(curve, row), say(one), interval_note(one, unit), *_missing(row)),
+                y=interval.center,
+                low=interval.low,
+                high=interval.high,
+                lines=(*_where(curve, row), say(interval), interval_note(interval, unit), *_missing(row)),
             )
             for row in curve.rows
-            if (one := value(row))
+            if (interval := value(row))
         ]
-        found.append(
+        series.append(
             Series(
                 name=curve.name,
                 look=curve.name,
@@ -191,21 +194,23 @@ def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> 
                 joined=curve.joined,
             )
         )
-    return tuple(found)
+    return tuple(series)
 
 
 def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
-    """The values on the most ranks, the best one first, in a sentence."""
-    trained = [(row.cell, one) for row in rows if row.cell.control == "train" and (one := value(row))]
+    """A sentence with the values on the most ranks, the best first."""
+    trained = [
+        (row.cell, interval) for row in rows if row.cell.control == "train" and (interval := value(row))
+    ]
     most = max((cell.num_ranks for cell, _ in trained), default=0)
-    last = [(cell, one) for cell, one in trained if cell.num_ranks == most]
+    last = [(cell, interval) for cell, interval in trained if cell.num_ranks == most]
     ordered = sorted(last, key=lambda item: -item[1].center)
-    told = listed([f"{backend_name(cell)} {say(one)}" for cell, one in ordered])
-    return f"{what} on {plural(most, 'rank')}: {told}."
+    values = listed([f"{backend_name(cell)} {say(interval)}" for cell, interval in ordered])
+    return f"{what} on {plural(most, 'rank')}: {values}."
 
 
 def rank_axis(rows: Sequence[ScalingRow]) -> Axis:
-    """Octaves with plain numbers; where nodes differ, the nodes of each number of ranks below it."""
+    """A base-2 axis with plain numbers; if the number of nodes varies, it is shown below the ranks."""
     nodes: dict[int, set[int]] = {}
     for row in rows:
         nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)
@@ -227,7 +232,7 @@ def rank_axis(rows: Sequence[ScalingRow]) -> Axis:
 
 
 def without_point(rows: Sequence[ScalingRow], curves: Sequence[Curve]) -> tuple[str, ...]:
-    """A note about trained cells that have no point in the plot; none if all have."""
+    """A note about trained cells without a point in the plot; none if all have one."""
     missing = missing_from(rows, curves)
     return (f"No point: {', '.join(missing)}.",) if missing else ()
 

@@ -1,8 +1,8 @@
-"""The page as one file that needs nothing else: no network, no other file, no script but its own.
+"""The page as one self-contained file: no network, no other file, no external script.
 
 Everything from records is escaped, by jinja2 in HTML and by `to_json` inside the data that the page's scripts
-read. The page forbids itself all requests and all scripts and styles whose hash it does not state, so that even
-a mistake here runs nothing.
+read. The content security policy forbids all requests, and all scripts and styles except by hash, so that even a
+mistake here runs no script.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dlscale.base.files import write_atomically
 HERE = Path(__file__).parent
 TEMPLATE = "page.html.j2"
 BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "start.js")
-SHOWN_ROWS = 100  # of a table, until somebody asks for all
+SHOWN_ROWS = 100  # of a table, until all are requested
 # Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
 NOTHING = ""
 # A library inside it appends styles of maps, unless there is an element of this name already.
@@ -48,14 +48,14 @@ STYLE_OF_MAPS = re.compile(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)
 
 
 def write_page(page: Page, path: Path) -> None:
-    """`path` holds the page, whole or not at all. Raises UsageError if it cannot be written."""
+    """Write the page to `path` atomically. Raises UsageError if it cannot be written."""
     write_atomically(path, render(page), mode=0o644)
 
 
 def render(page: Page) -> str:
-    """The same page gives the same text."""
+    """The page as HTML; equal pages give equal text."""
     plotly = get_plotlyjs()
-    # Filters and tables work while the browser still reads Plotly.
+    # First, so that filters and tables work while the browser still loads Plotly.
     style, scripts = _own("page.css"), [*map(_own, BEFORE), plotly, *map(_own, AFTER)]
     return (
         _environment()
@@ -63,7 +63,7 @@ def render(page: Page) -> str:
         .render(
             page=page,
             policy=_policy(style, scripts),
-            # Ours, and not from records: what is inside these two elements is no HTML and must not be escaped.
+            # Our own content, not from records: these two elements contain no HTML and must not be escaped.
             style=Markup(style),  # noqa: S704
             scripts=[Markup(script) for script in scripts],  # noqa: S704
             data=Markup(to_json(page)),  # noqa: S704
@@ -88,7 +88,7 @@ def _environment() -> Environment:
 
 
 def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
-    """Plots that follow each other stand together; all else alone."""
+    """Blocks in groups: consecutive plots together, all others alone."""
     groups: list[list[Block]] = []
     for block in blocks:
         if isinstance(block, Plot) and groups and isinstance(groups[-1][0], Plot):
@@ -99,7 +99,7 @@ def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
 
 
 def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """(tag, its title, (value, label) of each choice), of what there is more than one to choose from."""
+    """(tag, title, (value, label) of each choice) of every filter with more than one choice."""
     tags = [series.tags for plot in page.first for series in getattr(plot, "series", ())]
     tags += [
         row.tags
@@ -107,15 +107,15 @@ def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
         for block in section.blocks
         for row in getattr(block, "rows", ())
     ]
-    found = []
+    filters = []
     for name, title in (("workload", "Workload"), ("framework", "Framework"), ("backend", "Backend")):
         values = list(
-            dict.fromkeys(value for one in tags for value in getattr(one, name).split(" ") if value)
+            dict.fromkeys(value for tag_set in tags for value in getattr(tag_set, name).split(" ") if value)
         )
         labels = [(value, workload_title(value) if name == "workload" else value) for value in values]
         if len(labels) > 1:
-            found.append((name, title, labels))
-    return found
+            filters.append((name, title, labels))
+    return filters
 
 
 def _policy(style: str, scripts: list[str]) -> str:
@@ -123,7 +123,7 @@ def _policy(style: str, scripts: list[str]) -> str:
         "default-src": ["'none'"],
         "script-src": [_digest(script) for script in scripts],
         "style-src-elem": [_digest(style), _digest(NOTHING)],
-        # Plotly sets attributes of the images in heat maps; ours has none, and none comes from records.
+        # Plotly sets style attributes on the images of heat maps; our HTML has none, and records cannot add any.
         "style-src-attr": ["'unsafe-inline'"],
         "img-src": ["data:", "blob:"],
         "base-uri": ["'none'"],
@@ -152,14 +152,14 @@ SYMBOLS = {
     "X": "x",
     "h": "hexagon",
 }
-# Of a marker by kind of evidence; figures fill halves, which Plotly has not.
+# Suffix of a marker by kind of evidence; figures fill halves, which Plotly cannot.
 FILLINGS = {"measured": "", "emulated": "-open", "simulated": "-open-dot", "published": "-dot"}
 LINE_PIXELS = 2
-DIGITS = 6  # of what is drawn; tables keep all
+DIGITS = 6  # of drawn numbers; tables keep all
 
 
 def to_json(page: Page) -> str:
-    """Safe inside a script element: no `<` is left, so nothing in it ends the element or begins a comment."""
+    """The page's data, safe inside a script element: without `<` it cannot end the element or begin a comment."""
     text = json.dumps(payload(page), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -169,20 +169,20 @@ def payload(page: Page) -> dict[str, Any]:
     blocks = list(blocks_of(page))
     return {
         "looks": {name: _look(look) for name, look in page.looks.items()},
-        "plots": {one.name: _plot(one) for one in blocks if isinstance(one, Plot)},
+        "plots": {block.name: _plot(block) for block in blocks if isinstance(block, Plot)},
         "losses": {
-            f"{one.name}-{index}": _loss(loss, among=one.losses)
-            for one in blocks
-            if isinstance(one, Losses)
-            for index, loss in enumerate(one.losses)
+            f"{block.name}-{index}": _loss(loss, among=block.losses)
+            for block in blocks
+            if isinstance(block, Losses)
+            for index, loss in enumerate(block.losses)
         },
-        "heatMaps": {one.name: _heat_map(one) for one in blocks if isinstance(one, HeatMap)},
-        "tables": {one.name: _table(one) for one in blocks if isinstance(one, Table)},
+        "heatMaps": {block.name: _heat_map(block) for block in blocks if isinstance(block, HeatMap)},
+        "tables": {block.name: _table(block) for block in blocks if isinstance(block, Table)},
     }
 
 
 def blocks_of(page: Page) -> Iterator[Block]:
-    """All of them, in the order of the page."""
+    """All blocks, in the order of the page."""
     yield from page.first
     for section in page.sections:
         yield from section.blocks
@@ -242,8 +242,8 @@ def _guide(guide: Guide, scale: float) -> dict[str, Any]:
 
 
 def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
-    """With the scale that all losses share, in percent."""
-    ends = [end for one in among for end in _ends(one)]
+    """A loss as data, in percent; `among` sets the scale that all losses share."""
+    ends = [end for member in among for end in _ends(member)]
     parts = [
         {
             "label": part.label,
@@ -281,18 +281,18 @@ def _ends(loss: Loss) -> Iterator[float]:
     """Where the waterfall's bars and whiskers end, as shares."""
     begin = 0.0
     for part in loss.parts:
-        one = part.share
-        yield from (begin + end for end in (one.center, one.low, one.high) if end is not None)
-        begin += one.center
+        share = part.share
+        yield from (begin + end for end in (share.center, share.low, share.high) if end is not None)
+        begin += share.center
     yield 1 - loss.kept.center
 
 
-def _heat_map(one: HeatMap) -> dict[str, Any]:
+def _heat_map(heat_map: HeatMap) -> dict[str, Any]:
     return {
-        "values": [[_drawn(value) for value in row] for row in one.values],
-        "hosts": list(one.hosts),
-        "ranks": list(one.ranks),
-        "late": list(one.late),
+        "values": [[_drawn(value) for value in row] for row in heat_map.values],
+        "hosts": list(heat_map.hosts),
+        "ranks": list(heat_map.ranks),
+        "late": list(heat_map.late),
     }
 
 

@@ -1,4 +1,4 @@
-"""How the page names things: titles of trainings, filter tags of cells, values with their intervals, times."""
+"""Labels on the page: titles of trainings, notes on intervals, and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def training_title(family: Family) -> str:
 
 
 def interval_note(interval: Interval, unit: str) -> str:
-    """Level, method and n of an interval, or why there is none; `unit` is what it counts: `launch` or `block`."""
+    """Level, method and n of an interval, or why there is none; `unit` is what n counts: `launch` or `block`."""
     if interval.method == "base case":
         return f"the base case: 1 by definition, n = {plural(interval.n, 'launch')}"
     count = plural(interval.n, unit)
@@ -35,9 +35,9 @@ def interval_note(interval: Interval, unit: str) -> str:
 
 
 def start_time(started_at: str) -> datetime | None:
-    """The time that a record began, in UTC; None if what it says is no time."""
+    """The start time of a record in UTC; None if it cannot be parsed."""
     try:
-        found = datetime.fromisoformat(started_at)
+        moment = datetime.fromisoformat(started_at)
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,6 +1,6 @@
-"""Why speed is lost, as the page shows it: waterfalls, stragglers, bounds.
+"""Causes of lost speed on the page: waterfalls, stragglers, bounds.
 
-Heat maps show ranks by windows where no rank waits for another, and which ranks are stragglers.
+Heat maps show ranks by windows without communication, and mark the stragglers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT_KINDS = ("wire", "memory", "loader")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Causes:
-    """`unknown` says where the loss cannot be cut into parts; `bounds` are lines above which no efficiency lies."""
+    """Causes of lost speed. `unknown` names losses that have no parts; `bounds` are upper limits of efficiency."""
 
     losses: tuple[Loss, ...] = ()
     unknown: tuple[Sentence, ...] = ()
@@ -38,11 +38,11 @@ class Causes:
 
 
 def causes_of(table: ScalingTable) -> Causes:
-    """All that the table says about why speed is lost."""
+    """All causes of lost speed that the table contains."""
     bounded = {family: [row for row in table.of(family) if row.limits] for family in table.families}
     bounded = {family: rows for family, rows in bounded.items() if rows}
     return Causes(
-        losses=tuple(_loss(one) for one in table.waterfalls if one.parts),
+        losses=tuple(_loss(fall) for fall in table.waterfalls if fall.parts),
         unknown=tuple(_unknown(table.waterfalls)),
         heat_maps=tuple(heat_maps(table.heats, table.lateness)),
         late=tuple(_late(table.lateness)),
@@ -51,63 +51,63 @@ def causes_of(table: ScalingTable) -> Causes:
     )
 
 
-def _loss(one: Waterfall) -> Loss:
-    if one.efficiency is None:
-        raise ValueError(f"{one.cell.id} has parts, but no efficiency")
+def _loss(fall: Waterfall) -> Loss:
+    if fall.efficiency is None:
+        raise ValueError(f"{fall.cell.id} has parts, but no efficiency")
     return Loss(
-        name=backend_name(one.cell),
-        title=training_title(one.family),
-        tags=tags_of(one.cell),
-        num_ranks=one.cell.num_ranks,
-        evidence=one.evidence,
-        kept=one.efficiency,
+        name=backend_name(fall.cell),
+        title=training_title(fall.family),
+        tags=tags_of(fall.cell),
+        num_ranks=fall.cell.num_ranks,
+        evidence=fall.evidence,
+        kept=fall.efficiency,
         parts=tuple(
             Part(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
-            for part in one.parts
+            for part in fall.parts
         ),
-        largest=one.largest_names,
-        sentence=_sentence(one),
-        notes=tuple(f"{note[0].upper()}{note[1:]}." for note in one.notes),
+        largest=fall.largest_names,
+        sentence=_sentence(fall),
+        notes=tuple(f"{note[0].upper()}{note[1:]}." for note in fall.notes),
     )
 
 
-def _sentence(one: Waterfall) -> str:
-    """As in the terminal, with the workload's title and the framework."""
-    cell = one.cell
-    return f"{workload_title(cell.workload)} ({cell.framework}){waterfall_headline(one).removeprefix(cell.workload)}"
+def _sentence(fall: Waterfall) -> str:
+    """The headline of the terminal, with the workload's title and the framework."""
+    cell = fall.cell
+    return f"{workload_title(cell.workload)} ({cell.framework}){waterfall_headline(fall).removeprefix(cell.workload)}"
 
 
 def _unknown(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
-    for one in falls:
-        if not one.parts:
-            yield Sentence(text=_sentence(one), tags=tags_of(one.cell))
+    for fall in falls:
+        if not fall.parts:
+            yield Sentence(text=_sentence(fall), tags=tags_of(fall.cell))
 
 
 def _late(delays: Iterable[Stragglers]) -> Iterator[Sentence]:
-    """Of each family what is known on its most ranks."""
+    """Sentences about the stragglers of each family on its most ranks."""
     last: dict[tuple[Family, str], Stragglers] = {}
-    for one in delays:
-        last[one.family, one.evidence] = one  # ordered by ranks
-    for one in last.values():
-        strong = any(suspect.verdict != "not known" for suspect in one.suspects)
-        name = f"{workload_title(one.family.workload)} ({one.family.framework})"
-        tags = Tags(workload=one.family.workload, framework=one.family.framework)
-        for said in late_words.straggler_sentences(one):
-            yield Sentence(text=f"{name}, {said}", strong=strong, tags=tags)
+    for stragglers in delays:
+        last[stragglers.family, stragglers.evidence] = stragglers  # ordered by ranks
+    for stragglers in last.values():
+        strong = any(suspect.verdict != "not known" for suspect in stragglers.suspects)
+        name = f"{workload_title(stragglers.family.workload)} ({stragglers.family.framework})"
+        tags = Tags(workload=stragglers.family.workload, framework=stragglers.family.framework)
+        for sentence in late_words.straggler_sentences(stragglers):
+            yield Sentence(text=f"{name}, {sentence}", strong=strong, tags=tags)
 
 
-def _guides(found: Sequence[ScalingRow]) -> Iterator[Guide]:
-    """A line per kind of bound; one per backend where backends differ."""
+def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
+    """A line per kind of bound, or one per backend if backends differ."""
     lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
-    for name in dict.fromkeys(backend_name(one.cell) for one in found):
+    for name in dict.fromkeys(backend_name(row.cell) for row in rows):
         own = sorted(
-            (one for one in found if backend_name(one.cell) == name), key=lambda one: one.cell.num_ranks
+            (row for row in rows if backend_name(row.cell) == name), key=lambda row: row.cell.num_ranks
         )
         for kind in LIMIT_KINDS:
             known = {
-                float(one.cell.num_ranks): limit.efficiency
-                for one in own
-                for limit in one.limits
+                float(row.cell.num_ranks): limit.efficiency
+                for row in own
+                for limit in row.limits
                 if limit.kind == kind and limit.efficiency is not None
             }
             if known:
@@ -118,25 +118,27 @@ def _guides(found: Sequence[ScalingRow]) -> Iterator[Guide]:
         yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
 
 
-def _not_known(found: Sequence[ScalingRow]) -> str:
-    """Why some kinds of bound are not there, by what is said on the most ranks; empty if all are."""
-    most = max(found, key=lambda one: one.cell.num_ranks)
-    known = {limit.kind for one in found for limit in one.limits if limit.efficiency is not None}
+def _not_known(rows: Sequence[ScalingRow]) -> str:
+    """Why some kinds of bound are missing, with the reasons given on the most ranks; empty if none is."""
+    most = max(rows, key=lambda row: row.cell.num_ranks)
+    known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
     reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
     return f"No bound by {', '.join(reasons)}." if reasons else ""
 
 
-MAX_COLUMNS = 120  # of a heat map; neighbours of a launch are put together beyond
-MAX_RANKS = 128  # of a heat map; the slowest of more
+MAX_COLUMNS = 120  # of a heat map; beyond that, neighbouring windows of a launch are merged
+MAX_RANKS = 128  # of a heat map; beyond that, only the slowest ranks
 
 
-def heat_maps(found: Iterable[RankTimes], delays: Iterable[Stragglers]) -> Iterator[HeatMap]:
-    """Of each family that of `none` on the most ranks, where nobody waits for anybody."""
+def heat_maps(heats: Iterable[RankTimes], delays: Iterable[Stragglers]) -> Iterator[HeatMap]:
+    """The heat map of backend `none` on each family's most ranks, where no rank waits for another."""
     last: dict[tuple[Family, str], RankTimes] = {}
-    for heat in found:
+    for heat in heats:
         if heat.cell.backend == "none":
             last[heat.family, heat.evidence] = heat  # ordered by ranks
-    late = {(one.family, one.evidence, one.num_ranks): one for one in delays}
+    late = {
+        (stragglers.family, stragglers.evidence, stragglers.num_ranks): stragglers for stragglers in delays
+    }
     for index, ((family, evidence), heat) in enumerate(last.items()):
         known = late.get((family, evidence, heat.cell.num_ranks))
         yield _heat_map(f"heat-{index}", family, heat, known)
@@ -148,10 +150,10 @@ def _heat_map(name: str, family: Family, heat: RankTimes, known: Stragglers | No
     hosts = heat.hosts or ("",) * len(heat.values)
     suspects = {
         rank
-        for one in (known.suspects if known else ())
-        if one.verdict == "late"
+        for suspect in (known.suspects if known else ())
+        if suspect.verdict == "late"
         for rank in range(len(hosts))
-        if one.rank == rank or (one.rank is None and hosts[rank] in one.hosts)
+        if suspect.rank == rank or (suspect.rank is None and hosts[rank] in suspect.hosts)
     }
     rest = len(heat.values) - len(ranks)
     notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
@@ -175,14 +177,14 @@ def _slowest(heat: RankTimes) -> list[int]:
 
 
 def _thinned(heat: RankTimes) -> NDArray[np.float64]:
-    """[P][columns]: medians over neighbouring columns of a launch, so that it fits; unchanged where it does."""
+    """[P][columns]: medians over neighbouring columns of a launch, so that they fit; unchanged if they do."""
     launches = np.split(heat.values, heat.first_columns[1:], axis=1)
     room = max(1, MAX_COLUMNS // len(launches))
-    if heat.values.shape[1] <= MAX_COLUMNS or all(one.shape[1] <= room for one in launches):
+    if heat.values.shape[1] <= MAX_COLUMNS or all(launch.shape[1] <= room for launch in launches):
         return heat.values
     parts = [
         np.median(part, axis=1)
-        for one in launches
-        for part in np.array_split(one, min(room, one.shape[1]), axis=1)
+        for launch in launches
+        for part in np.array_split(launch, min(room, launch.shape[1]), axis=1)
     ]
     return np.stack(parts, axis=1)

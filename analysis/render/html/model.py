@@ -1,8 +1,8 @@
-"""What a page says, without how it looks: sections of sentences, plots and tables, and the tags of filters.
+"""The content of a page, without its looks: sections of sentences, plots and tables, and filter tags.
 
-Text is text as it came from records; whoever writes a page escapes it. Plots are curves, waterfalls and heat
-maps as numbers and words. Numbers that a reader may want are in the tables' `data`, flat rows as in `--json`;
-what is shown of them is rounded.
+Text is unescaped, as it came from records; the writer of a page escapes it. Plots are curves, waterfalls and heat
+maps as numbers and words. Exact numbers are in the tables' `data`, flat rows as in `--json`; shown values are
+rounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dlscale.analysis.statistics import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """`lines` are told where somebody points at it: the value with its interval, and n. A `flagged` one has a ring."""
+    """A point of a series. `lines` are its tooltip: value, interval, n. A `flagged` point has a ring."""
 
     x: float
     y: float
@@ -45,12 +45,12 @@ class Guide:
     label: str
     y: float | None = None
     points: tuple[tuple[float, float], ...] = ()
-    bound: bool = False  # nothing real lies above it
+    bound: bool = False  # an upper limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """`ticks` are (place, label); without any they follow from the values. `percent` shows a share in percent."""
+    """An axis. `ticks` are (place, label), by default chosen from the values; `percent` shows a share in percent."""
 
     title: str
     kind: Literal["linear", "percent", "log", "time"] = "linear"
@@ -61,9 +61,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """`says` is the plot in a sentence, for those who do not see it; `table` names the one with its numbers.
+    """A plot. `says` describes it in a sentence for screen readers; `table` names the table with its numbers.
 
-    `flag` is what a ring around a point means; empty where no point has one.
+    `flag` is the meaning of a ring around a point; empty if no point has one.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A cause and what it costs: a share of the ideal speed, and milliseconds per step where they are known."""
+    """A cause and its cost: a share of the ideal speed, and milliseconds per step if known."""
 
     label: str
     share: Interval
@@ -90,10 +90,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """From ideal to measured for one backend on some ranks; the parts' centres add up to what is lost.
+    """The waterfall of one backend on one number of ranks; the parts' centres add up to the total loss.
 
-    `name` tells the backend with its options, `title` what was trained how. `largest` are the labels of the part that
-    costs most and of those that are not told apart from it; none where nothing is lost for certain.
+    `name` is the backend with its options, `title` the training. `largest` are the labels of the largest part and of
+    those not distinguishable from it; none if no loss is certain.
     """
 
     name: str
@@ -103,16 +103,16 @@ class Loss:
     evidence: str
     kept: Interval  # the efficiency, 1 is ideal
     parts: tuple[Part, ...]
-    sentence: str  # what is kept, and what the largest loss is
+    sentence: str  # efficiency and largest loss
     largest: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks: 1 is like others.
+    """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks.
 
-    NaN: not measured. `hosts` has a name per rank, `ranks` their numbers, and `late` the numbers of the late ones.
+    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers, and `late` the numbers of stragglers.
     """
 
     name: str
@@ -128,7 +128,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """Drawn beside each other, in one scale."""
+    """Waterfalls drawn next to each other, in one scale."""
 
     name: str
     losses: tuple[Loss, ...]
@@ -136,7 +136,7 @@ class Losses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """Of a series; `dashes` are (on, off, ...) in line widths, empty for a solid line; `marker` is matplotlib's."""
+    """The look of a series; `dashes` are (on, off, ...) in line widths, empty if solid; `marker` is matplotlib's."""
 
     color: str
     marker: str
@@ -157,7 +157,7 @@ Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Of a strip, in percent of the ideal speed. `says` is told where somebody points at it."""
+    """A segment of a strip, in percent of the ideal speed. `says` is its tooltip."""
 
     begin: float
     width: float
@@ -167,11 +167,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """The ideal speed from 0 to 100 %: the first segment is kept, the others are lost; and the same in words."""
+    """The ideal speed from 0 to 100 %: the first segment is kept, the others are lost; with a description."""
 
     name: str
     kept: str
-    cause: str  # what most is lost to
+    cause: str  # the largest loss
     certain: bool
     segments: tuple[Segment, ...]
     tags: Tags = NO_TAGS
@@ -182,7 +182,7 @@ Verdict = Literal["pass", "not met", "not applicable"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One of the 12, what was found, and from which facts."""
+    """One of the 12 rules, the verdict, and the facts behind it."""
 
     number: int
     text: str
@@ -192,7 +192,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """`name` is unique on the page; a section that is `folded` is opened by who wants it."""
+    """A section of the page. `name` is unique; a `folded` section is initially closed."""
 
     name: str
     title: str
@@ -203,7 +203,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The whole of it. `facts` are (what, which), said below the title; `summary` holds at most three sentences."""
+    """A whole page. `facts` are (name, value), shown below the title; `summary` has at most three sentences."""
 
     title: str
     facts: tuple[tuple[str, str], ...]

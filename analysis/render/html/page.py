@@ -1,7 +1,7 @@
-"""From a scaling table and its records to the content of the page.
+"""Builds the content of the page from a scaling table and its records.
 
-The first screen says in at most three sentences what the efficiency is and what the largest loss is, and shows
-where the speed goes as one strip per curve; the sections follow.
+The first screen gives the efficiency and the largest loss in at most three sentences, and the losses of each curve
+as a strip; the sections follow.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def page_of(
     causes: Causes | None = None,
     contrasts: Contrasts | None = None,
 ) -> Page:
-    """The page of a study: `table`, `causes` and `contrasts` are made of `records`.
+    """The page of a study; `table`, `causes` and `contrasts` must come from `records`.
 
-    The same records give the same page: nothing in it depends on when it is made.
+    The same records give the same page: nothing in it depends on the time.
     """
     records = list(records)
     study, causes = study or StudyFacts(), causes or Causes()
@@ -147,16 +147,16 @@ def _backends(table: ScalingTable) -> Iterator[Block]:
     yield from _known(BACKENDS.of(pairs(table.comparisons)))
 
 
-def _contrasts(found: Contrasts | None) -> Section:
-    """Rows in the table and, for the most ranks, sentences."""
+def _contrasts(contrasts: Contrasts | None) -> Section:
+    """The section of contrasts: a table and, for the most ranks, sentences."""
     title = "Which differences are beyond chance"
-    if found is None:
+    if contrasts is None:
         return _section("contrasts", title, ())
     return _section(
         "contrasts",
         title,
-        [*contrast_texts(found), CONTRASTS.of(compared(found))],
-        lead=contrasts_lead(found),
+        [*contrast_texts(contrasts), CONTRASTS.of(compared(contrasts))],
+        lead=contrasts_lead(contrasts),
     )
 
 
@@ -176,8 +176,8 @@ def _energy(table: ScalingTable) -> Iterator[Block]:
 
 def _costs(table: ScalingTable) -> Iterator[Block]:
     for row in table.rows:
-        if said := input_cost(row):
-            yield Sentence(text=f"{row.cell.workload}, {row.cell.framework}, {said}", tags=tags_of(row.cell))
+        if cost := input_cost(row):
+            yield Sentence(text=f"{row.cell.workload}, {row.cell.framework}, {cost}", tags=tags_of(row.cell))
     yield from _known(STARTUP.of(table.start_ups))
     yield from _known(CHECKPOINTS.of(table.savings))
 
@@ -189,10 +189,10 @@ def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) 
             text=f"The study is still running: {silent} planned cases have given no number yet.",
             strong=True,
         )
-    for said in left_out(study, bad_files):
-        yield Sentence(text=f"Left out: {said}.")
-    for one in table.drifts:
-        yield Sentence(text=f"{one.text}.", strong=one.steady is False)
+    for sentence in left_out(study, bad_files):
+        yield Sentence(text=f"Left out: {sentence}.")
+    for drift in table.drifts:
+        yield Sentence(text=f"{drift.text}.", strong=drift.steady is False)
     yield from _known(tables.FAILURES.of(table.failures))
     yield from _known(tables.UNREADABLE.of(bad_files))
 
@@ -214,9 +214,9 @@ CERTAIN = ("faster", "slower", "alike")
 def summary(
     table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
 ) -> tuple[str, ...]:
-    """The largest numbers of ranks count; with `losses` each says what it loses most by.
+    """At most three sentences about the largest numbers of ranks; with `losses`, they name the largest loss.
 
-    Of `contrasts` what may be claimed; without any declared, what the backends beside each other say for certain.
+    The last one is the strongest claim of `contrasts` or, without any, a certain difference between backends.
     """
     if not table.rows:
         return ("Nothing has been measured yet.",)
@@ -236,31 +236,31 @@ def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, .
     trainings = Counter(loss.title for loss in losses)
     exchanging = [loss for loss in losses if loss.tags.backend != "none"] or list(losses)
     best = max(exchanging, key=lambda loss: loss.kept.center)
-    said = [best.sentence]
+    sentences = [best.sentence]
     if len(trainings) > 1:
         worst = min(exchanging, key=lambda loss: loss.kept.center)
         if worst is not best:
-            said.append(
+            sentences.append(
                 f"That is the most of {plural(len(exchanging), 'curve')}; the least: {worst.sentence}"
             )
         causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1)
         if causes:
             label, count = causes.most_common(1)[0]
-            said.append(f"The largest loss is {label} in {count} of {len(exchanging)}.")
-        return tuple(said)
+            sentences.append(f"The largest loss is {label} in {count} of {len(exchanging)}.")
+        return tuple(sentences)
     others = sorted((loss for loss in exchanging if loss is not best), key=lambda loss: -loss.kept.center)
     if others:
-        said.append(f"{listed([_short(loss) for loss in others[:OTHERS]])}{_more(others)}.")
-    return (*said, *verdict)
+        sentences.append(f"{listed([_short(loss) for loss in others[:OTHERS]])}{_more(others)}.")
+    return (*sentences, *verdict)
 
 
 def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[str, ...]:
-    """Without losses: what is kept, and that nobody measured what the rest went to."""
+    """The summary without losses: the efficiencies alone."""
     most = max(row.cell.num_ranks for row in scaled)
     rated = [
-        (row, one)
+        (row, interval)
         for row in scaled
-        if row.cell.num_ranks == most and (one := row.efficiency_none or row.efficiency_backend)
+        if row.cell.num_ranks == most and (interval := row.efficiency_none or row.efficiency_backend)
     ]
     if not rated:
         best = max(
@@ -272,37 +272,39 @@ def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[st
         )
     exchanging = [item for item in rated if item[0].cell.backend != "none"] or rated
     ordered = sorted(exchanging, key=lambda item: -item[1].center)
-    row, one = ordered[0]
+    row, interval = ordered[0]
     name = f"{workload_title(row.cell.workload)} ({row.cell.framework}) on {backend_name(row.cell)}"
-    said = [f"{name} keeps {efficiency_text(one)} at {plural(most, 'rank')} of what one rank does alone."]
+    sentences = [
+        f"{name} keeps {efficiency_text(interval)} at {plural(most, 'rank')} of what one rank does alone."
+    ]
     if len(ordered) > 1:
         last, least = ordered[-1]
         name = f"{workload_title(last.cell.workload)} ({last.cell.framework}) on {backend_name(last.cell)}"
-        said.append(f"The least of {len(ordered)} is {efficiency_text(least)}: {name}.")
-    return (*said, *verdict)[:3]
+        sentences.append(f"The least of {len(ordered)} is {efficiency_text(least)}: {name}.")
+    return (*sentences, *verdict)[:3]
 
 
 def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
-    """Of each training those on the most ranks that it has a loss on."""
-    found: dict[str, list[Loss]] = {}
+    """The losses of each training on its largest number of ranks with a loss."""
+    by_training: dict[str, list[Loss]] = {}
     for loss in losses:
-        found.setdefault(loss.title, []).append(loss)
+        by_training.setdefault(loss.title, []).append(loss)
     return [
         loss
-        for group in found.values()
+        for group in by_training.values()
         for loss in group
-        if loss.num_ranks == max(one.num_ranks for one in group)
+        if loss.num_ranks == max(member.num_ranks for member in group)
     ]
 
 
 def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
-    """What can be said for certain of the backends on the most ranks; nothing where nothing can."""
+    """A certain difference between backends on the most ranks; empty if there is none."""
     if contrasts:
         return tuple(claims(contrasts)[:1])
-    if len({one.family for one in table.comparisons}) != 1:
+    if len({comparison.family for comparison in table.comparisons}) != 1:
         return ()
-    last = max(table.comparisons, key=lambda one: one.num_ranks)
-    certain = [one for one in last.contenders if one.verdict in CERTAIN]
+    last = max(table.comparisons, key=lambda comparison: comparison.num_ranks)
+    certain = [contender for contender in last.contenders if contender.verdict in CERTAIN]
     return tuple(backend_sentences(certain)[:1])
 
 
@@ -318,15 +320,15 @@ def _more(others: Sequence[Loss]) -> str:
 
 def _best_rate(rows: Iterable[ScalingRow]) -> str:
     rated = [(row, row.throughput) for row in rows if row.throughput]
-    row, one = max(rated, key=lambda item: item[1].center)
-    return f"{backend_name(row.cell)}: {rate(one)} samples/s"
+    row, interval = max(rated, key=lambda item: item[1].center)
+    return f"{backend_name(row.cell)}: {rate(interval)} samples/s"
 
 
-MOST = 5  # strips; all losses are drawn further down
+MOST = 5  # strips at the top; all losses are drawn further down
 
 
 def strips(losses: Iterable[Loss]) -> tuple[Strip, ...]:
-    """Of one training its backends, of several the best backend of each; what keeps most comes first."""
+    """A strip per backend of a single training, or for the best backend of each training; highest efficiency first."""
     ordered = sorted(on_most_ranks(losses), key=lambda loss: -loss.kept.center)
     names = {loss.title: f"{workload_title(loss.tags.workload)}, {loss.tags.framework}" for loss in ordered}
     if len(names) == 1:
@@ -359,7 +361,7 @@ def _cause(loss: Loss) -> str:
 
 
 def _segments(loss: Loss) -> Iterator[Segment]:
-    """What was gained (a negative part) has no width of its own: the others share what is lost in all."""
+    """The segments of a strip. A gain (a negative part) has no width; the losses are scaled to the total loss."""
     left = min(1.0, max(0.0, loss.kept.center))
     yield Segment(begin=0.0, width=_percent(left), says=f"{efficiency_text(loss.kept)} kept")
     costs: Sequence[Part] = [part for part in loss.parts if part.share.center > 0]

@@ -32,26 +32,26 @@ NAMED = 3  # of many examples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A study's numbers, and what is shown of them. `plots` are all of the page's, `efficiency` those of that."""
+    """A study's numbers and plots. `plots` are all plots of the page, `efficiency` those of efficiency."""
 
     table: ScalingTable
     launches: Sequence[MeasuredCase]
-    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # of `launches.by_cell`
+    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # from `timeline.by_cell`
     records: Sequence[Record]
     bad_files: Sequence[BadFile] = ()
     study: StudyFacts = field(default_factory=StudyFacts)
     efficiency: Sequence[Plot] = ()
     plots: Sequence[Plot] = ()
-    contrasts: Contrasts | None = None  # None: there were no two to compare
+    contrasts: Contrasts | None = None  # None: fewer than two backends
 
     @property
     def trained(self) -> list[ScalingRow]:
-        """Rows of real training that gave a number."""
+        """Training rows (not controls) with a throughput."""
         return [row for row in self.table.rows if row.cell.control == "train" and row.throughput]
 
     @property
     def scaled(self) -> list[ScalingRow]:
-        """Those on more than 1 rank."""
+        """Training rows with a throughput on more than 1 rank."""
         return [row for row in self.trained if row.cell.num_ranks > 1]
 
 
@@ -62,15 +62,17 @@ def where(row: ScalingRow) -> str:
 
 
 def examples(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of further ones."""
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
-    """Of each block that the row has in common with its base case (a): log of the efficiency, [B]; may be empty."""
+    """Log of the efficiency, [B], for each block that the row shares with its base case (a); may be empty."""
     base = base_cell(
-        row.cell, [one.cell for one in facts.table.rows if one.family == row.family], same_backend=False
+        row.cell,
+        [candidate.cell for candidate in facts.table.rows if candidate.family == row.family],
+        same_backend=False,
     )
     if base is None or row.efficiency_none is None:
         return np.empty(0)
@@ -82,25 +84,25 @@ def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
 
 def _by_block(facts: Facts, row: ScalingRow, cell_id: str) -> dict[Hashable, float]:
     group = facts.groups.get((row.family.system, cell_id, str(row.evidence)), ())
-    return {(one.study, one.block): one.samples_per_second for one in group}
+    return {(launch.study, launch.block): launch.samples_per_second for launch in group}
 
 
 def judge_base_case(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 1: a rate of none on 1 rank beside every curve."""
+    """Rule 1: every curve has a rate of none on 1 rank."""
     families = dict.fromkeys(row.family for row in facts.scaled)
     if not families:
         return "not applicable", "Nothing gave a number on more than 1 rank, so no speed-up is told."
-    said, missing = [], []
+    present, missing = [], []
     for family in families:
         rows = [row for row in facts.trained if row.family == family and row.cell.num_ranks == 1]
         base = next((row for row in rows if row.cell.backend == "none"), None)
         if base:
-            said.append(f"{training_title(family)} {rate(base.throughput)} samples/s")
+            present.append(f"{training_title(family)} {rate(base.throughput)} samples/s")
         else:
             missing.append(training_title(family))
     if missing:
         return "not met", f"No rate of none on 1 rank: {examples(missing)}."
-    return "pass", f"none on 1 rank: {examples(said)}."
+    return "pass", f"none on 1 rank: {examples(present)}."
 
 
 def judge_ratios(facts: Facts) -> tuple[Verdict, str]:
@@ -126,7 +128,7 @@ def judge_ratios(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_normality(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 6: rates need no distribution; Shapiro and Wilk's test looks at the log ratios behind t intervals."""
+    """Rule 6: rates assume no distribution; the Shapiro-Wilk test checks the log ratios behind t intervals."""
     methods = {
         row.throughput.method for row in facts.trained if row.throughput and row.throughput.low is not None
     }
@@ -134,12 +136,14 @@ def judge_normality(facts: Facts) -> tuple[Verdict, str]:
         return "not applicable", "There are no numbers."
     if methods - {"interpolated order statistics"}:
         return "not met", f"Rates have intervals by {examples(sorted(methods))}."
-    probabilities = {where(row): found for row in facts.scaled if (found := _shapiro(log_ratios(row, facts)))}
+    probabilities = {
+        where(row): probability for row in facts.scaled if (probability := _shapiro(log_ratios(row, facts)))
+    }
     free = "Intervals of rates are of order statistics" if methods else "Rates have no intervals"
     if not probabilities:
         return "pass", f"{free}; no t interval is shown."
     limit = (1 - LEVEL) / len(probabilities)
-    rejected = [name for name, found in probabilities.items() if found < limit]
+    rejected = [name for name, probability in probabilities.items() if probability < limit]
     if rejected:
         return "not met", (
             f"{free}, but the log ratios behind the t intervals are not normal (Shapiro-Wilk, p < {limit:.2g}) for "
@@ -152,16 +156,16 @@ def judge_normality(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_tests(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 7: what is called faster or slower is so by a paired test, corrected for all that were declared with it."""
+    """Rule 7: faster and slower are results of a paired test, corrected for all comparisons declared together."""
     declared = facts.contrasts
     if declared is None:
         return "not applicable", "No two backends were measured on the same ranks."
-    poor = [one for one in declared.found if one.verdict == "cannot be shown"]
+    poor = [contrast for contrast in declared.found if contrast.verdict == "cannot be shown"]
     if poor:
-        reasons = list(dict.fromkeys(one.reason for one in poor))
+        reasons = list(dict.fromkeys(contrast.reason for contrast in poor))
         num = len(declared.found)
         return "not met", f"{len(poor)} of {plural(num, 'comparison')} cannot be shown: {examples(reasons)}."
-    kinds = Counter(one.verdict for one in declared.found)
+    kinds = Counter(contrast.verdict for contrast in declared.found)
     return "pass", (
         f"{plural(len(declared.found), 'comparison')}, declared by rule, with a sign-flip test of paired blocks, an "
         f"interval and Holm's correction: {kinds['faster'] + kinds['slower']} claim a difference, {kinds['alike']} are "
@@ -170,10 +174,10 @@ def judge_tests(facts: Facts) -> tuple[Verdict, str]:
 
 
 def _shapiro(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """The test's p; None for fewer than 3 values, or where all are equal."""
+    """The test's p-value; None for fewer than 3 values, or if all are equal."""
     if len(logs) < MIN_BLOCKS or np.ptp(logs) == 0:
         return None
-    from scipy.stats import shapiro  # half a second of import, for this rule alone
+    from scipy.stats import shapiro  # takes half a second to import, and only this rule needs it
 
     return float(shapiro(logs).pvalue)
 
@@ -182,12 +186,12 @@ UNKNOWN = "unknown"
 
 
 def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 2: every planned case gave a number, or something says why it did not."""
+    """Rule 2: every planned case gave a number, or there is a reason why not."""
     planned = sum(row.num_planned for row in facts.table.rows)
     numbers = sum(row.num_launches for row in facts.table.rows)
     if not planned:
         return "not applicable", "Nothing was planned or measured."
-    good = {(one.system, one.study, one.cell.id, one.block) for one in facts.launches}
+    good = {(launch.system, launch.study, launch.cell.id, launch.block) for launch in facts.launches}
     failed = {
         (record.system, record.study, record.case.cell.id, record.case.block)
         for record in facts.table.failures
@@ -225,13 +229,13 @@ def judge_factors(facts: Facts) -> tuple[Verdict, str]:
         "without configuration": lambda record: record.configuration is None,
         "without facts of their nodes": lambda record: record.failure is None and not record.nodes,
     }
-    said = [
+    flaws = [
         f"{count} {what}"
         for what, wrong in problems.items()
         if (count := sum(wrong(record) for record in records))
     ]
-    if said:
-        return "not met", f"Of {plural(len(records), 'record')}: {', '.join(said)}."
+    if flaws:
+        return "not met", f"Of {plural(len(records), 'record')}: {', '.join(flaws)}."
     versions = max(len(record.fingerprint.versions) for record in records)
     nodes = {facts.node for record in records for facts in record.nodes}
     return "pass", (
@@ -241,7 +245,7 @@ def judge_factors(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_bounds(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 11: a line above which nothing real can lie, in each efficiency plot, besides the ideal one."""
+    """Rule 11: each efficiency plot has an upper bound besides the ideal line."""
     if not facts.efficiency:
         return "not applicable", "There is no efficiency to bound."
     bare = [plot.title for plot in facts.efficiency if not any(guide.bound for guide in plot.guides)]
@@ -257,12 +261,14 @@ def judge_bounds(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_lines(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 12: a line joins points of one kind of evidence only, each on more ranks than the one before."""
+    """Rule 12: a line joins only points of one kind of evidence, each on more ranks than the one before."""
     if not facts.plots:
         return "not applicable", "There are no plots."
     joined = [series for plot in facts.plots for series in plot.series if series.joined]
     wrong = [
-        series.name for series in joined if not all(one.x < other.x for one, other in pairwise(series.points))
+        series.name
+        for series in joined
+        if not all(left.x < right.x for left, right in pairwise(series.points))
     ]
     if wrong:
         return "not met", f"A line joins what is not in order: {examples(wrong)}."
@@ -272,7 +278,7 @@ def judge_lines(facts: Facts) -> tuple[Verdict, str]:
     )
 
 
-MEAN_OVER_MEDIAN = 1.05  # beyond, the median tells less than what a training costs
+MEAN_OVER_MEDIAN = 1.05  # above this ratio the median understates the cost of a training
 
 
 def judge_rates(facts: Facts) -> tuple[Verdict, str]:
@@ -282,7 +288,7 @@ def judge_rates(facts: Facts) -> tuple[Verdict, str]:
         group = facts.groups.get((row.family.system, row.cell.id, str(row.evidence)), [])
         if row.throughput and group:
             checked += 1
-            cost = float(np.median([np.median(one.seconds) for one in group]))
+            cost = float(np.median([np.median(launch.seconds) for launch in group]))
             if not math.isclose(row.cell.global_batch / cost, row.throughput.center, rel_tol=1e-6):
                 wrong.append(where(row))
     if wrong:
@@ -304,12 +310,15 @@ def judge_intervals(facts: Facts) -> tuple[Verdict, str]:
     bare_ratios = [
         where(row)
         for row in ratios
-        if any(one and one.low is None for one in (row.efficiency_none, row.efficiency_backend))
+        if any(
+            efficiency and efficiency.low is None
+            for efficiency in (row.efficiency_none, row.efficiency_backend)
+        )
     ]
     if bare or bare_ratios:
-        said = [f"no interval of the rate: {examples(bare)}"] if bare else []
-        said += [f"no interval of an efficiency: {examples(bare_ratios)}"] if bare_ratios else []
-        return "not met", f"{'; '.join(said).capitalize()}."
+        reasons = [f"no interval of the rate: {examples(bare)}"] if bare else []
+        reasons += [f"no interval of an efficiency: {examples(bare_ratios)}"] if bare_ratios else []
+        return "not met", f"{'; '.join(reasons).capitalize()}."
     return (
         "pass",
         f"{plural(len(facts.trained), 'rate')} and the efficiencies of {plural(len(ratios), 'cell')} have one.",
@@ -317,12 +326,12 @@ def judge_intervals(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 8: the mean of the steps, which is what a training costs, is near the median that is shown."""
+    """Rule 8: the mean step time, which determines the cost of a training, is near the median that is shown."""
     if not facts.launches:
         return "not applicable", "There are no numbers."
     far, worst = [], 1.0
     for group in facts.groups.values():
-        seconds = np.concatenate([one.seconds for one in group])
+        seconds = np.concatenate([launch.seconds for launch in group])
         ratio = float(seconds.mean() / np.median(seconds))
         worst = max(worst, ratio)
         if ratio > MEAN_OVER_MEDIAN:
@@ -342,25 +351,25 @@ def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 10: every rank's time is there, ranks start together, windows are enough and steady."""
+    """Rule 10: every rank was timed, ranks start together, and there are enough windows, all steady."""
     if not facts.launches:
         return "not applicable", "There are no numbers."
-    apart = [one for one in facts.launches if not one.start_skew <= MAX_START_SKEW]
-    short = [one for one in facts.launches if len(one.seconds) < MIN_WINDOWS]
-    moving = [one for one in facts.launches if not one.steady]
-    said = [
-        f"{plural(len(found), 'launch')} {what}"
-        for found, what in (
+    apart = [launch for launch in facts.launches if not launch.start_skew <= MAX_START_SKEW]
+    short = [launch for launch in facts.launches if len(launch.seconds) < MIN_WINDOWS]
+    moving = [launch for launch in facts.launches if not launch.steady]
+    flaws = [
+        f"{plural(len(launches), 'launch')} {what}"
+        for launches, what in (
             (apart, f"whose ranks start more than {100 * MAX_START_SKEW:.0f} % of a window apart"),
             (short, f"of fewer than {MIN_WINDOWS} windows"),
             (moving, "that never became steady"),
         )
-        if found
+        if launches
     ]
-    if said:
-        return "not met", f"Of {plural(len(facts.launches), 'launch')}: {', '.join(said)}."
-    windows = sum(len(one.seconds) for one in facts.launches)
-    skew = 100 * max(one.start_skew for one in facts.launches)
+    if flaws:
+        return "not met", f"Of {plural(len(facts.launches), 'launch')}: {', '.join(flaws)}."
+    windows = sum(len(launch.seconds) for launch in facts.launches)
+    skew = 100 * max(launch.start_skew for launch in facts.launches)
     return "pass", (
         f"{windows} windows with every rank's time, of which the slowest counts; ranks start at "
         f"most {skew:.2g} % of a window apart."
@@ -386,9 +395,9 @@ RULES: tuple[tuple[str, Judge], ...] = (
 
 
 def judged(facts: Facts) -> tuple[Rule, ...]:
-    """All 12 in order."""
-    found = []
+    """The verdicts on all 12 rules, in order."""
+    rules = []
     for number, (text, judge) in enumerate(RULES, start=1):
         verdict, why = judge(facts)
-        found.append(Rule(number=number, text=text, verdict=verdict, why=why))
-    return tuple(found)
+        rules.append(Rule(number=number, text=text, verdict=verdict, why=why))
+    return tuple(rules)

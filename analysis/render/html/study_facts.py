@@ -1,7 +1,6 @@
-"""The study as a whole: which records its report uses and leaves out; where, when and with what they were measured.
+"""The study as a whole: the records that its report uses and leaves out; where, when and how they were measured.
 
-Nothing is dropped without a note. In the tables of nodes and settings, values that differ between records are
-listed with `|`.
+Nothing is dropped without a note. In the tables of nodes and settings, differing values are separated by `|`.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from dlscale.analysis.render.text import listed, plural
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 
-NAMED_FILES = 5  # of many that are bad for the same reason
+NAMED_FILES = 5  # names listed of files that are bad for the same reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFacts:
-    """What is known of a study beside its records. `num_planned` cases, 0 where there is no plan."""
+    """Facts about a study that are not in its records. `num_planned` is 0 without a plan."""
 
     name: str = ""
     running: bool = False
@@ -42,17 +41,17 @@ class StudyFacts:
 
 
 def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[str]]:
-    """The records that may lie on common curves, and a sentence for each fingerprint that was left out.
+    """The records that may share a curve, and a sentence for each fingerprint that was left out.
 
-    Of a system, environment and framework the fingerprint with most good cases stays, of equal ones the one that
-    was measured last. Failed cases of the others stay too: they are reported, and lie on no curve.
+    For each system, environment and framework, the fingerprint with the most good cases stays; the most recent one
+    wins a tie. Failed cases of the others stay, too: they are reported, but are on no curve.
     """
     records = list(records)
     groups: defaultdict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         groups[(record.system, record.case.cell.environment, record.case.cell.framework)].append(record)
     dropped: set[int] = set()
-    said = []
+    sentences = []
     for key, group in sorted(groups.items()):
         if len({record.fingerprint.digest for record in group}) == 1:
             continue
@@ -65,15 +64,15 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
         ordered = sorted(counts, key=lambda digest: (counts[digest], latest[digest], digest), reverse=True)
         for digest in ordered[1:]:
             dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
-            said.append(
+            sentences.append(
                 f"{plural(counts[digest], 'case')} of {' / '.join(key)} with fingerprint {digest}: code, versions or "
                 f"node changed, so they do not belong on one curve with the {counts[ordered[0]]} of {ordered[0]}"
             )
-    return [record for record in records if id(record) not in dropped], said
+    return [record for record in records if id(record) not in dropped], sentences
 
 
 def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, ...]]]:
-    """Reason and file names, the most frequent reason first."""
+    """Bad files as (reason, file names), the most frequent reason first."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for bad in bad_files:
         groups[bad.reason].append(bad.path.name)
@@ -84,7 +83,7 @@ def bad_file_groups(bad_files: Iterable[BadFile]) -> list[tuple[str, tuple[str, 
 
 
 def left_out(study: StudyFacts, bad_files: Iterable[BadFile]) -> list[str]:
-    """One sentence per reason for which something that lies in the study's folder is not in the report."""
+    """One sentence per reason why something in the study's folder is not in the report."""
     sentences = list(study.left_out)
     for reason, names in bad_file_groups(bad_files):
         sentences.append(f"{_files(names)}: {reason}")
@@ -114,12 +113,12 @@ def page_title(table: ScalingTable) -> str:
 def heading_facts(
     table: ScalingTable, records: Sequence[Record], study: StudyFacts
 ) -> tuple[tuple[str, str], ...]:
-    """(what, which), without those that nothing is known of."""
+    """The known facts of the page's heading, as (name, value)."""
     ranks = sorted({row.cell.num_ranks for row in table.rows})
     nodes = sorted({rank.node for record in records for rank in record.ranks})
     numbers = sum(row.num_launches for row in table.rows)
     planned = sum(row.num_planned for row in table.rows)
-    found = {
+    facts = {
         "Study": study.name or ", ".join(table.provenance.studies),
         "When": _span([record.started_at for record in records]),
         "Scaling": listed(sorted({family.scaling_mode for family in table.families})),
@@ -128,11 +127,11 @@ def heading_facts(
         "Nodes": _nodes(nodes),
         "Cases": f"{numbers} of {planned} planned gave a throughput" if planned else "",
     }
-    return tuple((name, value) for name, value in found.items() if value)
+    return tuple((name, value) for name, value in facts.items() if value)
 
 
 def evidence_note(table: ScalingTable) -> str:
-    """The kinds of evidence in words."""
+    """A note on the kinds of evidence in the table."""
     kinds = [kind for kind in EVIDENCE if any(row.evidence == kind for row in table.rows)]
     return "; ".join(EVIDENCE[kind] for kind in kinds)
 
@@ -140,32 +139,32 @@ def evidence_note(table: ScalingTable) -> str:
 def study_warnings(
     table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]
 ) -> tuple[tuple[str, str], ...]:
-    """(sentence, name of the section that has more) of what changes how the numbers are read."""
-    said = []
+    """Warnings that affect how to read the numbers, as (sentence, section with details)."""
+    warnings = []
     if study.running:
-        said.append(("The study is still running: this is what it has measured so far.", "gaps"))
+        warnings.append(("The study is still running: this is what it has measured so far.", "gaps"))
     verdicts = {row.pair.verdict for row in table.rows if row.pair and not row.pair.comparable}
-    said += [(f"{verdict}.", "numbers") for verdict in sorted(verdicts)]
+    warnings += [(f"{verdict}.", "numbers") for verdict in sorted(verdicts)]
     systems = table.provenance.systems
     if len(systems) > 1:
-        said.append(
+        warnings.append(
             (f"Records of {len(systems)} systems: {listed(list(systems))}. Each curve is of one.", "numbers")
         )
     kinds = {row.evidence for row in table.rows if row.evidence}
     if len(kinds) > 1:
-        said.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
-    drifted = [one for one in table.drifts if one.steady is False]
-    said += [(f"{one.text[0].upper()}{one.text[1:]}.", "gaps") for one in drifted]
+        warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
+    drifted = [drift for drift in table.drifts if drift.steady is False]
+    warnings += [(f"{drift.text[0].upper()}{drift.text[1:]}.", "gaps") for drift in drifted]
     if table.failures:
-        said.append((f"{plural(len(table.failures), 'failed attempt')} at a case.", "gaps"))
+        warnings.append((f"{plural(len(table.failures), 'failed attempt')} at a case.", "gaps"))
     if left := left_out(study, bad_files):
-        said.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
-    return tuple(said)
+        warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "gaps"))
+    return tuple(warnings)
 
 
 def _span(started: Sequence[str]) -> str:
     """`22 Nov 2026, 02:10 to 03:40 UTC`."""
-    moments = sorted(found for one in started if (found := start_time(one)))
+    moments = sorted(moment for text in started if (moment := start_time(text)))
     if not moments:
         return ""
     first, last = moments[0], moments[-1]
@@ -174,9 +173,9 @@ def _span(started: Sequence[str]) -> str:
     return f"{_day(first)}, {first:%H:%M} to {_day(last)}, {last:%H:%M} UTC"
 
 
-def _day(one: datetime) -> str:
+def _day(moment: datetime) -> str:
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    return f"{one.day} {months[one.month - 1]} {one.year}"  # whatever the locale
+    return f"{moment.day} {months[moment.month - 1]} {moment.year}"  # independent of the locale
 
 
 def _nodes(nodes: Sequence[str]) -> str:
@@ -186,7 +185,7 @@ def _nodes(nodes: Sequence[str]) -> str:
     return f"{len(nodes)} ({', '.join(nodes[:NAMED_NODES])}{more})"
 
 
-MANY = 6  # values of one setting that are written out
+MANY = 6  # values of one setting that are listed
 Entry = tuple[str, str, object, Tags]
 
 
@@ -208,7 +207,7 @@ SETTINGS = TableOf[Setting](
 
 
 def settings_table(records: Sequence[Record]) -> Table:
-    """Versions, machine, rules, variables, and what each backend decided."""
+    """Versions, machine, rules, variables, and the decisions of each backend."""
     values: dict[tuple[str, str, Tags], set[str]] = {}
     for record in records:
         for what, name, value, tags in _entries(record):

@@ -1,4 +1,4 @@
-"""Tables that only the page has: step times, launches and windows that stand out, failures, unreadable files."""
+"""Tables that are only on the page: step times, outlying launches and windows, failures, unreadable files."""
 
 from __future__ import annotations
 
@@ -111,18 +111,18 @@ Outlying = tuple[ScalingRow, Outliers]
 
 
 def _outlying_launches(pair: Outlying) -> Value:
-    """`1 of 6: block 3 +12 %`, in time."""
-    found = pair[1]
-    text = f"{len(found.launches)} of {found.num_launches}"
-    if found.launches:
-        blocks = (f"block {out.block[1]} {100 * (out.factor - 1):+.0f} %" for out in found.launches)
+    """`1 of 6: block 3 +12 %`, as excess time."""
+    outliers = pair[1]
+    text = f"{len(outliers.launches)} of {outliers.num_launches}"
+    if outliers.launches:
+        blocks = (f"block {out.block[1]} {100 * (out.factor - 1):+.0f} %" for out in outliers.launches)
         text += f": {', '.join(blocks)}"
-    return Value(text=text, order=len(found.launches))
+    return Value(text=text, order=len(outliers.launches))
 
 
 def _outlying_windows(pair: Outlying) -> Value:
-    found = pair[1]
-    return Value(text=f"{found.num_windows_out} of {found.num_windows}", order=found.num_windows_out)
+    outliers = pair[1]
+    return Value(text=f"{outliers.num_windows_out} of {outliers.num_windows}", order=outliers.num_windows_out)
 
 
 OUTLIERS = TableOf[Outlying](
@@ -165,7 +165,7 @@ OUTLIERS = TableOf[Outlying](
 
 
 def outlier_table(rows: Iterable[ScalingRow]) -> Table:
-    """One row per cell in which a launch or a window stands out."""
+    """One row per cell with an outlying launch or window."""
     return OUTLIERS.of(
         (row, row.outliers)
         for row in rows

@@ -1,6 +1,6 @@
-"""Every case that gave a number, as one point over the time of the study, with the step times inside it.
+"""Every case with a result, as one point over the time of the study, with its step times.
 
-Launches and windows that are outliers are marked; they count everywhere.
+Outlying launches and windows are marked, but count in all numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from dlscale.benchmarks.records.record import Cell, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCase:
-    """The attempt at a case that counts. `seconds` per step of its steady windows, [W], are the slowest rank's.
+    """The attempt at a case that counts. `seconds` are the slowest rank's per step, one per steady window, [W].
 
-    `samples_per_second` is the launch's own value: the batch over its median step.
+    `samples_per_second` is the value of this launch: the batch over its median step.
     """
 
     cell: Cell
@@ -54,7 +54,7 @@ class MeasuredCase:
 
 
 def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
-    """The latest good attempt of each case, ordered by when it began. Canaries and exchanges alone are none."""
+    """The latest good attempt of each case, ordered by start; without canaries and communication-only cases."""
     measured = [record for record in latest_good(records) if record.case.cell.control not in APART]
     ordered = sorted(
         measured, key=lambda record: (record.started_at, record.system, record.study, record.case.id)
@@ -63,42 +63,42 @@ def launches_of(records: Iterable[Record]) -> list[MeasuredCase]:
 
 
 def by_cell(launches: Iterable[MeasuredCase]) -> dict[Key, list[MeasuredCase]]:
-    """(system, cell, kind of evidence) -> its launches."""
-    found: dict[Key, list[MeasuredCase]] = {}
+    """The launches by system, cell and kind of evidence."""
+    groups: dict[Key, list[MeasuredCase]] = {}
     for launch in launches:
-        found.setdefault(launch.key, []).append(launch)
-    return found
+        groups.setdefault(launch.key, []).append(launch)
+    return groups
 
 
 def launch_plot(launches: Sequence[MeasuredCase], out: OutlierMarks) -> Plot | None:
     """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
 
-    What moves all cells at once is the machine, and cancels in paired ratios. What stands `out` has a ring.
+    Changes common to all cells come from the machine, and cancel in paired ratios. Outliers, in `out`, have a ring.
     """
     points: dict[tuple[str, str, Tags], list[Point]] = {}
     for where, group in by_cell(launches).items():
-        rates = [one.samples_per_second for one in group]
+        rates = [launch.samples_per_second for launch in group]
         middle = float(np.median(rates))
-        for one, rate in zip(group, rates, strict=True):
-            if one.began:
-                key = (backend_name(one.cell), one.evidence, tags_of(one.cell))
-                flagged, more = out.of(where, (one.study, one.block), one.seconds)
-                point = _point(one, one.began, ratio=rate / middle, more=more, flagged=flagged)
+        for launch, rate in zip(group, rates, strict=True):
+            if launch.began:
+                key = (backend_name(launch.cell), launch.evidence, tags_of(launch.cell))
+                flagged, more = out.of(where, (launch.study, launch.block), launch.seconds)
+                point = _point(launch, launch.began, ratio=rate / middle, more=more, flagged=flagged)
                 points.setdefault(key, []).append(point)
     if sum(map(len, points.values())) < 2:
         return None
     series = tuple(
-        Series(name=name, look=name, evidence=evidence, points=tuple(found), tags=tags)
-        for (name, evidence, tags), found in sorted(points.items(), key=lambda item: _order(*item[0]))
+        Series(name=name, look=name, evidence=evidence, points=tuple(curve_points), tags=tags)
+        for (name, evidence, tags), curve_points in sorted(points.items(), key=lambda item: _order(*item[0]))
     )
-    rings = sum(point.flagged for one in series for point in one.points)
-    low, high = np.percentile([point.y for one in series for point in one.points], [5, 95])
+    rings = sum(point.flagged for curve in series for point in curve.points)
+    low, high = np.percentile([point.y for curve in series for point in curve.points], [5, 95])
     return Plot(
         name="every-launch",
         title="Samples per second over the median of the cell",
         says=(
-            f"{sum(len(one.points) for one in series)} launches, each relative to the median of its cell: nine of ten "
-            f"lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
+            f"{sum(len(curve.points) for curve in series)} launches, each relative to the median of its cell: nine of "
+            f"ten lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
             + (f" {plural(rings, 'launch')} stand{'s' * (rings == 1)} out." if rings else "")
         ),
         x=Axis(title="begin of the launch (UTC)", kind="time"),
@@ -131,17 +131,17 @@ def _launch(record: Record) -> MeasuredCase:
 
 
 def _point(
-    one: MeasuredCase, began: datetime, *, ratio: float, more: tuple[str, ...], flagged: bool
+    launch: MeasuredCase, began: datetime, *, ratio: float, more: tuple[str, ...], flagged: bool
 ) -> Point:
-    cell = one.cell
+    cell = launch.cell
     what = [workload_title(cell.workload), cell.framework, CONTROL_NAMES[cell.control]]
     return Point(
         x=1000 * began.timestamp(),
         y=ratio,
         lines=(
-            f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {one.block}",
+            f"{backend_name(cell)}, {plural(cell.num_ranks, 'rank')}, block {launch.block}",
             ", ".join(filter(None, what)),
-            f"{number(one.samples_per_second)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
+            f"{number(launch.samples_per_second)} samples/s, {100 * (ratio - 1):+.1f} % (1 launch)",
             *more,
         ),
         flagged=flagged,
@@ -154,40 +154,40 @@ RING = "stands out, and counts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierMarks:
-    """Of all cells, by system, cell and kind of evidence."""
+    """Outliers of all cells, by system, cell and kind of evidence."""
 
     cells: Mapping[Key, Outliers]
     launches: Mapping[tuple[Key, Hashable], Outlier]  # and by study and block
 
     def of(self, key: Key, block: Hashable, seconds: NDArray[np.float64]) -> tuple[bool, tuple[str, ...]]:
-        """Whether a launch stands out, and what is told of it and of its windows; `seconds` of these, [W]."""
-        found = self.launches.get((key, block))
+        """Whether a launch is an outlier, and tooltip lines on it and on its windows, which took `seconds`, [W]."""
+        outlier = self.launches.get((key, block))
         cell = self.cells.get(key)
         windows = _windows(seconds) if cell and cell.num_windows_out else ()
-        return found is not None, (*([how_far(found)] if found else []), *windows)
+        return outlier is not None, (*([how_far(outlier)] if outlier else []), *windows)
 
 
 def outlier_marks(rows: Iterable[ScalingRow]) -> OutlierMarks:
-    """What the table's rows have found."""
+    """The outliers in the table's rows."""
     cells = {
         (row.family.system, row.cell.id, str(row.evidence)): row.outliers for row in rows if row.outliers
     }
     return OutlierMarks(
         cells=cells,
-        launches={(key, out.block): out for key, one in cells.items() for out in one.launches},
+        launches={(key, out.block): out for key, outliers in cells.items() for out in outliers.launches},
     )
 
 
-def how_far(one: Outlier) -> str:
+def how_far(outlier: Outlier) -> str:
     """`stands out: its steps take 12 % longer than its cell and its block let expect, never steady`."""
-    side = "longer" if one.factor > 1 else "less"
-    unsteady = "" if one.steady else ", never steady"
-    size = f"{100 * abs(one.factor - 1):.0f} %"
+    side = "longer" if outlier.factor > 1 else "less"
+    unsteady = "" if outlier.steady else ", never steady"
+    size = f"{100 * abs(outlier.factor - 1):.0f} %"
     return f"stands out: its steps take {size} {side} than its cell and its block let expect{unsteady}"
 
 
 def _windows(seconds: NDArray[np.float64]) -> tuple[str, ...]:
-    """By the rule of `outliers.cells`; only where that found any in the cell."""
+    """A line about the outlying windows of a launch, by the same rule as in the table; none without any."""
     if len(seconds) < MIN_WINDOWS:
         return ()
     logs = np.log(seconds)
