@@ -104,17 +104,17 @@ def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
     if against_none is None and against_backend is None:
         return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
     if against_none is None:
-        return f"{name} keeps {efficiency_text(against_backend)} at {ranks} of its own 1 rank; none on 1 rank missing."
+        return (
+            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own 1 rank; "
+            "no single-rank baseline."
+        )
     if row.cell.backend == "none":
         return (
-            f"{name}: {ranks} that do not communicate keep {efficiency_text(against_none)} of what one alone does; "
-            "sharing the machine costs the rest."
+            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
+            "sharing the machine."
         )
-    own = f" ({efficiency_text(against_backend)} of its own 1 rank)" if against_backend else ""
-    return (
-        f"{name} keeps {efficiency_text(against_none)} at {ranks} of what one rank does without a communication layer"
-        f"{own}."
-    )
+    own = f" ({efficiency_text(against_backend)} versus its own 1 rank)" if against_backend else ""
+    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
 
 
 def _share_text(share: Interval) -> str:

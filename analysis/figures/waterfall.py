@@ -22,7 +22,7 @@ from dlscale.analysis.render.text import backend_name, number, share_text
 from dlscale.analysis.statistics import LEVEL, Interval
 
 MAX_PANELS = 3
-LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not told from it"}
+LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not separable from it"}
 
 
 def draw(
@@ -132,7 +132,7 @@ def draw_bars(axes: Axes, fall: Waterfall, names: Sequence[str]) -> None:
     kept = share_text(fall.efficiency)
     kind = "" if fall.evidence == "measured" else f", {fall.evidence}"
     name = textwrap.shorten(backend_name(fall.cell), _TITLE_CHARACTERS, placeholder="…")
-    title = f"{name}, {fall.cell.num_ranks} ranks{kind}\nkeeps {kept}"
+    title = f"{name}, {fall.cell.num_ranks} ranks{kind}\nefficiency {kept}"
     axes.set_title(title, loc="left", fontsize=7.5)
     axes.axvline(0.0, color=RIM, linewidth=0.7, zorder=1)
     begin, above = 0.0, None

@@ -342,7 +342,7 @@ def backend_sentence(contender: Contender) -> str:
         return f"{name} and {peer} are within {100 * BAND:.0f} % of the computation: {which}."
     if contender.verdict == "not slower":
         return f"{name} is not {100 * BAND:.0f} % of the computation slower than {peer}: {which}."
-    return f"{name} and {peer} are not told apart by so few launches: {which}."
+    return f"No significant difference between {name} and {peer} (n = {contender.difference.n}): {which}."
 
 
 def _name(cell: Cell | None) -> str:

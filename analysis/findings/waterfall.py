@@ -254,18 +254,18 @@ def _setting(waterfall: Waterfall) -> dict[str, Any]:
 
 
 def waterfall_headline(waterfall: Waterfall) -> str:
-    """`resnet50 on ring keeps 93 % [91, 95] at 8 ranks; the largest loss is late ranks: 4.1 % [3.0, 5.2].`"""
+    """`resnet50 on ring: scaling efficiency 93 % [91, 95] at 8 ranks; the largest loss is late ranks: ...`"""
     subject = f"{waterfall.cell.workload} on {backend_name(waterfall.cell)}"
     if waterfall.evidence != "measured":
         subject += f" ({waterfall.evidence})"
     ranks = f"{waterfall.cell.num_ranks} ranks"
     if waterfall.efficiency is None:
-        return f"{subject} at {ranks}: what is lost is not known, {waterfall.reason}."
+        return f"{subject} at {ranks}: the loss is unknown, {waterfall.reason}."
     unpaired = ", unpaired" if "unpaired" in waterfall.efficiency.method else ""
-    kept = f"{subject} keeps {percent(waterfall.efficiency)} at {ranks}{unpaired}"
+    kept = f"{subject}: scaling efficiency {percent(waterfall.efficiency)} at {ranks}{unpaired}"
     if not waterfall.sufficient:
         num_blocks = waterfall.efficiency.n
-        return f"{kept}; insufficient data to say why: {num_blocks} of the {MIN_BLOCKS} blocks that it needs."
+        return f"{kept}; insufficient data for causes: {num_blocks} of {MIN_BLOCKS} blocks."
     return f"{kept}; {_why(waterfall)}."
 
 
@@ -273,15 +273,15 @@ def _why(waterfall: Waterfall) -> str:
     certain = [part for part in waterfall.parts if part.loss.low is not None and part.loss.low > 0]
     largest = max(waterfall.parts, key=lambda part: part.loss.center)
     if not certain and waterfall.loss and waterfall.loss.low is not None and waterfall.loss.low > 0:
-        return f"no single cause is beyond the noise; largest is {largest.name}: {share_text(largest.loss)}"
+        return f"no single cause is significant; the largest is {largest.name}: {share_text(largest.loss)}"
     if not certain:
-        return "no loss is beyond the noise"
+        return "no loss is significant"
     rivals = [part for part in waterfall.parts if part.name in waterfall.rivals]
     if not rivals:
         return f"the largest loss is {largest.name}: {share_text(largest.loss)}"
     parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
     listed = "; ".join(f"{part.name} {share_text(part.loss)}" for part in parts)
-    return f"the largest losses are not told apart: {listed}"
+    return f"the largest losses cannot be separated statistically: {listed}"
 
 
 def part_sentence(part: Part) -> str:

@@ -185,7 +185,7 @@ def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> l
         if plot.marks and all(mark.value.kind == "derived" for mark in plot.marks)
     ]
     if any(plot.panel.aside for plot in plots):
-        lines.append("Points of one place are moved aside, to be told apart.")
+        lines.append("Points at the same place are offset.")
     rest = [
         row
         for row in published.values_of(figure.id)

@@ -204,18 +204,18 @@ def largest_loss(fall: Waterfall) -> str:
     if largest is None or fall.loss is None:
         return f"not known: {fall.reason}"
     if not fall.sufficient:
-        return f"insufficient data: {fall.loss.n} of the {MIN_BLOCKS} blocks that it needs"
+        return f"insufficient data: {fall.loss.n} of {MIN_BLOCKS} blocks"
     if not any(part.loss.low is not None and part.loss.low > 0 for part in fall.parts):
         certain = fall.loss.low is not None and fall.loss.low > 0
         what = "no single cause" if certain else "no loss"
-        return f"{what} is beyond the noise; largest: {largest.name} {share_text(largest.loss)}"
+        return f"{what} is significant; largest: {largest.name} {share_text(largest.loss)}"
     text = f"{largest.name} {share_text(largest.loss)}"
     if not fall.rivals:
         return text
     names = (
         " or ".join(fall.rivals) if len(fall.rivals) <= MOST_RIVALS else f"{len(fall.rivals)} other causes"
     )
-    return f"{text}; not told apart from {names}"
+    return f"{text}; not separable from {names}"
 
 
 def _on_most_ranks(falls: Sequence[Waterfall]) -> Iterator[Waterfall]:

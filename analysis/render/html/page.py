@@ -274,9 +274,7 @@ def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[st
     ordered = sorted(exchanging, key=lambda item: -item[1].center)
     row, interval = ordered[0]
     name = f"{workload_title(row.cell.workload)} ({row.cell.framework}) on {backend_name(row.cell)}"
-    sentences = [
-        f"{name} keeps {efficiency_text(interval)} at {plural(most, 'rank')} of what one rank does alone."
-    ]
+    sentences = [f"{name}: scaling efficiency {efficiency_text(interval)} at {plural(most, 'rank')}."]
     if len(ordered) > 1:
         last, least = ordered[-1]
         name = f"{workload_title(last.cell.workload)} ({last.cell.framework}) on {backend_name(last.cell)}"
@@ -311,7 +309,7 @@ def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...
 def _short(loss: Loss) -> str:
     shares = {part.label: share_text(part.share) for part in loss.parts}
     cause = f" ({' or '.join(f'{label}: {shares[label]}' for label in loss.largest)})" if loss.largest else ""
-    return f"{loss.name} keeps {efficiency_text(loss.kept)}{cause}"
+    return f"{loss.name}: {efficiency_text(loss.kept)}{cause}"
 
 
 def _more(others: Sequence[Loss]) -> str:
@@ -355,9 +353,9 @@ def _cause(loss: Loss) -> str:
     if len(largest) == 1:
         return _says(largest[0])
     if largest:
-        return f"{' or '.join(part.label for part in largest)}: not told apart"
+        return f"{' or '.join(part.label for part in largest)}: cannot be separated"
     low = loss.kept.complement().low
-    return "no single cause is certain" if low is not None and low > 0 else "no loss beyond the noise"
+    return "no single cause is significant" if low is not None and low > 0 else "no significant loss"
 
 
 def _segments(loss: Loss) -> Iterator[Segment]:

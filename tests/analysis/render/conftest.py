@@ -238,8 +238,9 @@ def made_losses(trainings: Sequence[tuple[str, str]], num_ranks: int = 8) -> lis
                     parts=tuple(made),
                     largest=(largest.label,),
                     sentence=(
-                        f"{workload} ({framework}) on {backend} keeps {100 * kept:.0f} % at {num_ranks} ranks; "
-                        f"the largest loss is {largest.label}: {100 * largest.share.center:.1f} % [2.9, 4.1]."
+                        f"{workload} ({framework}) on {backend}: scaling efficiency {100 * kept:.0f} % at "
+                        f"{num_ranks} ranks; the largest loss is {largest.label}: "
+                        f"{100 * largest.share.center:.1f} % [2.9, 4.1]."
                     ),
                 )
             )

@@ -39,7 +39,7 @@ def test_every_row_has_as_many_cells_as_the_header(make_study, make_record):
 def test_sentences_notes_and_origin_are_there(make_study):
     table = scaling_table(make_study(num_blocks=3))
     text = study_markdown(table)
-    assert "* ring keeps 9" in text
+    assert "* ring: scaling efficiency 9" in text
     assert "1. fewer than 6 launches: no 95 % interval of samples/s" in text
     assert table.provenance.data_hash in text
 

@@ -190,7 +190,7 @@ def test_frameworks_are_compared_below_their_blocks(made):
 
 def test_a_loss_that_is_not_known_says_why(made):
     table = scaling_table(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2), num_blocks=2))
-    assert largest_loss(table.waterfalls[0]) == "insufficient data: 2 of the 3 blocks that it needs"
+    assert largest_loss(table.waterfalls[0]) == "insufficient data: 2 of 3 blocks"
     alone = [made.record(backend="ring", num_ranks=2, block=block) for block in range(6)]
     (fall,) = scaling_table(alone).waterfalls
     assert isinstance(fall, Waterfall)

@@ -15,10 +15,9 @@ def test_each_backend_is_summarised_in_plain_words(make_study, table_text):
         scaling_table(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
     )
     assert (
-        "ring keeps 60.0 % [60.0, 60.0] at 2 ranks of what one rank does without a communication layer "
-        "(75.0 % [75.0, 75.0] of its own 1 rank)."
+        "ring: scaling efficiency 60.0 % [60.0, 60.0] at 2 ranks (75.0 % [75.0, 75.0] versus its own 1 rank)."
     ) in text
-    assert "none: 2 ranks that do not communicate keep" in text
+    assert "none: efficiency 95.0 % [95.0, 95.0] at 2 ranks without communication" in text
     assert "its 95.0 % order-statistic interval" in text
 
 

@@ -101,7 +101,7 @@ def test_losses_that_are_not_told_apart_have_one_colour(plant):
     colors = [bar.patches[0].get_facecolor() for bar in axes.containers if isinstance(bar, BarContainer)]
     assert colors[0] == colors[2]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[0] == "largest loss, or not told from it"
+    assert legend[0] == "largest loss, or not separable from it"
 
 
 def test_labels_have_units_and_names_stand_once(study):

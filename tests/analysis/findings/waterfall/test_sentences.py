@@ -31,15 +31,15 @@ def interval(center, half, n=6):
 
 def test_the_headline_names_what_is_kept_and_the_largest_loss(plant):
     (one,) = waterfalls(plant(ALL, noise=0.001))
-    assert waterfall_headline(one).startswith("hep_cnn on ring keeps 8")
+    assert waterfall_headline(one).startswith("hep_cnn on ring: scaling efficiency 8")
     assert " at 4 ranks; the largest loss is exposed communication: 12." in waterfall_headline(one)
 
 
 def test_without_noise_it_is_known_to_the_digit(plant):
     (one,) = waterfalls(plant(ALL))
     assert waterfall_headline(one) == (
-        "hep_cnn on ring keeps 80.8 % [80.8, 80.8] at 4 ranks; the largest loss is exposed communication: "
-        "12.1 % [12.1, 12.1]."
+        "hep_cnn on ring: scaling efficiency 80.8 % [80.8, 80.8] at 4 ranks; the largest loss is "
+        "exposed communication: 12.1 % [12.1, 12.1]."
     )
 
 
@@ -47,12 +47,12 @@ def test_losses_that_are_alike_are_not_ranked(plant):
     truth = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
     (one,) = waterfalls(plant(truth, noise=0.01))
     assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
-    assert "the largest losses are not told apart: " in waterfall_headline(one)
+    assert "the largest losses cannot be separated statistically: " in waterfall_headline(one)
 
 
 def test_no_loss_is_invented_out_of_noise(plant):
     (one,) = waterfalls(plant(Planted(reads=False), noise=0.01))
-    assert waterfall_headline(one).endswith("at 4 ranks; no loss is beyond the noise.")
+    assert waterfall_headline(one).endswith("at 4 ranks; no loss is significant.")
 
 
 def test_a_certain_loss_of_uncertain_causes_is_not_called_noise(plant):
@@ -61,26 +61,26 @@ def test_a_certain_loss_of_uncertain_causes_is_not_called_noise(plant):
         replace(part, loss=interval(0.04 + index / 100, 0.1)) for index, part in enumerate(one.parts)
     )
     found = waterfall_headline(replace(one, parts=parts, loss=interval(0.15, 0.03)))
-    assert f"; no single cause is beyond the noise; largest is {parts[-1].name}: " in found
+    assert f"; no single cause is significant; the largest is {parts[-1].name}: " in found
 
 
 def test_few_blocks_are_insufficient_to_say_why(plant):
     (one,) = waterfalls(plant(ALL, num_blocks=2))
     assert waterfall_headline(one) == (
-        "hep_cnn on ring keeps 81 % at 4 ranks; insufficient data to say why: 2 of the 3 blocks that it needs."
+        "hep_cnn on ring: scaling efficiency 81 % at 4 ranks; insufficient data for causes: 2 of 3 blocks."
     )
 
 
 def test_without_controls_the_headline_says_what_is_missing(plant):
     (one,) = waterfalls([record for record in plant(ALL) if record.case.cell.num_ranks > 1])
     assert waterfall_headline(one) == (
-        "hep_cnn on ring at 4 ranks: what is lost is not known, no base case (a), none on 1 rank: not measured."
+        "hep_cnn on ring at 4 ranks: the loss is unknown, no base case (a), none on 1 rank: not measured."
     )
 
 
 def test_other_evidence_and_unpaired_ratios_are_named(plant):
     (one,) = waterfalls(plant(ALL, base_block=50, evidence="emulated"))
-    assert waterfall_headline(one).startswith("hep_cnn on ring (emulated) keeps 8")
+    assert waterfall_headline(one).startswith("hep_cnn on ring (emulated): scaling efficiency 8")
     assert " at 4 ranks, unpaired; " in waterfall_headline(one)
 
 

@@ -35,10 +35,10 @@ def test_the_first_sentence_names_the_largest_loss(made):
     records = made.study(trainings=ONE)
     page = made.page(records, causes=causes_of(scaling_table(records)))
     assert page.title == "How HEP-CNN scales on local"
-    assert page.summary[0].startswith("HEP-CNN (torch) on ring keeps ")
+    assert page.summary[0].startswith("HEP-CNN (torch) on ring: scaling efficiency ")
     assert "at 8 ranks; the largest loss is exposed communication: " in page.summary[0]
-    assert page.summary[1].startswith("mpi keeps ")
-    assert "gloo keeps " in page.summary[1]
+    assert page.summary[1].startswith("mpi: ")
+    assert "gloo: " in page.summary[1]
     assert len(page.summary) <= 3
 
 
@@ -52,7 +52,7 @@ def test_of_several_trainings_best_and_worst_are_told(made):
 
 def test_without_causes_the_summary_still_tells_what_is_kept(made):
     page = made.page(made.study(trainings=ONE))
-    assert page.summary[0].startswith("HEP-CNN (torch) on ring keeps 8")
+    assert page.summary[0].startswith("HEP-CNN (torch) on ring: scaling efficiency 8")
     assert "losses" not in names(page)
 
 

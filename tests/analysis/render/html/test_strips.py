@@ -36,15 +36,15 @@ def test_causes_that_are_not_told_apart_are_not_marked_as_certain(made):
     loss = made.losses(ONE)[0]
     (strip,) = strips([replace(loss, largest=("late ranks", "co-running"))])
     assert not strip.certain
-    assert strip.cause == "co-running or late ranks: not told apart"
+    assert strip.cause == "co-running or late ranks: cannot be separated"
 
 
 def test_a_certain_loss_without_a_certain_cause_says_so(made):
     loss = replace(made.losses(ONE)[0], largest=())
     (strip,) = strips([loss])
-    assert strip.cause == "no single cause is certain"
+    assert strip.cause == "no single cause is significant"
     (strip,) = strips([replace(loss, kept=made.interval(0.99, 0.02))])
-    assert strip.cause == "no loss beyond the noise"
+    assert strip.cause == "no significant loss"
 
 
 def test_of_several_trainings_the_best_backend_of_each(made):
