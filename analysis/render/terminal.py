@@ -247,6 +247,7 @@ def _gaps(table: ScalingTable) -> Iterator[str]:
     planned = sum(row.num_planned for row in table.rows)
     if missing := planned - sum(row.num_launches for row in table.rows):
         yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
+    yield from (drift.text for drift in table.drifts if not drift.steady)
     for record in table.failures[:1]:
         cell = record.case.cell
         what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"

@@ -172,7 +172,7 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
 
     status = dlscale(cluster, "status", "--results", str(results))
     assert "6 of 6 cases done" in status.stdout
-    report = dlscale(cluster, "report", "--results", str(results))
+    report = dlscale(cluster, "report", "--full", "--results", str(results))
     assert report.returncode == 4, report.stdout + report.stderr  # two launches are too few for intervals
     assert "Drift of the nodes while jobs ran" in report.stdout
     nothing = dlscale(cluster, "resume", "--results", str(results))

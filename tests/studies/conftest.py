@@ -64,6 +64,11 @@ class Bench:
             env={**os.environ, **environment},
         )
 
+    def report(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """What `dlscale report` prints of the study."""
+        command = [DLSCALE, "report", "--results", str(self.folder / "results"), *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
     @contextmanager
     def start(self, *options: str, study: Path | str | None = None) -> Iterator[subprocess.Popen[str]]:
         """A study that runs until it ends, or the test does."""

@@ -150,12 +150,7 @@ def test_a_corrupt_record_is_told_before_anything_starts(bench):
     (line,) = done.stderr.splitlines()
     assert victim.name in line
     assert "delete it" in line
-    report = subprocess.run(
-        [bench.command()[0], "report", "--results", str(bench.folder / "results")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    report = bench.report("--full")
     assert report.returncode == 2
     assert victim.name in " ".join(report.stdout.split())
     victim.unlink()
