@@ -94,4 +94,4 @@ def test_servers_have_no_checkpoints(bench):
     done = bench.run("--backends", "grpc_ps", "--ranks", "1", "--checkpoint-every", "10")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "with backend grpc_ps, whose servers keep a part" in line
+    assert "do not work with backend grpc_ps, whose servers hold part" in line
