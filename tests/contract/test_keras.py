@@ -13,6 +13,8 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
 from dlscale.collectives.buffers import BuffersDifferError, check_buffers_match
 
+pytestmark = pytest.mark.on_ranks(2)
+
 LOCAL_BATCH = 4
 NUM_STEPS = 6
 
@@ -197,9 +199,6 @@ def test_ranks_that_drift_apart_are_found(ranks, world):
     model = Alone(make_model().layers)
     model.build((None, 5))
     model.compile(optimizer="sgd", loss="mse")
-    if world.Get_size() == 1:
-        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
-        return
     with pytest.raises(BuffersDifferError, match=r"dense.*/kernel is not on all ranks what it is on rank 0"):
         fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
 
@@ -242,15 +241,11 @@ def test_half_precision_needs_the_scaling_one(ranks):
 
 
 def test_unequal_numbers_of_steps_are_refused(ranks, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     rows = slice(0, LOCAL_BATCH * (2 if world.Get_rank() else 1))
     refused(ranks, world, {"optimizer": ring.keras_optimizer("sgd", ranks)}, "from 1 to 2 steps", rows=rows)
 
 
 def test_different_models_are_refused(ranks, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     model = make_model()
     if world.Get_rank():
         model.add(keras.layers.Dense(1))
@@ -260,8 +255,6 @@ def test_different_models_are_refused(ranks, world):
 
 
 def test_different_metrics_are_refused(ranks, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     model = make_model()
     metrics = ["mae"] if world.Get_rank() else []
     model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse", metrics=metrics)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.on_ranks(2, 4)
+
 
 @pytest.fixture
 def join(world):
@@ -137,8 +139,6 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("what", DIFFERENCES)
 def test_debug_names_what_the_ranks_called(join, world, what):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     ring = join(debug=True)
     usual, other, said_first, said_last = DIFFERENCES[what]
     found = refusals(world, lambda: other_on_the_last(world, usual, other)(ring))
@@ -158,8 +158,6 @@ def test_debug_names_what_the_ranks_called(join, world, what):
 )
 @pytest.mark.parametrize("ranks_per_node", [0, 1])
 def test_lengths_that_differ_are_an_error_on_all_ranks(join, world, count, other, ranks_per_node):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     if ranks_per_node and is_open_mpi():
         # Between processes of one machine it copies a message that is too long as a whole, and then complains.
         pytest.skip("Open MPI 5 writes beyond the end of a receive that is too short")
@@ -176,8 +174,6 @@ def test_lengths_that_differ_are_an_error_on_all_ranks(join, world, count, other
 
 
 def test_shared_memory_of_different_sizes_is_refused_on_all_ranks(join, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     for shared_memory in ("memfd", "shm"):
         ring = join(shared_memory=shared_memory)
         found = refusals(world, lambda ring=ring: ring.empty(other_on_the_last(world, 1_000, 100_000)))

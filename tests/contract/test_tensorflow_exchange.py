@@ -9,6 +9,8 @@ from dlscale.collectives import ring
 from dlscale.collectives.mpi.collective import MpiCollective
 from dlscale.collectives.training._tensorflow_native import BUCKET_BYTES, NODE_STAGING_BYTES, NativeExchange
 
+pytestmark = pytest.mark.on_ranks(1, 2, 3)
+
 # Nothing, a scalar, odd lengths, a piece that is cut at the staging's end, one longer than the staging.
 SHAPES = [(0,), (), (3, 5), (7,), (NODE_STAGING_BYTES // 4 - 5,), (11,), (NODE_STAGING_BYTES // 4 + 3,), (2,)]
 

@@ -16,6 +16,8 @@ from dlscale.collectives.training.communication import Training
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 
+pytestmark = pytest.mark.on_ranks(2)
+
 NUM_STEPS = 6
 WEIGHTS = (tf.ones((7,)), tf.fill((3, 2), 2.0), tf.ones(()))
 
@@ -158,8 +160,6 @@ class Broken(MpiCollective):
 
 @pytest.mark.parametrize("built", [True, False])
 def test_an_error_of_the_collective_is_raised_as_itself(world, built, monkeypatch):
-    if world.Get_size() == 1 and built:
-        pytest.skip("one rank exchanges nothing")
     monkeypatch.setattr(_tensorflow_buckets, "is_built", lambda: built)
     collective = Broken(world)
     trainer = _tensorflow_buckets.over(Replica(world.Get_rank()), [collective], Training())
@@ -170,8 +170,6 @@ def test_an_error_of_the_collective_is_raised_as_itself(world, built, monkeypatc
 
 
 def test_an_error_of_the_ring_keeps_its_words(world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank exchanges nothing")
     ranks = ring.join(world)
     trainer = _tensorflow_buckets.over(Replica(world.Get_rank()), [ranks], Training())
     trainer.step()

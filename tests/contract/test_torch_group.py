@@ -10,6 +10,8 @@ import torch.distributed as dist
 from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
 
+pytestmark = pytest.mark.on_ranks(1, 2, 3)
+
 
 @pytest.fixture(scope="module")
 def registered(world):

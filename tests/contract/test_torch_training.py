@@ -23,6 +23,8 @@ from dlscale.collectives.training import _torch_buckets
 from dlscale.collectives.training._torch import Update
 from dlscale.collectives.training.communication import Training
 
+pytestmark = pytest.mark.on_ranks(2)
+
 LOCAL_BATCH = 3
 NUM_STEPS = 5
 

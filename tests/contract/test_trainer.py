@@ -44,12 +44,21 @@ def make_factory(name, framework, *, synthetic=True, device="cpu"):
 
 
 # CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without.
-@pytest.fixture(params=["hep_cnn-synthetic", "hep_cnn-events", "cosmogan-synthetic"])
+@pytest.fixture(
+    params=[
+        *(
+            pytest.param(name, marks=pytest.mark.on_ranks(2))
+            for name in ("hep_cnn-synthetic", "hep_cnn-events")
+        ),
+        "cosmogan-synthetic",
+    ]
+)
 def factory(request, framework, device):
     name, source = request.param.split("-")
     return make_factory(name, framework, synthetic=source == "synthetic", device=device)
 
 
+@pytest.mark.on_ranks(1, 2, 3)
 def test_the_gates_pass(backend, factory, world, shard):
     gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert [gate.name for gate in gates if not gate.passed] == []
@@ -57,7 +66,10 @@ def test_the_gates_pass(backend, factory, world, shard):
     assert {gate.name for gate in gates} == expected
 
 
-@pytest.mark.parametrize(("name", "synthetic"), [("hep_cnn", False), ("cosmogan", True)])
+@pytest.mark.on_ranks(2, 3)
+@pytest.mark.parametrize(
+    ("name", "synthetic"), [("hep_cnn", False), pytest.param("cosmogan", True, marks=pytest.mark.on_ranks(2))]
+)
 def test_weights_stay_equal_over_twenty_steps(backend, framework, device, name, synthetic, world, shard):
     factory = make_factory(name, framework, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
@@ -75,6 +87,7 @@ def test_weights_stay_equal_over_twenty_steps(backend, framework, device, name, 
     trainer.close()
 
 
+@pytest.mark.on_ranks(2)
 def test_the_first_weights_are_those_of_rank_0(backend, framework, device, world, shard):
     factory = make_factory("hep_cnn", framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=20 + shard.index)
@@ -85,6 +98,7 @@ def test_the_first_weights_are_those_of_rank_0(backend, framework, device, world
     trainer.close()
 
 
+@pytest.mark.on_ranks(2)
 def test_settings_are_plain_values(backend, framework, device, shard):
     factory = make_factory("hep_cnn", framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=1)
@@ -94,9 +108,10 @@ def test_settings_are_plain_values(backend, framework, device, shard):
     trainer.close()
 
 
+@pytest.mark.on_ranks(2)
 def test_the_buckets_of_an_exchange_alone_hold_all_gradients(pair, backend, device, world, shard):
     name, framework = pair
-    if framework not in capabilities(name).collective or shard.count == 1:
+    if framework not in capabilities(name).collective:
         pytest.skip("its exchange is not measured alone")
     factory = make_factory("cosmogan", framework, device=device)  # two objectives
     trainer = backend.distribute(factory, shard=shard, seed=1)
@@ -166,11 +181,10 @@ def one_rank_counts(index, shard):
     return 1.0 + 1e-3 * shard.index
 
 
+@pytest.mark.on_ranks(2)
 @pytest.mark.exchanging
 @pytest.mark.parametrize("harm", [summed_not_averaged, one_layer_forgotten, one_rank_counts])
 def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, world, shard):
-    if shard.count == 1 and harm is not one_layer_forgotten:
-        return  # with one rank the sum is the mean, and rank 0 is the one that counts
     factory = make_factory("hep_cnn", pair[1], device=device)
     backend = connected(*pair)
     gates = gradient_gate(
@@ -179,6 +193,7 @@ def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, world, s
     assert not all(gate.passed for gate in gates)
 
 
+@pytest.mark.on_ranks(2)
 def test_a_generator_step_leaves_the_discriminators_gradients_alone(backend, framework, device, world, shard):
     """Each network moves by the gradient of its own loss; the naive sum of both losses would be noticed."""
     factory = make_factory("cosmogan", framework, device=device)
@@ -220,6 +235,7 @@ def discriminator_gradients(replica):
     return [gradient.numpy() for gradient in tape.gradient(loss, objective.parameters)]
 
 
+@pytest.mark.on_ranks(2)
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_overlap_gives_the_same_weights(num_threads, world, shard, monkeypatch):
     """With a core to spare a thread exchanges the buckets; it must not change what is computed."""
@@ -241,13 +257,14 @@ def test_overlap_gives_the_same_weights(num_threads, world, shard, monkeypatch):
     backend.close()
 
 
+@pytest.mark.on_ranks(1, 2)
 @pytest.mark.parametrize(("name", "synthetic"), [("hep_cnn", False), ("cosmogan", True)])
 def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
     backend, framework, device, name, synthetic, world, shard
 ):
     """The same weights, bit for bit: optimizers, batch norm, the samples' order and what steps draw included."""
-    if world.Get_size() > (2 if backend.capabilities.exchanges else 1):
-        pytest.skip("two ranks show it; without an exchange each has a training of its own")
+    if (world.Get_size() > 1) != backend.capabilities.exchanges:
+        pytest.skip("shown on two ranks; on one for `none`, whose ranks have a training of their own each")
     factory = make_factory(name, framework, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11)
     if backend.capabilities.servers:

@@ -8,6 +8,8 @@ from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 
+pytestmark = pytest.mark.on_ranks(1, 2, 3)
+
 
 def make_factory(framework, name="hep_cnn"):
     workload = load_workload(name)

@@ -13,26 +13,17 @@ TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
 
-# What an integration does for its framework depends on whether there are other ranks and whether their mean rounds:
-# not on a fourth rank, and not on the MPI below.
-INTEGRATIONS = [
-    *("test_delayed", "test_keras", "test_tensorflow_exchange", "test_tensorflow_training"),
-    *("test_torch_group", "test_torch_training", "test_wire_training"),
-]
-RANKS_OF_INTEGRATIONS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
-RANKS_OF_TRAINERS = {"MPICH": (1, 2, 3), "Open MPI": (2,)}
-
 
 def mpiexec():
-    """(the MPI's name, the command that starts ranks on this machine, more than there are cores if need be)."""
+    """The command that starts ranks on this machine, more than there are cores if need be."""
     beside = Path(sys.prefix) / "bin" / "mpiexec"
     program = str(beside) if beside.exists() else shutil.which("mpiexec")
     assert program, "the mark lets no test come here without an mpiexec"
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     if "Open MPI" not in version and "open-mpi" not in version:
-        return "MPICH", [program]
+        return [program]
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return "Open MPI", [program, "--oversubscribe", *as_root]
+    return [program, "--oversubscribe", *as_root]
 
 
 def stop(process):
@@ -52,8 +43,7 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
 
     Returns (exit status of mpiexec, or None if it was stopped; its own output).
     """
-    mpi, launcher = mpiexec()
-    command = [*launcher, "-n", str(num_ranks + num_servers)]
+    command = [*mpiexec(), "-n", str(num_ranks + num_servers)]
     command += [sys.executable, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
     variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks)}
     if backend:
@@ -62,10 +52,6 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
     else:
         command += ["tests/contract", "--ignore=tests/contract/test_servers.py"]
     command += ["-p", "no:cacheprovider"]
-    if num_ranks not in RANKS_OF_INTEGRATIONS[mpi]:
-        command += [f"--ignore=tests/contract/{name}.py" for name in INTEGRATIONS]
-    if num_ranks not in RANKS_OF_TRAINERS[mpi]:
-        command += ["--ignore=tests/contract/test_trainer.py"]
     # By a thread, because a signal is not heard inside MPI.
     command += [f"--timeout={TEST_LIMIT_SECONDS}", "--timeout-method=thread"]
     output = folder / "mpiexec.txt"

@@ -18,14 +18,11 @@ SERVED = ("--backends", "grpc_ps", "--ranks", "2")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(960)  # some 24 launches
 @pytest.mark.requires("horovod-torch", "horovod-tensorflow", "grpc_ps-torch", "tf_collective-tensorflow")
 def test_every_backend_in_every_framework(bench):
     """Each cell has a good record, or the plan says why there is none."""
     done = bench.run(
-        *("--backends", "all", "--frameworks", "all", "--workloads", "hep_cnn,resnet50"),
-        *("--ranks", "2", "--max-steps", "60"),
-        limit=900,
+        *("--backends", "all", "--frameworks", "all", "--ranks", "2", "--max-steps", "60"), limit=540
     )
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
@@ -35,12 +32,10 @@ def test_every_backend_in_every_framework(bench):
     )
     expected = dict.fromkeys(("none", "mpi", "ring", "horovod", "grpc_ps"), both)
     expected |= {"gloo": torch, "tf_collective": tensorflow}
-    for workload in ("hep_cnn", "resnet50"):
-        found = {}
-        for record in records:
-            if record.case.cell.workload == workload:
-                found.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
-        assert {backend: found[backend] for backend in expected} == expected
+    measured = {}
+    for record in records:
+        measured.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
+    assert {backend: measured[backend] for backend in expected} == expected
     assert "backend nccl does not support device cpu: left out" in " ".join(done.stdout.split())
     for record in records:
         served = record.case.cell.backend == "grpc_ps"

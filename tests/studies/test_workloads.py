@@ -74,7 +74,7 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps, framework):
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_compiled_network_passes_the_gates(bench, framework):
-    options = ("--workloads", "cosmogan", "--frameworks", framework, "--backends", "ring", "--ranks", "2")
+    options = ("--frameworks", framework, "--backends", "ring", "--ranks", "2")
     done = bench.run(*options, "--compiled", "--precision", "bf16", limit=400)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
