@@ -9,7 +9,7 @@ the table and the sentences.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.records import CellRows, options_text, setting_columns
+from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.records import options_text, setting_columns
 from dlscale.analysis.render.tables import (
     Column,
     TableOf,
@@ -101,17 +102,17 @@ class BackendComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    launches: CellRows  # good ones of one kind of evidence; may be none
-    seconds: dict[Hashable, float]  # block -> per step
+    launches: CellLaunches  # good ones of one kind of evidence; may be none
+    seconds: dict[Block, float]  # block -> per step
     exposed: Interval | None
 
 
-def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, ...]:
+def compare_backends(measured: Iterable[CellLaunches]) -> tuple[BackendComparison, ...]:
     """A comparison for every family, number of ranks above 1 and kind of evidence with two or more backends.
 
     A backend whose launches all failed is a contender without numbers.
     """
-    groups: dict[tuple[Family, int, int, str], list[CellRows]] = {}
+    groups: dict[tuple[Family, int, int, str], list[CellLaunches]] = {}
     for launches in measured:
         cell = launches.cell
         if cell.control == "train" and cell.num_ranks > 1:
@@ -157,23 +158,23 @@ def judge(difference: Interval, communication: float, *, apart: bool) -> Verdict
     return "not slower" if high < BAND else "open"
 
 
-def _computation(members: Iterable[CellRows]) -> dict[Hashable, float]:
+def _computation(members: Iterable[CellLaunches]) -> dict[Block, float]:
     """Seconds per step of backend `none`, by block; empty if not measured."""
-    alone = [member for member in members if member.cell.backend == "none" and not member.cases.empty]
-    return min(alone, key=_comparison_order).by_block("seconds_per_step") if alone else {}
+    alone = [member for member in members if member.cell.backend == "none" and member.cases]
+    return min(alone, key=_comparison_order).by_block("world") if alone else {}
 
 
-def _contenders(members: Sequence[CellRows], alone: dict[Hashable, float]) -> tuple[Contender, ...]:
+def _contenders(members: Sequence[CellLaunches], alone: dict[Block, float]) -> tuple[Contender, ...]:
     entries = []
     for launches in members:
-        seconds = launches.by_block("seconds_per_step")
+        seconds = launches.by_block("world")
         paired = seconds.keys() & alone.keys()
         exposed = block_ratio(seconds, alone).excess() if paired else None
         entries.append(_Entry(launches=launches, seconds=seconds, exposed=exposed))
     return tuple(_contender(entry, entries, alone) for entry in entries)
 
 
-def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> Contender:
+def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Block, float]) -> Contender:
     rivals = [rival for rival in entries if rival is not entry and rival.exposed]
     peer = min(rivals, key=_cost, default=None)
     difference = communication = None
@@ -199,7 +200,7 @@ def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, f
     )
 
 
-def _apart(entry: _Entry, peer: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> bool:
+def _apart(entry: _Entry, peer: _Entry, entries: Sequence[_Entry], alone: dict[Block, float]) -> bool:
     """Whether 0 is outside an interval corrected for all pairs of backends (Bonferroni).
 
     The peer was selected from all backends: with four equal backends, in one study of five some pair's uncorrected
@@ -215,7 +216,7 @@ def _cost(entry: _Entry) -> float:
     return entry.exposed.center if entry.exposed else math.inf
 
 
-def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float]) -> str:
+def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Block, float]) -> str:
     """The reason why there is no difference; empty if there is one."""
     if not alone:
         return "none on as many ranks was not measured"
@@ -230,7 +231,7 @@ def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float
     return ""
 
 
-def _comparison_order(launches: CellRows) -> tuple[object, ...]:
+def _comparison_order(launches: CellLaunches) -> tuple[object, ...]:
     cell = launches.cell
     return cell.backend, options_text(cell), cell.num_servers
 

@@ -8,7 +8,7 @@ claim needs. docs/contrasts.md explains the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side
+from dlscale.analysis.launches import Block
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, blocks_needed
 
 MAX_EXACT = 16  # blocks
@@ -98,9 +99,7 @@ CONTRAST_BAND = 0.02  # of throughput: a smaller difference does not matter in p
 CONTRAST_ALPHA = 1 - LEVEL
 
 Verdict = Literal["faster", "slower", "alike", "not shown", "cannot be shown"]
-Flagged = Mapping[
-    tuple[str, str], Set[Hashable]
-]  # (cell, kind of evidence) -> blocks of its outlying launches
+Flagged = Mapping[tuple[str, str], Set[Block]]  # (cell, kind of evidence) -> blocks of its outlying launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +233,7 @@ def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
     if not common & left_out or len(common - left_out) < MIN_BLOCKS:
         return None
 
-    def kept(rates: Rates) -> dict[Hashable, float]:
+    def kept(rates: Rates) -> dict[Block, float]:
         return {block: rate for block, rate in rates.items() if block in common - left_out}
 
     return block_ratio(kept(pair.contender.rates), kept(pair.reference.rates))

@@ -1,13 +1,14 @@
 """Do 95 % intervals contain the truth in 95 % of simulated studies? The seed is fixed, so nothing is flaky."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.backends import compare_backends
-from dlscale.analysis.records import CellRows
+from dlscale.analysis.launches import CellLaunches, MeasuredCase
 from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
@@ -102,32 +103,44 @@ def test_the_interval_of_a_difference_holds_its_level(noise, num_blocks, first, 
     assert hits / NUM_STUDIES >= 0.94
 
 
+@dataclass(frozen=True, kw_only=True)
+class MadeCase(MeasuredCase):
+    """A case whose seconds per step are given, and not those of its record."""
+
+    world: float
+
+
 @pytest.fixture
 def verdicts(make_record):
     """Verdicts in simulated studies of 6 blocks, one list per study; backends are named in order of cost."""
 
+    names = ("none", "a", "b", "c", "d")
+    records = {
+        name: [make_record(backend=name, num_ranks=2, block=block, overlap=False) for block in range(6)]
+        for name in names
+    }
+    ids = {name: of_backend[0].case.cell.id for name, of_backend in records.items()}
+
+    def launches(name: str, seconds: np.ndarray) -> CellLaunches:
+        cell = records[name][0].case.cell
+        return CellLaunches(
+            cell=cell,
+            id=ids[name],
+            family=family_of(cell, system="local"),
+            cases=tuple(
+                MadeCase(record=record, cell_id=ids[name], num_attempts=1, good=True, world=value)
+                for record, value in zip(records[name], seconds.tolist(), strict=True)
+            ),
+        )
+
     def find(*costs: float, num_studies: int = 300, noise: float = 0.01) -> list[list[str]]:
         generator = np.random.default_rng(1908)
-        cells = [make_record(backend=name, num_ranks=2).case.cell for name in ("none", "a", "b", "c", "d")]
         found = []
         for _ in range(num_studies):
             drift = DRIFT * generator.standard_normal(6)
             measured = [
-                CellRows.of(
-                    cell,
-                    system="local",
-                    cases=pd.DataFrame(
-                        {
-                            "study": "s",
-                            "block": range(6),
-                            "seconds_per_step": cost * np.exp(drift + noise * generator.standard_normal(6)),
-                            "good": True,
-                            "evidence": "measured",
-                            "exchange": "in line",
-                        }
-                    ),
-                )
-                for cell, cost in zip(cells, (1.0, *costs), strict=False)
+                launches(name, cost * np.exp(drift + noise * generator.standard_normal(6)))
+                for name, cost in zip(names, (1.0, *costs), strict=False)
             ]
             (comparison,) = compare_backends(measured)
             found.append([one.verdict for one in comparison.contenders])

@@ -41,13 +41,7 @@ from dlscale.analysis.render.html.model import (
 )
 from dlscale.analysis.render.html.rules import Facts, judged
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
-from dlscale.analysis.render.html.timeline import (
-    MeasuredCase,
-    by_cell,
-    launch_plot,
-    launches_of,
-    outlier_marks,
-)
+from dlscale.analysis.render.html.timeline import launch_plot, outlier_marks
 from dlscale.analysis.render.tables import Table, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, efficiency_text, listed, plural, rate, share_text
 from dlscale.benchmarks.records.files import BadFile
@@ -69,16 +63,13 @@ def page_of(
     """
     records = list(records)
     study, causes = study or StudyFacts(), causes or Causes()
-    launches = launches_of(records)
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
     own = own_efficiency_plots(table)
     drawn = looks(table.rows)
-    every = launch_plot(launches, outlier_marks(table.rows))
+    every = launch_plot(table.launches, outlier_marks(table.rows))
     facts = Facts(
         table=table,
-        launches=launches,
-        groups=by_cell(launches),
         records=records,
         bad_files=bad_files,
         study=study,
@@ -99,7 +90,7 @@ def page_of(
         _section("throughput", "Throughput", rates),
         _section("own", "Against one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
-        _section("launches", "Every launch", _launches(table, launches, every)),
+        _section("launches", "Every launch", _launches(table, every)),
         _section("energy", "Energy", _energy(table)),
         _section("costs", "Start, input and saving", _costs(table)),
         _section("gaps", "What is missing", _gaps(table, study, bad_files)),
@@ -160,12 +151,11 @@ def _contrasts(contrasts: Contrasts | None) -> Section:
     )
 
 
-def _launches(table: ScalingTable, launches: Sequence[MeasuredCase], every: Plot | None) -> Iterator[Block]:
+def _launches(table: ScalingTable, every: Plot | None) -> Iterator[Block]:
     if every:
         yield every
     yield from _known(tables.outlier_table(table.rows))
-    if launches:
-        yield tables.step_table(launches)
+    yield from _known(tables.step_table(table.launches))
 
 
 def _energy(table: ScalingTable) -> Iterator[Block]:
