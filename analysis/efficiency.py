@@ -21,6 +21,7 @@ from dlscale.analysis.findings.backends import BackendComparison, compare_backen
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
 from dlscale.analysis.findings.checkpoints import Saving, savings, to_saving_row
 from dlscale.analysis.findings.communication import Communication, communications
+from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
 from dlscale.analysis.findings.outliers import (
@@ -56,12 +57,10 @@ from dlscale.analysis.render.tables import (
 )
 from dlscale.analysis.render.text import (
     backend_name,
-    efficiency_text,
     flaws_text,
     gibibytes,
     interval_columns,
     percent,
-    rate,
     with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -80,34 +79,6 @@ def input_cost(row: ScalingRow) -> str:
     ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
     kind = "" if row.evidence == "measured" else f" ({row.evidence})"
     return f"input on {ranks}{kind}: {'; '.join(parts)}."
-
-
-def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
-    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
-    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
-    if not scaled:
-        return ""
-    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
-    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
-    if row.evidence not in (None, "measured"):
-        name += f" ({row.evidence})"
-    if row.throughput is None:
-        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
-    against_none, against_backend = row.efficiency_none, row.efficiency_backend
-    if against_none is None and against_backend is None:
-        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
-    if against_none is None:
-        return (
-            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own 1 rank; "
-            "no single-rank baseline."
-        )
-    if row.cell.backend == "none":
-        return (
-            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
-            "sharing the machine."
-        )
-    own = f" ({efficiency_text(against_backend)} versus its own 1 rank)" if against_backend else ""
-    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
 
 
 def _share_text(share: Interval) -> str:
@@ -247,13 +218,15 @@ SCALING = TableOf[ScalingRow](
 class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
-    `comparisons` compare the backends, ordered by family and ranks. `start_ups` hold the time of launches before they
-    train, `savings` the cost of checkpoints and restarts, `energies` the energy per sample, `waterfalls` the parts of
-    the loss, `exchanges` communication only, `lateness` the stragglers, and `heats` each rank's time relative to the
-    other ranks. `launches` are those of all cells in `rows` that left a record.
+    `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
+    `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `energies`
+    the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the
+    stragglers, and `heats` each rank's time relative to the other ranks. `launches` are those of all cells in `rows`
+    that left a record.
     """
 
     rows: tuple[ScalingRow, ...]
+    contrasts: Contrasts | None  # None: no two backends or frameworks to compare
     comparisons: tuple[BackendComparison, ...]
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
@@ -317,19 +290,26 @@ class ScalingTable:
 
 
 def scaling_table(
-    records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
+    records: Iterable[Record],
+    *,
+    planned: Iterable[Case] = (),
+    parities: Iterable[Parity] = (),
+    order: Sequence[str] = (),
 ) -> ScalingTable:
     """Compute the whole table from the records.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
-    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note.
+    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note. `order` has the names
+    of backends and frameworks in the study's order: the first is the reference of the contrasts.
     Raises UsageError if the records do not belong on one curve (see `launches_of`).
     """
     records = list(records)
     everything = launches_of(records)
     measured = [launches for launches in everything if launches.cell.control not in APART]
     falls = waterfalls(measured)
-    kept = trimmed(measured, outliers(measured))
+    outlying, parities = outliers(measured), list(parities)
+    kept = trimmed(measured, outlying)
+    contrasts = study_contrasts(measured, order=order, outlying=outlying, parities=parities)
     rows = _with_limits(
         [row for launches in measured for row in _scaling_rows(launches, measured, kept)], everything
     )
@@ -337,7 +317,8 @@ def scaling_table(
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
-        comparisons=compare_backends(measured),
+        contrasts=contrasts,
+        comparisons=compare_backends(measured, contrasts),
         start_ups=tuple(start_ups(measured)),
         savings=tuple(savings(records)),
         energies=tuple(energies(measured)),

@@ -8,7 +8,7 @@ claim needs. docs/contrasts.md explains the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
-from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side
-from dlscale.analysis.launches import Block
+from dlscale.analysis.families import pairs_of
+from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
+from dlscale.analysis.findings.outliers import Outliers
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, blocks_needed
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Parity
 
 MAX_EXACT = 16  # blocks
 NUM_DRAWS = 2**16 - 1
@@ -179,6 +183,45 @@ def contrasts(
     return Contrasts(
         factor=declaration.factor, blocks_needed=needed, found=tuple(tested), left_out=declaration.left_out
     )
+
+
+def study_contrasts(
+    measured: Iterable[CellLaunches],
+    *,
+    order: Sequence[str] = (),
+    outlying: Iterable[Outliers] = (),
+    parities: Iterable[Parity] = (),
+) -> Contrasts | None:
+    """The contrasts that are declared of a study by default; None if there are no two values to compare.
+
+    Each backend versus the first of `order` on each number of ranks above 1; frameworks if there is only one backend.
+    """
+    try:
+        declaration = declare(measured, order=order)
+    except UsageError:  # nothing to compare, which is no error in a report
+        return None
+    return contrasts(declaration, flagged=flagged_blocks(outlying), forbidden=parity_forbids(parities))
+
+
+def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:
+    """The blocks of each cell's outlying launches."""
+    return {(cell.cell.id, cell.evidence): cell.blocks for cell in outlying if cell.launches}
+
+
+def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
+    """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
+    parities = list(parities)
+
+    def why(pair: Declared) -> str:
+        sides = (pair.contender, pair.reference)
+        if len({side.cell.framework for side in sides}) == 1:
+            return ""
+        frameworks = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
+        if frameworks is None:
+            return "their networks differ"
+        return "" if frameworks.comparable else frameworks.verdict
+
+    return why
 
 
 def within_band(ratio: Interval) -> bool:

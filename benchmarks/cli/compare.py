@@ -16,7 +16,7 @@ from rich.console import Console, Group
 
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json, render_contrasts
-from dlscale.analysis.findings.contrasts import Contrasts, contrasts
+from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
 from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.study_comparison import compare_studies as compare_records
 from dlscale.analysis.findings.study_comparison import (
@@ -29,7 +29,7 @@ from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.options import Counts, Words, choose_study, json_option, results_option
-from dlscale.benchmarks.cli.study_report import order_of, parity_forbids, tell_left_out
+from dlscale.benchmarks.cli.study_report import order_of, tell_left_out
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
 from dlscale.benchmarks.records.record import Parity, Record
 
@@ -189,8 +189,7 @@ def contrast_study(
     )
     parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
-    flagged = {(flag.cell.id, flag.evidence): flag.blocks for flag in outliers(measured)}
-    tested = contrasts(declaration, flagged=flagged, forbidden=forbidden)
+    tested = contrasts(declaration, flagged=flagged_blocks(outliers(measured)), forbidden=forbidden)
     show_contrasts(tested, as_json=as_json)
     if any(forbidden(pair) for pair in declaration.pairs) and not all(parity.passed for parity in parities):
         return NOT_COMPARABLE

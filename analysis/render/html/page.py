@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
-from dlscale.analysis.findings.backends import BACKENDS, backend_sentences, pairs
+from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
@@ -55,9 +55,8 @@ def page_of(
     bad_files: Sequence[BadFile] = (),
     study: StudyFacts | None = None,
     causes: Causes | None = None,
-    contrasts: Contrasts | None = None,
 ) -> Page:
-    """The page of a study; `table`, `causes` and `contrasts` must come from `records`.
+    """The page of a study; `table` and `causes` must come from `records`.
 
     The same records give the same page: nothing in it depends on the time.
     """
@@ -75,11 +74,10 @@ def page_of(
         study=study,
         efficiency=efficiency,
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
-        contrasts=contrasts,
     )
     sections = [
         _section("losses", "Where the speed goes", _losses(table, causes)),
-        _contrasts(contrasts),
+        _contrasts(table.contrasts),
         _section("backends", "Backends beside each other", _backends(table)),
         _section(
             "exchange",
@@ -103,7 +101,7 @@ def page_of(
         title=study_facts.page_title(table),
         facts=study_facts.heading_facts(table, records, study),
         evidence=study_facts.evidence_note(table),
-        summary=summary(table, causes.losses, contrasts),
+        summary=summary(table, causes.losses),
         strips=strips(causes.losses),
         warnings=study_facts.study_warnings(table, study, bad_files),
         first=tuple(efficiency),
@@ -134,7 +132,7 @@ def _losses(table: ScalingTable, causes: Causes) -> Iterator[Block]:
 
 
 def _backends(table: ScalingTable) -> Iterator[Block]:
-    yield from comparisons.verdicts(table.comparisons)
+    yield from comparisons.notes(table.comparisons)
     yield from _known(BACKENDS.of(pairs(table.comparisons)))
 
 
@@ -198,20 +196,18 @@ def _known(table: Table | None) -> Iterator[Table]:
 
 
 OTHERS = 3  # backends that the second sentence names
-CERTAIN = ("faster", "slower", "alike")
 
 
-def summary(
-    table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
-) -> tuple[str, ...]:
+def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]:
     """At most three sentences about the largest numbers of ranks; with `losses`, they name the largest loss.
 
-    The last one is the strongest claim of `contrasts` or, without any, a certain difference between backends.
+    The last one is the strongest claim of the contrasts.
     """
     if not table.rows:
         return ("Nothing has been measured yet.",)
+    claim = tuple(claims(table.contrasts)[:1]) if table.contrasts else ()
     if losses:
-        return _of_losses(on_most_ranks(losses), _verdict(table, contrasts))
+        return _of_losses(on_most_ranks(losses), claim)
     trained = [row for row in table.rows if row.cell.control == "train"]
     if not any(row.throughput for row in trained):
         planned = sum(row.num_planned for row in table.rows)
@@ -219,7 +215,7 @@ def summary(
     scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
     if not scaled:
         return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)
-    return _of_rows(scaled, _verdict(table, contrasts))
+    return _of_rows(scaled, claim)
 
 
 def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, ...]:
@@ -283,17 +279,6 @@ def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
         for loss in group
         if loss.num_ranks == max(member.num_ranks for member in group)
     ]
-
-
-def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
-    """A certain difference between backends on the most ranks; empty if there is none."""
-    if contrasts:
-        return tuple(claims(contrasts)[:1])
-    if len({comparison.family for comparison in table.comparisons}) != 1:
-        return ()
-    last = max(table.comparisons, key=lambda comparison: comparison.num_ranks)
-    certain = [contender for contender in last.contenders if contender.verdict in CERTAIN]
-    return tuple(backend_sentences(certain)[:1])
 
 
 def _short(loss: Loss) -> str:

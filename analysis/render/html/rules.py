@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import base_cell
-from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrasts
+from dlscale.analysis.findings.contrasts import CONTRAST_BAND
 from dlscale.analysis.launches import CellLaunches, MeasuredCase
 from dlscale.analysis.metrics import MAX_START_SKEW, MIN_WINDOWS
 from dlscale.analysis.records import APART
@@ -42,7 +42,6 @@ class Facts:
     study: StudyFacts = field(default_factory=StudyFacts)
     efficiency: Sequence[Plot] = ()
     plots: Sequence[Plot] = ()
-    contrasts: Contrasts | None = None  # None: fewer than two backends
 
     @property
     def measured(self) -> list[CellLaunches]:
@@ -164,7 +163,7 @@ def judge_normality(facts: Facts) -> tuple[Verdict, str]:
 
 def judge_tests(facts: Facts) -> tuple[Verdict, str]:
     """Rule 7: faster and slower are results of a paired test, corrected for all comparisons declared together."""
-    declared = facts.contrasts
+    declared = facts.table.contrasts
     if declared is None:
         return "not applicable", "No two backends were measured on the same ranks."
     poor = [contrast for contrast in declared.found if contrast.verdict == "cannot be shown"]
