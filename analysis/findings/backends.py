@@ -136,9 +136,9 @@ def compare_backends(
             for kind in launches.kinds:
                 key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
                 groups.setdefault(key, []).append(launches.only(kind))
-    found = declared.found if declared and declared.factor == "backend" else ()
+    tested = declared.found if declared and declared.factor == "backend" else ()
     claims: dict[tuple[Family, str, str], Contrast | None] = {}
-    for contrast in found:
+    for contrast in tested:
         claims |= {_key(contrast.reference): None, _key(contrast.contender): contrast}
     comparisons = []
     for (family, num_ranks, num_nodes, kind), members in sorted(groups.items(), key=lambda item: item[0]):

@@ -42,8 +42,10 @@ def drifts(measured: Iterable[CellLaunches]) -> Iterator[Drift]:
     speeds: dict[tuple[str, int], dict[int, float | None]] = {}
     canaries = [launches for launches in measured if launches.cell.control == "canary"]
     for case in (case for launches in canaries for case in launches.cases):
-        (study, block), speed = case.block, 1 / case.world if case.good else None
-        speeds.setdefault((study, block // 2), {})[block % 2] = speed
+        study, block = case.block
+        job, end = divmod(block, 2)
+        by_end = speeds.setdefault((study, job), {})
+        by_end[end] = 1 / case.world if case.good else by_end.get(end)
     for (study, job), ends in sorted(speeds.items()):
         first, last = ends.get(0), ends.get(1)
         yield Drift(study=study, job=job, ratio=last / first if first and last else None)
