@@ -21,6 +21,7 @@ from dlscale.analysis.findings.backends import BackendComparison, compare_backen
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
 from dlscale.analysis.findings.checkpoints import Saving, savings, to_saving_row
 from dlscale.analysis.findings.communication import Communication, communications
+from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
 from dlscale.analysis.findings.outliers import (
@@ -38,19 +39,12 @@ from dlscale.analysis.findings.rank_times import RankTimes, rank_times
 from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_row
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
+from dlscale.analysis.launches import CellLaunches, launches_of
+from dlscale.analysis.metrics import efficiency, flaws, input_loss, input_stall, throughput
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     APART,
-    CellRows,
-    GoodRecords,
-    StepDistribution,
-    efficiency,
-    flaws,
-    latest_good,
     setting_columns,
-    step_distributions,
-    throughput,
-    tidy,
     why_unusable,
 )
 from dlscale.analysis.render.tables import (
@@ -63,16 +57,14 @@ from dlscale.analysis.render.tables import (
 )
 from dlscale.analysis.render.text import (
     backend_name,
-    efficiency_text,
     flaws_text,
     gibibytes,
     interval_columns,
     percent,
-    rate,
     with_limits,
 )
-from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
-from dlscale.benchmarks.records.record import Case, Cell, Control, Parity, Record
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.benchmarks.records.record import Case, Cell, Parity, Record
 
 
 def input_cost(row: ScalingRow) -> str:
@@ -87,34 +79,6 @@ def input_cost(row: ScalingRow) -> str:
     ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
     kind = "" if row.evidence == "measured" else f" ({row.evidence})"
     return f"input on {ranks}{kind}: {'; '.join(parts)}."
-
-
-def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
-    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
-    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
-    if not scaled:
-        return ""
-    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
-    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
-    if row.evidence not in (None, "measured"):
-        name += f" ({row.evidence})"
-    if row.throughput is None:
-        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
-    against_none, against_backend = row.efficiency_none, row.efficiency_backend
-    if against_none is None and against_backend is None:
-        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
-    if against_none is None:
-        return (
-            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own 1 rank; "
-            "no single-rank baseline."
-        )
-    if row.cell.backend == "none":
-        return (
-            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
-            "sharing the machine."
-        )
-    own = f" ({efficiency_text(against_backend)} versus its own 1 rank)" if against_backend else ""
-    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
 
 
 def _share_text(share: Interval) -> str:
@@ -186,21 +150,19 @@ class ScalingRow:
 
     cell: Cell
     family: Family
-    evidence: str | None  # None if no launch left a record
-    fingerprint: str | None
-    throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
-    efficiency_none: Interval | None  # against base case (a)
-    efficiency_backend: Interval | None  # against base case (b)
-    input_stall: Interval | None  # share of a training step, from the loader-only control
-    input_loss: Interval | None  # share of a training step, from the synthetic control
-    peak_rss_bytes: int | None  # the largest rank's, over launches
-    num_launches: int  # that gave a number
-    num_planned: int  # the failed and missing ones included
+    num_planned: int  # launches, the failed and missing ones included
     notes: tuple[str, ...]
+    evidence: str | None = None  # None if no launch left a record
+    fingerprint: str | None = None
+    throughput: Interval | None = None  # samples per second over all ranks; None if no launch gave a number
+    efficiency_none: Interval | None = None  # against base case (a)
+    efficiency_backend: Interval | None = None  # against base case (b)
+    input_stall: Interval | None = None  # share of a training step, from the loader-only control
+    input_loss: Interval | None = None  # share of a training step, from the synthetic control
+    peak_rss_bytes: int | None = None  # the largest rank's, over launches
+    num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
-    limits: tuple[
-        Limit, ...
-    ] = ()  # bounds of the efficiency against (a); only for trainings on several ranks
+    limits: tuple[Limit, ...] = ()  # bounds of efficiency (a); only for trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
 
     @property
@@ -256,18 +218,19 @@ SCALING = TableOf[ScalingRow](
 class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
-    `comparisons` compare the backends, ordered by family and ranks. `start_ups` hold the time of launches before they
-    train, `savings` the cost of checkpoints and restarts, `energies` the energy per sample, `steps` the step times of
-    every window, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the stragglers, and
-    `heats` each rank's time relative to the other ranks.
+    `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
+    `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `energies`
+    the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the
+    stragglers, and `heats` each rank's time relative to the other ranks. `launches` are those of all cells in `rows`
+    that left a record.
     """
 
     rows: tuple[ScalingRow, ...]
+    contrasts: Contrasts | None  # None: no two backends or frameworks to compare
     comparisons: tuple[BackendComparison, ...]
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
     energies: tuple[Energy, ...]
-    steps: tuple[StepDistribution, ...]
     drifts: tuple[Drift, ...]
     waterfalls: tuple[Waterfall, ...]
     exchanges: tuple[Communication, ...]
@@ -275,8 +238,7 @@ class ScalingTable:
     heats: tuple[RankTimes, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
-    # Every cell that left a record, for contrasts. Not compared: data frames have no plain equality.
-    launches: tuple[CellRows, ...] = field(default=(), compare=False, repr=False)
+    launches: tuple[CellLaunches, ...] = field(repr=False)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -303,6 +265,13 @@ class ScalingTable:
         ]
         return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
 
+    def launches_of(self, row: ScalingRow, *, cell: Cell | None = None) -> CellLaunches | None:
+        """The good launches behind a row, or those of another cell of its family and kind of evidence."""
+        wanted = (row.family, (cell or row.cell).id)
+        own = (launches for launches in self.launches if (launches.family, launches.id) == wanted)
+        good = [launches.only(row.evidence or "") for launches in own]
+        return good[0] if good and good[0].cases else None
+
     def comparisons_of(self, family: Family) -> tuple[BackendComparison, ...]:
         """The family's backends compared, one comparison per number of ranks."""
         return tuple(comparison for comparison in self.comparisons if comparison.family == family)
@@ -321,45 +290,46 @@ class ScalingTable:
 
 
 def scaling_table(
-    records: Iterable[Record], *, planned: Iterable[Case] = (), parities: Iterable[Parity] = ()
+    records: Iterable[Record],
+    *,
+    planned: Iterable[Case] = (),
+    parities: Iterable[Parity] = (),
+    order: Sequence[str] = (),
 ) -> ScalingTable:
     """Compute the whole table from the records.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
-    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note.
-    Raises UsageError if the records do not belong on one curve (see `records.tidy`).
+    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note. `order` has the names
+    of backends and frameworks in the study's order: the first is the reference of the contrasts.
+    Raises UsageError if the records do not belong on one curve (see `launches_of`).
     """
-    everything = list(records)
-    records = [record for record in everything if record.case.cell.control not in APART]
-    cells = {record.case.cell.id: record.case.cell for record in records}
-    measured = [
-        CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
-        for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
-    ]
-    apart = latest_good(everything)
-    good = GoodRecords(record for record in apart if record.case.cell.control not in APART)
-    falls = waterfalls(good)
-    kept = trimmed(measured, outliers(good))
+    records = list(records)
+    everything = launches_of(records)
+    measured = [launches for launches in everything if launches.cell.control not in APART]
+    falls = waterfalls(measured)
+    outlying, parities = outliers(measured), list(parities)
+    kept = trimmed(measured, outlying)
+    contrasts = study_contrasts(measured, order=order, outlying=outlying, parities=parities)
     rows = _with_limits(
-        [row for launches in measured for row in _scaling_rows(launches, measured, kept)], apart
+        [row for launches in measured for row in _scaling_rows(launches, measured, kept)], everything
     )
-    where = provenance(record for record in everything if record.case.cell.control != "canary")
+    where = provenance(record for record in records if record.case.cell.control != "canary")
     system = where.systems[0] if where.systems else "unknown"
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
-        comparisons=compare_backends(measured),
-        start_ups=tuple(start_ups(records)),
+        contrasts=contrasts,
+        comparisons=compare_backends(measured, contrasts),
+        start_ups=tuple(start_ups(measured)),
         savings=tuple(savings(records)),
-        energies=tuple(energies(good)),
-        steps=tuple(step_distributions(good)),
+        energies=tuple(energies(measured)),
         drifts=tuple(drifts(everything)),
         waterfalls=falls,
-        exchanges=communications(apart, falls),
-        lateness=stragglers(good),
-        heats=rank_times(good),
+        exchanges=communications(everything, falls),
+        lateness=stragglers(measured),
+        heats=rank_times(measured),
         failures=tuple(
             sorted(
-                (record for record in everything if why_unusable(record) is not None),
+                (record for record in records if why_unusable(record) is not None),
                 key=lambda record: (record.system, record.study, record.case.id, record.attempt),
             )
         ),
@@ -368,7 +338,9 @@ def scaling_table(
     )
 
 
-def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], kept: Trimmed) -> Iterator[ScalingRow]:
+def _scaling_rows(
+    launches: CellLaunches, measured: Sequence[CellLaunches], kept: Trimmed
+) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
     `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
@@ -384,7 +356,7 @@ def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], kept: Trimme
         against_backend = against_none
         if cell.backend != "none":
             against_backend = efficiency(good, measured, same_backend=True, notes=notes)
-        mine = kept.out.get((launches.family, cell.id, str(kind)))
+        mine = kept.out.get((launches.family, launches.id, kind))
         notes += outlier_notes(mine) if mine else ()
         if launches.family in kept.families:
             without = efficiency(trim(good, kept.out), kept.launches, same_backend=False, notes=[])
@@ -394,7 +366,7 @@ def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], kept: Trimme
             cell=cell,
             family=launches.family,
             evidence=kind,
-            fingerprint=str((good if num_launches else launches).cases["fingerprint"].iloc[0]),
+            fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
             throughput=rate,
             efficiency_none=against_none,
             efficiency_backend=against_backend,
@@ -408,9 +380,11 @@ def _scaling_rows(launches: CellRows, measured: Sequence[CellRows], kept: Trimme
         )
 
 
-def _with_limits(rows: Iterable[ScalingRow], good: GoodRecords) -> Iterator[ScalingRow]:
+def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -> Iterator[ScalingRow]:
     """The rows with the bounds of their efficiencies."""
-    limits = {(bound.family, bound.cell.id, bound.evidence): bound.found for bound in efficiency_limits(good)}
+    limits = {
+        (bound.family, bound.cell.id, bound.evidence): bound.found for bound in efficiency_limits(measured)
+    }
     for row in rows:
         yield replace(row, limits=limits.get((row.family, row.cell.id, row.evidence or ""), ()))
 
@@ -420,27 +394,19 @@ def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: s
     num_planned: dict[str, int] = {}
     cells: dict[str, Cell] = {}
     for case in planned:
-        if case.cell.control in APART:
-            continue
-        num_planned[case.cell.id] = num_planned.get(case.cell.id, 0) + 1
-        cells[case.cell.id] = case.cell
+        if case.cell.control not in APART:
+            cell_id = case.cell.id
+            num_planned[cell_id] = num_planned.get(cell_id, 0) + 1
+            cells[cell_id] = case.cell
     for row in rows:
-        yield replace(row, num_planned=max(row.num_planned, num_planned.get(row.cell.id, 0)))
-        cells.pop(row.cell.id, None)
-    for cell in cells.values():
+        cell_id = row.cell.id
+        yield replace(row, num_planned=max(row.num_planned, num_planned.get(cell_id, 0)))
+        cells.pop(cell_id, None)
+    for cell_id, cell in cells.items():
         yield ScalingRow(
             cell=cell,
             family=family_of(cell, system=system),
-            evidence=None,
-            fingerprint=None,
-            throughput=None,
-            efficiency_none=None,
-            efficiency_backend=None,
-            input_stall=None,
-            input_loss=None,
-            peak_rss_bytes=None,
-            num_launches=0,
-            num_planned=num_planned[cell.id],
+            num_planned=num_planned[cell_id],
             notes=("not run",),
         )
 
@@ -464,35 +430,3 @@ def _row_order(row: ScalingRow) -> tuple[object, ...]:
         *(row.family, cell.backend != "none", cell.backend, options),
         *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
     )
-
-
-def input_stall(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
-    """The share of a step that waits for input: seconds to fetch a batch over seconds of a training step.
-
-    This is the loader-only control over `launches`, good ones of one kind of evidence, paired by block like
-    an efficiency. Batches are not prefetched, so all of the fetching is waiting. None for controls, and if
-    the loader-only control has no number.
-    """
-    return _control_share(launches, relatives, control="loader")
-
-
-def input_loss(launches: CellRows, relatives: Iterable[CellRows]) -> Interval | None:
-    """The share of a training step saved by resident tensors: 1 - synthetic / training, in seconds.
-
-    Noise can make it negative. None in the same cases as `input_stall`.
-    """
-    share = _control_share(launches, relatives, control="synthetic")
-    return share and share.complement()
-
-
-def _control_share(launches: CellRows, relatives: Iterable[CellRows], *, control: Control) -> Interval | None:
-    """A control's seconds per step over those of its training, in the same framework and backend."""
-    cell = launches.cell
-    if cell.control != "train" or launches.cases.empty:
-        return None
-    wanted = cell.model_copy(update={"control": control})
-    controls = [rows for rows in relatives if rows.family == launches.family and rows.cell == wanted]
-    measured = [rows.only(launches.kinds[0]) for rows in controls]
-    if not measured or measured[0].cases.empty:
-        return None
-    return block_ratio(measured[0].by_block("seconds_per_step"), launches.by_block("seconds_per_step"))

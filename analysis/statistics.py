@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import stdtrit
@@ -145,8 +146,11 @@ def _share_inwards(num_values: int, rank: int, level: float) -> float:
     return (outer - level) / (outer - inner)
 
 
+B = TypeVar("B", bound=Hashable)  # names a block
+
+
 def block_ratio(
-    numerator: Mapping[Hashable, float], denominator: Mapping[Hashable, float], *, level: float = LEVEL
+    numerator: Mapping[B, float], denominator: Mapping[B, float], *, level: float = LEVEL
 ) -> Interval:
     """Numerator over denominator, both given as block -> positive value, with a t interval on the log ratios.
 
@@ -190,9 +194,9 @@ def block_ratio(
 
 
 def block_difference(
-    first: Mapping[Hashable, float],
-    second: Mapping[Hashable, float],
-    base: Mapping[Hashable, float],
+    first: Mapping[B, float],
+    second: Mapping[B, float],
+    base: Mapping[B, float],
     *,
     level: float = LEVEL,
 ) -> Interval:
@@ -218,7 +222,7 @@ def block_difference(
     return Interval(center=center, low=center - half, high=center + half, level=level, method="paired t", n=n)
 
 
-def _check_positive(*groups: Mapping[Hashable, float]) -> None:
+def _check_positive(*groups: Mapping[B, float]) -> None:
     for value in (value for group in groups for value in group.values()):
         if not 0 < value < math.inf:
             raise ValueError(f"a ratio needs positive finite values, got {value}")

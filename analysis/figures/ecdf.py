@@ -34,8 +34,10 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
 )
 from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.records import StepDistribution, options_text
+from dlscale.analysis.records import Seconds, options_text
 from dlscale.analysis.render.text import backend_name, number
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
@@ -46,15 +48,17 @@ def draw(
     family: Family,
     rows: Sequence[ScalingRow],
     provenance: Provenance,
-    distributions: Sequence[StepDistribution],
+    measured: Sequence[CellLaunches],
 ) -> tuple[Figure, list[dict[str, Any]]] | None:
     """The figure and its points, for the family's largest number of ranks; None without any."""
-    own = [distribution for distribution in distributions if distribution.family == family]
-    most = max((distribution.cell.num_ranks for distribution in own), default=0)
-    shown = sorted((distribution for distribution in own if distribution.cell.num_ranks == most), key=_order)
+    trained = good_launches(measured, controls={"train"})
+    own = [launches for launches in trained if launches.family == family]
+    most = max((launches.cell.num_ranks for launches in own), default=0)
+    shown = sorted((launches for launches in own if launches.cell.num_ranks == most), key=_order)
     if not shown:
         return None
-    curves = [_curve(distribution) for distribution in shown]
+    curves = [_curve(launches) for launches in shown]
+    pooled = [ascending(launches) for launches in shown]
     width = SINGLE_COLUMN_INCHES if len({curve.name for curve in curves}) <= 5 else DOUBLE_COLUMN_INCHES
     figure, (axes,) = figure_with_axes(
         width=width,
@@ -65,39 +69,34 @@ def draw(
         handles=[*_handles(curves), *evidence_handles(curves)],
         small_print=_small_print(rows, shown, own, provenance),
     )
-    slowest = max(float(distribution.pooled[-1]) for distribution in shown)
+    slowest = max(float(seconds[-1]) for seconds in pooled)
     unit, factor = ("ms", 1000.0) if slowest < 1 else ("s", 1.0)
     looks = looks_of(curves)
-    for index, (distribution, curve) in enumerate(zip(shown, curves, strict=True)):
-        _draw_one(
-            axes, distribution, looks[curve.name], factor=factor, height=-_pitch(len(shown)) * (index + 1)
-        )
+    for index, (launches, curve) in enumerate(zip(shown, curves, strict=True)):
+        height = -_pitch(len(shown)) * (index + 1)
+        _draw_one(axes, launches, looks[curve.name], factor=factor, height=height)
     axes.axhline(0.0, color=RIM, linewidth=0.5, zorder=1)
-    _axes(axes, factor * min(float(distribution.pooled[0]) for distribution in shown), factor * slowest, unit)
+    _axes(axes, factor * min(float(seconds[0]) for seconds in pooled), factor * slowest, unit)
     axes.set_ylim(-_pitch(len(shown)) * (len(shown) + 0.8), 1.03)
     pair = rows[0].pair if rows else None
     return figure, [
-        row | {"comparable": pair and pair.comparable}
-        for distribution in shown
-        for row in _rows(distribution)
+        row | {"comparable": pair and pair.comparable} for launches in shown for row in _rows(launches)
     ]
 
 
-def _draw_one(
-    axes: Axes, distribution: StepDistribution, look: Look, *, factor: float, height: float
-) -> None:
+def _draw_one(axes: Axes, launches: CellLaunches, look: Look, *, factor: float, height: float) -> None:
     """Draw a curve, and its median at `height` in the strip below, clear of the other curves' medians."""
-    seconds, shares = points(distribution)
+    seconds, shares = points(ascending(launches))
     # Start at 0, so that the first step is as high as all others.
     axes.step(
         factor * np.concatenate([seconds[:1], seconds]),
         np.concatenate([[0.0], shares]),
         where="post",
-        label=backend_name(distribution.cell),
+        label=backend_name(launches.cell),
         zorder=2,
         **line_style(look, joined=True),
     )
-    typical = distribution.typical.times(factor)
+    typical = step_seconds(launches).times(factor)
     bars = [[nan if typical.low is None else typical.center - typical.low],
             [nan if typical.high is None else typical.high - typical.center]]  # fmt: skip
     axes.errorbar(
@@ -111,7 +110,7 @@ def _draw_one(
         linestyle="",
         zorder=3,
         label="median",
-        **marker_style(look, distribution.evidence),
+        **marker_style(look, launches.evidence),
     )
 
 
@@ -120,9 +119,13 @@ def _pitch(count: int) -> float:
     return min(0.07, 0.42 / count)
 
 
-def points(distribution: StepDistribution) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ascending seconds per step, and the share of windows that took at most as long; at most MAX_POINTS."""
-    seconds = distribution.pooled
+def ascending(launches: CellLaunches) -> Seconds:
+    """Seconds per step of the windows of all launches together."""
+    return np.sort(np.concatenate([case.seconds for case in launches.cases]))
+
+
+def points(seconds: Seconds) -> tuple[Seconds, NDArray[np.float64]]:
+    """Ascending seconds per step, and the share of windows that took at most as long; at most MAX_POINTS of them."""
     count = len(seconds)
     chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
     return seconds[chosen], (chosen + 1) / count
@@ -145,16 +148,16 @@ def _axes(axes: Axes, low: float, high: float, unit: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
-def _order(distribution: StepDistribution) -> tuple[object, ...]:
-    cell = distribution.cell
+def _order(launches: CellLaunches) -> tuple[object, ...]:
+    cell = launches.cell
     return cell.backend != "none", cell.backend, options_text(cell), cell.num_servers
 
 
-def _curve(distribution: StepDistribution) -> Curve:
+def _curve(launches: CellLaunches) -> Curve:
     return Curve(
-        name=backend_name(distribution.cell),
-        backend=distribution.cell.backend,
-        evidence=distribution.evidence,
+        name=backend_name(launches.cell),
+        backend=launches.cell.backend,
+        evidence=launches.evidence,
         rows=(),
     )
 
@@ -166,16 +169,17 @@ def _handles(curves: Sequence[Curve]) -> list[Line2D]:
     ]
 
 
-def _rows(distribution: StepDistribution) -> list[dict[str, Any]]:
+def _rows(launches: CellLaunches) -> list[dict[str, Any]]:
+    pooled = ascending(launches)
+    seconds, shares = points(pooled)
     common = {
-        "system": distribution.family.system,
-        **distribution.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(distribution.cell),
-        "evidence": distribution.evidence,
-        "num_launches": len(distribution.launches),
-        "num_windows": len(distribution.pooled),
+        "system": launches.family.system,
+        **launches.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(launches.cell),
+        "evidence": launches.evidence,
+        "num_launches": len(launches.cases),
+        "num_windows": len(pooled),
     }
-    seconds, shares = points(distribution)
     return [
         {**common, "seconds_per_step": second, "share_of_windows": share}
         for second, share in zip(seconds.tolist(), shares.tolist(), strict=True)
@@ -184,31 +188,29 @@ def _rows(distribution: StepDistribution) -> list[dict[str, Any]]:
 
 def _small_print(
     rows: Sequence[ScalingRow],
-    shown: Sequence[StepDistribution],
-    own: Sequence[StepDistribution],
+    shown: Sequence[CellLaunches],
+    own: Sequence[CellLaunches],
     provenance: Provenance,
 ) -> list[str]:
-    launches = span([len(distribution.launches) for distribution in shown])
-    windows = "; ".join(
-        f"{backend_name(distribution.cell)} {len(distribution.pooled)}" for distribution in shown
-    )
-    levels = sorted(
-        {100 * distribution.typical.level for distribution in shown if distribution.typical.low is not None}
-    )
+    counts = span([len(launches.cases) for launches in shown])
+    num_windows = [sum(len(case.seconds) for case in launches.cases) for launches in shown]
+    names = [backend_name(launches.cell) for launches in shown]
+    windows = "; ".join(f"{name} {num}" for name, num in zip(names, num_windows, strict=True))
+    typical = [step_seconds(launches) for launches in shown]
+    levels = sorted({100 * interval.level for interval in typical if interval.low is not None})
     bars = ", ".join(f"{level:.1f}" for level in levels)
     text = [
-        f"The slowest rank's time per step of every window after the warm-up, n = {launches} launches pooled; "
+        f"The slowest rank's time per step of every window after the warm-up, n = {counts} launches pooled; "
         f"windows: {windows}. Marks below: median over launches of each one's median,",
         f"with its {bars} % order-statistic interval."
         if levels
         else "no bars: an interval needs 6 launches.",
     ]
-    if any(len(distribution.pooled) > MAX_POINTS for distribution in shown):
+    if max(num_windows) > MAX_POINTS:
         text.append(f"Curves are drawn through {MAX_POINTS} of their windows.")
-    names = {backend_name(distribution.cell) for distribution in shown}
-    if left_out := sorted({backend_name(distribution.cell) for distribution in own} - names):
+    if left_out := sorted({backend_name(launches.cell) for launches in own} - set(names)):
         text.append(f"Not on as many ranks: {', '.join(left_out)}.")
-    cells = {distribution.cell.id for distribution in shown}
+    cells = {launches.cell.id for launches in shown}
     return [
         " ".join(text),
         *(parity(rows) if rows else []),

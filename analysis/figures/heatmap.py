@@ -19,8 +19,8 @@ from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_C
 from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, warning
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
+from dlscale.analysis.launches import Block
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.records import Block
 from dlscale.analysis.render.text import backend_name
 
 MAX_PANELS = 4

@@ -97,7 +97,7 @@ def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, lis
     with drawing():
         figures = {
             "step-time": step_time.draw(*common),
-            "ecdf": ecdf.draw(*common, table.steps),
+            "ecdf": ecdf.draw(*common, table.launches),
             "waterfall": waterfall.draw(*common, table.waterfalls),
             "busbw": busbw.draw(*common, table.exchanges),
             "heatmap": heatmap.draw(*common, table.heats, table.lateness),

@@ -1,15 +1,16 @@
-"""Backend comparison on the same ranks: what each backend adds to the computation, and which adds less.
+"""Backend comparison on the same ranks: what each backend adds to the computation, and which adds the least.
 
 The computation is a step over backend `none` on as many ranks: the same training on the same shared machine, without
 communication. The extra time of a step over another backend is its exposed communication. A difference between two
-backends is given as a share of the computation. docs/metrics.md explains the metrics. The arithmetic comes first, then
-the table and the sentences.
+backends is given as a share of the computation. Whether one is faster is never decided here: the verdict is that of
+the declared contrast (`contrasts`). docs/metrics.md explains the metrics. The arithmetic comes first, then the table
+and the sentences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +18,12 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.records import CellRows, options_text, setting_columns
+from dlscale.analysis.findings.contrast_declaration import Side
+from dlscale.analysis.findings.contrast_table import contrast_sentences
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts
+from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
+from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.records import options_text, setting_columns
 from dlscale.analysis.render.tables import (
     Column,
     TableOf,
@@ -30,7 +36,6 @@ from dlscale.analysis.render.tables import (
 from dlscale.analysis.render.text import backend_name, interval_columns, points, rate
 from dlscale.analysis.statistics import (
     LEVEL,
-    MIN_BLOCKS,
     Interval,
     block_difference,
     block_ratio,
@@ -44,7 +49,8 @@ def to_backend_rows(comparison: BackendComparison) -> list[dict[str, Any]]:
 
     `exposed_communication`, `difference` and `communication` are shares of the computation, which is a step of
     backend `none`; a negative difference is faster than `peer`. `communication` is the exposed communication of the
-    slower of the two, which decides whether a difference is resolvable.
+    slower of the two, and `note` says where it is small. `verdict` is that of the declared contrast with `reference`,
+    or "reference", and `reason` is its reason.
     """
     return [_backend_row(comparison, contender) for contender in comparison.contenders]
 
@@ -63,13 +69,15 @@ def _backend_row(comparison: BackendComparison, contender: Contender) -> dict[st
         "communication": contender.communication,
         "verdict": contender.verdict,
         "reason": contender.reason or None,
+        "reference": contender.reference and contender.reference.backend,
+        "reference_options": contender.reference and options_text(contender.reference),
+        "note": contender.note or None,
     }
 
 
 RESOLVABLE = 0.3  # exposed communication over computation; below, differences mostly have other causes
-BAND = 0.02  # of the computation: a smaller difference is no reason to change backends
 
-Verdict = Literal["alike", "faster", "slower", "not slower", "open", "not resolvable", "insufficient data"]
+Verdict = ContrastVerdict | Literal["reference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +91,10 @@ class Contender:
     peer: Cell | None  # the other backend with the least exposed communication
     difference: Interval | None  # (this - peer) / computation; negative where this is faster
     communication: float | None  # exposed communication of the slower of the two
-    verdict: Verdict
-    reason: str  # of "insufficient data"; else empty
+    note: str  # why there is no difference, or why it says little of the exchange; else empty
+    reference: Cell | None  # of the declared contrast; None for the reference itself
+    verdict: Verdict  # of the declared contrast
+    reason: str  # of "cannot be shown"; else empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,33 +107,47 @@ class BackendComparison:
     evidence: str
     computation: Interval | None  # seconds per step over `none` on as many ranks; None if not measured
     contenders: tuple[Contender, ...]
+    contrasts: tuple[Contrast, ...]  # those that were declared of these backends on these ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    launches: CellRows  # good ones of one kind of evidence; may be none
-    seconds: dict[Hashable, float]  # block -> per step
+    launches: CellLaunches  # good ones of one kind of evidence; may be none
+    seconds: dict[Block, float]  # block -> per step
     exposed: Interval | None
 
 
-def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, ...]:
+# Family, cell and kind of evidence -> the contrast of that contender; None for a reference.
+Claims = Mapping[tuple[Family, str, str], Contrast | None]
+
+
+def compare_backends(
+    measured: Iterable[CellLaunches], declared: Contrasts | None
+) -> tuple[BackendComparison, ...]:
     """A comparison for every family, number of ranks above 1 and kind of evidence with two or more backends.
 
-    A backend whose launches all failed is a contender without numbers.
+    A backend whose launches all failed is a contender without numbers. The verdicts are those of the contrasts that
+    were `declared` of these launches.
     """
-    groups: dict[tuple[Family, int, int, str], list[CellRows]] = {}
+    groups: dict[tuple[Family, int, int, str], list[CellLaunches]] = {}
     for launches in measured:
         cell = launches.cell
         if cell.control == "train" and cell.num_ranks > 1:
             for kind in launches.kinds:
                 key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
                 groups.setdefault(key, []).append(launches.only(kind))
+    tested = declared.found if declared and declared.factor == "backend" else ()
+    claims: dict[tuple[Family, str, str], Contrast | None] = {}
+    for contrast in tested:
+        claims |= {_key(contrast.reference): None, _key(contrast.contender): contrast}
     comparisons = []
     for (family, num_ranks, num_nodes, kind), members in sorted(groups.items(), key=lambda item: item[0]):
         exchanging = [member for member in members if member.cell.backend != "none"]
         if len(exchanging) < 2:
             continue
         alone = _computation(members)
+        ordered = sorted(exchanging, key=_comparison_order)
+        own = [claims.get((family, member.id, kind)) for member in ordered]
         comparisons.append(
             BackendComparison(
                 family=family,
@@ -131,61 +155,55 @@ def compare_backends(measured: Iterable[CellRows]) -> tuple[BackendComparison, .
                 num_nodes=num_nodes,
                 evidence=kind,
                 computation=median_interval(list(alone.values())) if alone else None,
-                contenders=_contenders(sorted(exchanging, key=_comparison_order), alone),
+                contenders=_contenders(ordered, alone, claims, kind=kind),
+                contrasts=tuple(contrast for contrast in own if contrast),
             )
         )
     return tuple(comparisons)
 
 
-def judge(difference: Interval, communication: float, *, apart: bool) -> Verdict:
-    """The verdict on a difference, given as a share of the computation; negative is faster.
-
-    "alike" is certainly within BAND on both sides, "not slower" on the slower side only. "faster" and "slower"
-    also need `apart`: the difference is significant after correction for all pairs.
-    """
-    low, high = difference.low, difference.high
-    if low is None or high is None:
-        return "insufficient data"
-    if communication < RESOLVABLE:
-        return "not resolvable"
-    if low > -BAND and high < BAND:
-        return "alike"
-    if apart and high < 0:
-        return "faster"
-    if apart and low > 0:
-        return "slower"
-    return "not slower" if high < BAND else "open"
+def _key(side: Side) -> tuple[Family, str, str]:
+    return side.family, side.cell.id, side.evidence
 
 
-def _computation(members: Iterable[CellRows]) -> dict[Hashable, float]:
+def _computation(members: Iterable[CellLaunches]) -> dict[Block, float]:
     """Seconds per step of backend `none`, by block; empty if not measured."""
-    alone = [member for member in members if member.cell.backend == "none" and not member.cases.empty]
-    return min(alone, key=_comparison_order).by_block("seconds_per_step") if alone else {}
+    alone = [member for member in members if member.cell.backend == "none" and member.cases]
+    return min(alone, key=_comparison_order).by_block("world") if alone else {}
 
 
-def _contenders(members: Sequence[CellRows], alone: dict[Hashable, float]) -> tuple[Contender, ...]:
+def _contenders(
+    members: Sequence[CellLaunches], alone: dict[Block, float], claims: Claims, *, kind: str
+) -> tuple[Contender, ...]:
     entries = []
     for launches in members:
-        seconds = launches.by_block("seconds_per_step")
+        seconds = launches.by_block("world")
         paired = seconds.keys() & alone.keys()
         exposed = block_ratio(seconds, alone).excess() if paired else None
         entries.append(_Entry(launches=launches, seconds=seconds, exposed=exposed))
-    return tuple(_contender(entry, entries, alone) for entry in entries)
+    return tuple(_contender(entry, entries, alone, claims, kind=kind) for entry in entries)
 
 
-def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> Contender:
+def _contender(
+    entry: _Entry, entries: Sequence[_Entry], alone: dict[Block, float], claims: Claims, *, kind: str
+) -> Contender:
     rivals = [rival for rival in entries if rival is not entry and rival.exposed]
     peer = min(rivals, key=_cost, default=None)
     difference = communication = None
-    verdict: Verdict = "insufficient data"
-    reason = _why_nothing(entry, peer, alone)
-    if peer and not reason:
+    note = _why_nothing(entry, peer, alone)
+    if peer and not note:
         difference = block_difference(entry.seconds, peer.seconds, alone)
         communication = max(_cost(entry), _cost(peer))
-        verdict = judge(difference, communication, apart=_apart(entry, peer, entries, alone))
-        if verdict == "insufficient data":
-            reason = f"{difference.n} of the {MIN_BLOCKS} blocks that an interval needs"
+        if communication < RESOLVABLE:
+            note = (
+                f"communication is only {points(communication)} % of the computation: below "
+                f"{100 * RESOLVABLE:.0f} % a difference mostly has other causes than the exchange"
+            )
     launches = entry.launches
+    key = (launches.family, launches.id, kind)
+    claim = claims.get(key)
+    verdict: Verdict = "reference" if key in claims else "cannot be shown"
+    reason = "" if key in claims else "not compared: its reference was not measured on as many ranks"
     return Contender(
         cell=launches.cell,
         exchange=launches.exchange,
@@ -194,28 +212,18 @@ def _contender(entry: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, f
         peer=peer.launches.cell if peer else None,
         difference=difference,
         communication=communication,
-        verdict=verdict,
-        reason=reason,
+        note=note,
+        reference=claim.reference.cell if claim else None,
+        verdict=claim.verdict if claim else verdict,
+        reason=claim.reason if claim else reason,
     )
-
-
-def _apart(entry: _Entry, peer: _Entry, entries: Sequence[_Entry], alone: dict[Hashable, float]) -> bool:
-    """Whether 0 is outside an interval corrected for all pairs of backends (Bonferroni).
-
-    The peer was selected from all backends: with four equal backends, in one study of five some pair's uncorrected
-    95 % interval excludes 0.
-    """
-    num_pairs = math.comb(sum(candidate.exposed is not None for candidate in entries), 2)
-    level = 1 - (1 - LEVEL) / num_pairs
-    strict = block_difference(entry.seconds, peer.seconds, alone, level=level)
-    return strict.low is not None and strict.high is not None and (strict.low > 0 or strict.high < 0)
 
 
 def _cost(entry: _Entry) -> float:
     return entry.exposed.center if entry.exposed else math.inf
 
 
-def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float]) -> str:
+def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Block, float]) -> str:
     """The reason why there is no difference; empty if there is one."""
     if not alone:
         return "none on as many ranks was not measured"
@@ -230,7 +238,7 @@ def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Hashable, float
     return ""
 
 
-def _comparison_order(launches: CellRows) -> tuple[object, ...]:
+def _comparison_order(launches: CellLaunches) -> tuple[object, ...]:
     cell = launches.cell
     return cell.backend, options_text(cell), cell.num_servers
 
@@ -264,14 +272,15 @@ BACKENDS = TableOf[Compared](
         ),
         Column("compared with", lambda pair: _name(pair[1].peer), numeric=False),
         Column("n", _counted),
-        Column("verdict", lambda pair: pair[1].verdict, numeric=False, detail=True),
+        Column("verdict", lambda pair: _verdict_text(pair[1]), numeric=False, detail=True),
     ),
     data=lambda pair: _backend_row(*pair),
     legend=(
         "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
         "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
         "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
-        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches."
+        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Neither is a claim: those are the declared "
+        "comparisons with one reference (docs/contrasts.md)."
     ),
     tags=lambda pair: tags_of(pair[1].cell),
 )
@@ -283,7 +292,7 @@ def pairs(comparisons: Iterable[BackendComparison]) -> Iterator[Compared]:
 
 
 def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]:
-    """A title, the table, and a sentence for each pair of backends that was compared."""
+    """A title, the table, a sentence for each declared contrast, and the notes."""
     ranks = f"{comparison.num_ranks} ranks"
     kind = "" if comparison.evidence == "measured" else f" ({comparison.evidence})"
     if comparison.computation is None:
@@ -291,66 +300,35 @@ def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]
             f"Backends on {ranks}{kind}: none on {ranks} was not measured, so communication cannot be told from "
             "computation."
         )
-        return
-    yield escape(
-        f"Backends on {ranks}{kind}: without communication a step takes "
-        f"{rate(comparison.computation.times(1000))} ms"
-    )
-    yield from render_table(BACKENDS.of(pairs([comparison])), caption=False, legend=False)
-    for sentence in backend_sentences(comparison.contenders):
+    else:
+        step = rate(comparison.computation.times(1000))
+        yield escape(f"Backends on {ranks}{kind}: without communication a step takes {step} ms")
+        yield from render_table(BACKENDS.of(pairs([comparison])), caption=False, legend=False)
+    notes = backend_notes(comparison.contenders) if comparison.computation else []
+    for sentence in (*contrast_sentences(comparison.contrasts), *notes):
         yield escape(sentence)
 
 
-def backend_sentences(contenders: Iterable[Contender]) -> list[str]:
-    """A sentence for each pair that was compared, the fastest backend first, and for each backend without numbers."""
-
-    def cost(contender: Contender) -> float:
-        return contender.exposed.center if contender.exposed else math.inf
-
-    covered: list[set[str]] = []
-    sentences = []
-    for contender in sorted(contenders, key=cost):
-        peer = contender.peer if contender.difference else None
-        pair = {contender.cell.id, peer.id} if peer else {contender.cell.id}
-        if pair not in covered:
-            covered.append(pair)
-            sentences.append(backend_sentence(contender))
-    return sentences
+def backend_notes(contenders: Iterable[Contender]) -> list[str]:
+    """A sentence for each note, with the pairs of backends that it is about."""
+    names: dict[str, dict[frozenset[str], str]] = {}
+    for contender in contenders:
+        if contender.note:
+            mine = (
+                [contender.cell, contender.peer]
+                if contender.difference and contender.peer
+                else [contender.cell]
+            )
+            pair = " and ".join(backend_name(cell) for cell in mine)
+            names.setdefault(contender.note, {}).setdefault(frozenset(map(backend_name, mine)), pair)
+    return [f"{', '.join(pairs.values())}: {note}." for note, pairs in names.items()]
 
 
-def backend_sentence(contender: Contender) -> str:
-    """The verdict in plain words."""
-    name, peer = backend_name(contender.cell), _name(contender.peer)
-    if contender.difference is None:
-        return f"{name}: insufficient data, {contender.reason}."
-    low, high = contender.difference.low, contender.difference.high
-    if low is None or high is None:
-        return f"{name} and {peer}: insufficient data, {contender.reason}."
-    if contender.verdict == "not resolvable":
-        return (
-            f"{name} and {peer} are not resolvable: communication is only {points(contender.communication or 0.0)} % "
-            f"of the computation ({100 * RESOLVABLE:.0f} % or more are needed)."
-        )
-    if contender.verdict in ("faster", "slower"):
-        ends = sorted((abs(low), abs(high)))
-        return (
-            f"{name} is {contender.verdict} than {peer} by {points(abs(contender.difference.center))} % "
-            f"of the computation [{points(ends[0])}, {points(ends[1])}]."
-        )
-    which = f"{name} is between {_side(low)} and {_side(high)}"
-    if contender.verdict == "alike":
-        return f"{name} and {peer} are within {100 * BAND:.0f} % of the computation: {which}."
-    if contender.verdict == "not slower":
-        return f"{name} is not {100 * BAND:.0f} % of the computation slower than {peer}: {which}."
-    return f"No significant difference between {name} and {peer} (n = {contender.difference.n}): {which}."
+def _verdict_text(contender: Contender) -> str:
+    """`slower (versus ring)`, or `reference`."""
+    reference = contender.reference
+    return f"{contender.verdict} (versus {backend_name(reference)})" if reference else contender.verdict
 
 
 def _name(cell: Cell | None) -> str:
     return "-" if cell is None else backend_name(cell)
-
-
-def _side(share: float) -> str:
-    size = points(abs(share))
-    if size == "0.0":
-        return "equally fast"
-    return f"{size} % {'slower' if share > 0 else 'faster'}"

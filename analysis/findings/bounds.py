@@ -25,7 +25,8 @@ import numpy as np
 
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
-from dlscale.analysis.records import CellTimes, cell_times, latest_good, options_text
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import options_text
 from dlscale.analysis.render.text import size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
@@ -71,19 +72,17 @@ def lowest_of(limits: Iterable[Limit]) -> Limit | None:
     return min(known, key=lambda limit: limit.efficiency or 0.0, default=None)
 
 
-def efficiency_limits(records: Iterable[Record], *, memory: Rate | None = None) -> tuple[Limits, ...]:
+def efficiency_limits(measured: Sequence[CellLaunches], *, memory: Rate | None = None) -> tuple[Limits, ...]:
     """The bounds of each training on more than 1 rank that gave a number.
 
     `memory` is a node's memory bandwidth from an external measurement; without it, the copies are used that were
     measured in the launches of communication only.
     """
-    good = latest_good(records)
-    samples = {(record.system, record.case.cell.id): record for record in good}
-    everything, copies = cell_times(good, controls={"train", "loader"}), copy_rates(good)
+    everything, copies = good_launches(measured, controls={"train", "loader"}), copy_rates(measured)
     all_limits = []
     for launches in everything:
         if launches.cell.control == "train" and launches.cell.num_ranks > 1:
-            sample = samples[launches.family.system, launches.cell.id]
+            sample = launches.records[-1]
             compute = _compute_seconds(launches, everything)
             moved = memory or _copied(launches, copies)
             exchange = [_wire(launches, sample, compute), _memory(launches, sample, compute, moved)]
@@ -110,7 +109,7 @@ def gradient_bytes(record: Record) -> int | None:
     )
 
 
-def _compute_seconds(training: CellTimes, measured: Sequence[CellTimes]) -> float | None:
+def _compute_seconds(training: CellLaunches, measured: Sequence[CellLaunches]) -> float | None:
     """The base case's step for as many samples as a rank of `training` has; geometric mean over launches."""
     family = [member for member in measured if member.family == training.family]
     base = base_cell(training.cell, [member.cell for member in family], same_backend=False)
@@ -120,7 +119,7 @@ def _compute_seconds(training: CellTimes, measured: Sequence[CellTimes]) -> floa
     return _typical(launches) * training.cell.local_batch / base.local_batch
 
 
-def _wire(training: CellTimes, record: Record, compute: float | None) -> Limit:
+def _wire(training: CellLaunches, record: Record, compute: float | None) -> Limit:
     cell = training.cell
     num_bytes = gradient_bytes(record)
     stated = record.configuration.fabric.get("bandwidth") if record.configuration else None
@@ -147,7 +146,7 @@ def _wire(training: CellTimes, record: Record, compute: float | None) -> Limit:
     )
 
 
-def _copied(training: CellTimes, copies: Mapping[NodesOf, float]) -> Rate | str:
+def _copied(training: CellLaunches, copies: Mapping[NodesOf, float]) -> Rate | str:
     """A node's memory bandwidth, or why it is not known: one thread of each rank makes the copies."""
     cell = training.cell
     bytes_per_second = copies.get((training.family, cell.num_ranks, cell.num_nodes, training.evidence))
@@ -158,7 +157,7 @@ def _copied(training: CellTimes, copies: Mapping[NodesOf, float]) -> Rate | str:
     return Rate(bytes_per_second=bytes_per_second, source="all ranks copying at once")
 
 
-def _memory(training: CellTimes, record: Record, compute: float | None, memory: Rate | str) -> Limit:
+def _memory(training: CellLaunches, record: Record, compute: float | None, memory: Rate | str) -> Limit:
     cell = training.cell
     num_bytes, cache = gradient_bytes(record), cache_bytes(record)
     ranks = math.ceil(cell.num_ranks / cell.num_nodes)
@@ -183,7 +182,7 @@ def _memory(training: CellTimes, record: Record, compute: float | None, memory: 
     return _limit("memory", traffic, record, words)
 
 
-def _loader(training: CellTimes, measured: Sequence[CellTimes], compute: float | None) -> Limit:
+def _loader(training: CellLaunches, measured: Sequence[CellLaunches], compute: float | None) -> Limit:
     cell = training.cell
     if cell.data == "synthetic":
         return _unknown("loader", "no data are read")
@@ -233,8 +232,8 @@ def _unknown(kind: Literal["wire", "memory", "loader"], reason: str) -> Limit:
     return Limit(kind=kind, efficiency=None, seconds=None, words=reason)
 
 
-def _typical(launches: CellTimes) -> float:
-    return float(np.exp(np.mean(np.log(list(launches.seconds("world").values())))))
+def _typical(launches: CellLaunches) -> float:
+    return float(np.exp(np.mean(np.log(list(launches.by_block("world").values())))))
 
 
 def bound_sentence(cell: Cell, limits: Sequence[Limit]) -> str:

@@ -23,7 +23,8 @@ from dlscale.analysis.findings.overlap import (
     predict_step,
 )
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.records import CellTimes, cell_times, exchange_mode, latest_good, options_text
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import options_text
 from dlscale.analysis.render.tables import (
     Column,
     Shown,
@@ -46,7 +47,7 @@ from dlscale.analysis.render.text import (
     with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,25 +72,20 @@ class Communication:
         return self.alone.evidence
 
 
-def communications(records: Iterable[Record], waterfalls: Iterable[Waterfall]) -> tuple[Communication, ...]:
+def communications(
+    measured: Sequence[CellLaunches], waterfalls: Iterable[Waterfall]
+) -> tuple[Communication, ...]:
     """One for each exchange measured as communication only on more than 1 rank, by family, backend and ranks.
 
-    `waterfalls` must be computed from the same records.
+    `waterfalls` must be computed from the same launches.
     """
-    good = latest_good(records)
-    measured = communication_only(good)
-    if not measured:
-        return ()
-    trained = cell_times(good, controls={"train"})
-    modes = _exchange_modes(good)
+    trained = good_launches(measured, controls={"train"})
     falls = {(waterfall.family, waterfall.cell.id, waterfall.evidence): waterfall for waterfall in waterfalls}
     exchanges = []
-    for alone in measured:
+    for alone in communication_only(measured):
         cell = alone.cell.model_copy(update={"control": "train"})
-        how = modes.get((alone.family.system, cell.id, alone.evidence), "")
-        exchanges.append(
-            _communication(alone, cell, how, trained, falls.get((alone.family, cell.id, alone.evidence)))
-        )
+        fall = falls.get((alone.family, cell.id, alone.evidence))
+        exchanges.append(_communication(alone, cell, trained, fall))
     return tuple(sorted(exchanges, key=_communication_order))
 
 
@@ -104,7 +100,7 @@ def communications_on_most_ranks(exchanges: Iterable[Communication]) -> list[Com
 
 
 def _communication(
-    alone: CommunicationOnly, cell: Cell, how: str, trained: Sequence[CellTimes], waterfall: Waterfall | None
+    alone: CommunicationOnly, cell: Cell, trained: Sequence[CellLaunches], waterfall: Waterfall | None
 ) -> Communication:
     training = next(
         (
@@ -117,30 +113,19 @@ def _communication(
     nothing = Overlap(hidden=None)
     if training is None:
         return Communication(
-            alone=alone, cell=cell, how=how, step=None, overlap=nothing, reason="no training gave a number"
+            alone=alone, cell=cell, how="", step=None, overlap=nothing, reason="no training gave a number"
         )
-    seconds = training.seconds("world")
+    seconds, how = training.by_block("world"), training.exchange
     hidden = Overlap(hidden=None, reason="where its speed goes is not known")
     if waterfall:
         hidden = overlap(waterfall, alone.by_block, seconds, exchange=how)
     none = computation_of(training, trained)
-    predicted = predict_step(seconds, none.seconds("world"), alone.by_block, how=how) if none else None
+    predicted = predict_step(seconds, none.by_block("world"), alone.by_block, how=how) if none else None
     reason = ""
     if not predicted:
         what = f"none on {cell.num_ranks} ranks"
         reason = f"no block in common with {what}" if none else f"{what} was not measured"
     return Communication(alone=alone, cell=cell, how=how, step=predicted, overlap=hidden, reason=reason)
-
-
-def _exchange_modes(records: Iterable[Record]) -> dict[tuple[str, str, str], str]:
-    """(system, cell, kind of evidence) of each training -> how it exchanges; "mixed" if launches differ."""
-    modes: dict[tuple[str, str, str], set[str]] = {}
-    for record in records:
-        if record.case.cell.control == "train":
-            key = (record.system, record.case.cell.id, record.evidence)
-            modes.setdefault(key, set()).add(exchange_mode(record))
-    known = {key: seen - {""} for key, seen in modes.items()}
-    return {key: next(iter(seen)) if len(seen) == 1 else "mixed" for key, seen in known.items() if seen}
 
 
 def _communication_order(exchange: Communication) -> tuple[object, ...]:

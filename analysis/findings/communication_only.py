@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dlscale.analysis.families import Family, family_of
-from dlscale.analysis.records import Block, latest_good, steady_windows
+from dlscale.analysis.families import Family
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.records import Seconds, steady_windows
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -76,27 +76,25 @@ class CommunicationOnly:
         return self.seconds.rate(self.num_bytes * bus_factor(self.cell.num_ranks))
 
 
-def communication_only(records: Iterable[Record]) -> list[CommunicationOnly]:
+def communication_only(measured: Iterable[CellLaunches]) -> list[CommunicationOnly]:
     """One for each exchange on more than 1 rank and kind of evidence."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in latest_good(records):
-        cell = record.case.cell
-        if cell.control == EXCHANGE_CONTROL and cell.num_ranks > 1 and record.bucket_bytes:
-            groups.setdefault((record.system, cell.id, record.evidence), []).append(record)
-    measured = (_communication_only(groups[key]) for key in sorted(groups))
-    return [exchange for exchange in measured if exchange]
+    exchanges = (
+        _communication_only(launches)
+        for launches in good_launches(measured, controls={EXCHANGE_CONTROL})
+        if launches.cell.num_ranks > 1
+    )
+    return [exchange for exchange in exchanges if exchange]
 
 
-def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
+def _communication_only(launches: CellLaunches) -> CommunicationOnly | None:
     """The exchange times of these launches; those with other bucket sizes than most are left out, with a note."""
-    ordered = sorted(launches, key=lambda record: (record.study, record.case.block))
-    cuts = Counter(tuple(record.bucket_bytes) for record in ordered)
-    buckets = cuts.most_common(1)[0][0]
-    own = [record for record in ordered if tuple(record.bucket_bytes) == buckets]
-    known = [(record, times) for record in own if (times := bucket_seconds(record)) is not None]
+    cell, ordered = launches.cell, [case for case in launches.cases if case.record.bucket_bytes]
+    cuts = Counter(tuple(case.record.bucket_bytes) for case in ordered)
+    buckets = max(cuts, key=lambda cut: cuts[cut], default=())
+    own = [case for case in ordered if tuple(case.record.bucket_bytes) == buckets]
+    known = [(case, times) for case in own if (times := bucket_seconds(case.record)) is not None]
     if not known:
         return None
-    cell = own[0].case.cell
     notes = []
     if len(own) < len(ordered):
         num_out = len(ordered) - len(own)
@@ -107,13 +105,10 @@ def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
         )
     return CommunicationOnly(
         cell=cell,
-        family=family_of(cell, system=own[0].system),
-        evidence=own[0].evidence,
+        family=launches.family,
+        evidence=launches.evidence,
         num_bytes=sum(buckets),
-        by_block={
-            (record.study, record.case.block): float(np.median(times.sum(axis=2).max(axis=1)))
-            for record, times in known
-        },
+        by_block={case.block: float(np.median(times.sum(axis=2).max(axis=1))) for case, times in known},
         sizes=tuple(
             BucketSize(
                 num_bytes=size,
@@ -127,7 +122,7 @@ def _communication_only(launches: Sequence[Record]) -> CommunicationOnly | None:
     )
 
 
-def bucket_seconds(record: Record) -> NDArray[np.float64] | None:
+def bucket_seconds(record: Record) -> Seconds | None:
     """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have valid times of all of them."""
     windows = steady_windows(record)
     shape = (record.case.cell.num_ranks, len(record.bucket_bytes))
@@ -138,11 +133,11 @@ def bucket_seconds(record: Record) -> NDArray[np.float64] | None:
     each = np.array([window.bucket_seconds for window in windows], np.float64)
     if not np.all((each > 0) & np.isfinite(each)):
         return None
-    per_step: NDArray[np.float64] = each / np.array([window.num_steps for window in windows])[:, None, None]
+    per_step: Seconds = each / np.array([window.num_steps for window in windows])[:, None, None]
     return per_step
 
 
-def _bucket_size(times: NDArray[np.float64], buckets: Sequence[int], size: int) -> float:
+def _bucket_size(times: Seconds, buckets: Sequence[int], size: int) -> float:
     """The slowest rank's mean of one bucket of that size, median over windows."""
     return float(np.median(times[:, :, np.array(buckets) == size].mean(axis=2).max(axis=1)))
 
@@ -150,25 +145,28 @@ def _bucket_size(times: NDArray[np.float64], buckets: Sequence[int], size: int) 
 NodesOf = tuple[Family, int, int, str]  # family, ranks, nodes, kind of evidence
 
 
-def copy_rates(records: Iterable[Record]) -> dict[NodesOf, float]:
+def copy_rates(measured: Iterable[CellLaunches]) -> dict[NodesOf, float]:
     """Bytes per second, read and written, of the slowest node: the sum over its ranks, the median over launches.
 
     Launches of all backends count, because the backend is not involved in the copies.
     """
     by_place: dict[NodesOf, dict[str, list[float]]] = {}
-    for record in latest_good(records):
-        cell = record.case.cell
-        if cell.control != EXCHANGE_CONTROL or len(record.copy_rates) != cell.num_ranks:
-            continue
-        nodes: dict[str, float] = {}
-        for rank in record.ranks:
-            if rank.rank < cell.num_ranks:
-                nodes[rank.node] = nodes.get(rank.node, 0.0) + record.copy_rates[rank.rank]
-        where = (family_of(cell, system=record.system), cell.num_ranks, cell.num_nodes, record.evidence)
-        for node, rate in nodes.items():
-            by_place.setdefault(where, {}).setdefault(node, []).append(rate)
+    for launches in good_launches(measured, controls={EXCHANGE_CONTROL}):
+        cell = launches.cell
+        by_node = by_place.setdefault(
+            (launches.family, cell.num_ranks, cell.num_nodes, launches.evidence), {}
+        )
+        for record in launches.records:
+            nodes: dict[str, float] = {}
+            for rank in record.ranks if len(record.copy_rates) == cell.num_ranks else ():
+                if rank.rank < cell.num_ranks:
+                    nodes[rank.node] = nodes.get(rank.node, 0.0) + record.copy_rates[rank.rank]
+            for node, rate in nodes.items():
+                by_node.setdefault(node, []).append(rate)
     return {
-        where: min(float(np.median(rates)) for rates in nodes.values()) for where, nodes in by_place.items()
+        where: min(float(np.median(rates)) for rates in by_node.values())
+        for where, by_node in by_place.items()
+        if by_node
     }
 
 

@@ -6,16 +6,16 @@ cells of two studies are compared. Two studies have no common blocks, so nothing
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.record_fields import field_table
-from dlscale.analysis.records import CellRows, tidy
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.render.text import backend_name
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Cell
 
 # Fields of a cell. Cells that differ in any other field do different work or have another size.
 FACTORS = (
@@ -64,7 +64,7 @@ def find_level(word: str, levels: Sequence[str], *, factor: str) -> str:
 
 
 T = TypeVar("T", int, str)
-Rates = Mapping[Hashable, float]  # block -> samples per second
+Rates = Mapping[Block, float]  # block -> samples per second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,18 +100,8 @@ class Declaration:
     left_out: tuple[str, ...] = ()  # in words: trainings without a reference
 
 
-def launches_of(records: Iterable[Record]) -> list[CellRows]:
-    """Every cell's launches. Raises UsageError if the records do not belong on one curve (see `records.tidy`)."""
-    records = list(records)
-    cells = {record.case.cell.id: record.case.cell for record in records}
-    return [
-        CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
-        for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False)
-    ]
-
-
 def declare(
-    measured: Iterable[CellRows],
+    measured: Iterable[CellLaunches],
     *,
     factor: str | None = None,
     reference: str | None = None,
@@ -173,7 +163,7 @@ def declare(
 _BATCHES = ("local_batch", "global_batch")  # along a curve, one of the two follows from the ranks
 
 
-def sides_of(launches: CellRows) -> Iterator[Side]:
+def sides_of(launches: CellLaunches) -> Iterator[Side]:
     """The sides of a training, one per kind of evidence; without rates if all launches failed."""
     if launches.cell.control != "train":
         return
@@ -182,7 +172,7 @@ def sides_of(launches: CellRows) -> Iterator[Side]:
             name="",
             cell=launches.cell,
             family=launches.family,
-            evidence=str(kind),
+            evidence=kind,
             rates=launches.only(kind).by_block("samples_per_second"),
         )
 
@@ -227,7 +217,11 @@ STUDY_FACTOR = "study"  # the factor of a comparison between two studies
 
 
 def declare_between(
-    a: Iterable[CellRows], b: Iterable[CellRows], *, keys: Sequence[str], names: tuple[str, str] = ("A", "B")
+    a: Iterable[CellLaunches],
+    b: Iterable[CellLaunches],
+    *,
+    keys: Sequence[str],
+    names: tuple[str, str] = ("A", "B"),
 ) -> Declaration:
     """B's trainings versus A's, at each point: a combination of the fields `keys` with one training on each side.
 
@@ -244,7 +238,11 @@ def declare_between(
             left_out.append(f"{' '.join(map(str, point[1:]))}: several of them in one study")
             continue
         reference, contender = (
-            replace(side, name=name, rates={(name, block): rate for block, rate in side.rates.items()})
+            replace(
+                side,
+                name=name,
+                rates={(f"{name} {study}", block): rate for (study, block), rate in side.rates.items()},
+            )
             for side, name in ((mine[0], names[0]), (theirs[0], names[1]))
         )
         pairs.append(Declared(contender=contender, reference=reference))
@@ -252,7 +250,7 @@ def declare_between(
 
 
 def _sides_by_point(
-    measured: Iterable[CellRows], keys: Sequence[str]
+    measured: Iterable[CellLaunches], keys: Sequence[str]
 ) -> dict[tuple[object, ...], list[Side]]:
     """The sides by point, in order of family, ranks and name."""
     sides = [side for launches in measured for side in sides_of(launches)]

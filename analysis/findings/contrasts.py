@@ -8,7 +8,7 @@ claim needs. docs/contrasts.md explains the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
-from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side
+from dlscale.analysis.families import pairs_of
+from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
+from dlscale.analysis.findings.outliers import Outliers
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, blocks_needed
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Parity
 
 MAX_EXACT = 16  # blocks
 NUM_DRAWS = 2**16 - 1
@@ -98,9 +103,7 @@ CONTRAST_BAND = 0.02  # of throughput: a smaller difference does not matter in p
 CONTRAST_ALPHA = 1 - LEVEL
 
 Verdict = Literal["faster", "slower", "alike", "not shown", "cannot be shown"]
-Flagged = Mapping[
-    tuple[str, str], Set[Hashable]
-]  # (cell, kind of evidence) -> blocks of its outlying launches
+Flagged = Mapping[tuple[str, str], Set[Block]]  # (cell, kind of evidence) -> blocks of its outlying launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +185,45 @@ def contrasts(
     )
 
 
+def study_contrasts(
+    measured: Iterable[CellLaunches],
+    *,
+    order: Sequence[str] = (),
+    outlying: Iterable[Outliers] = (),
+    parities: Iterable[Parity] = (),
+) -> Contrasts | None:
+    """The contrasts that are declared of a study by default; None if there are no two values to compare.
+
+    Each backend versus the first of `order` on each number of ranks above 1; frameworks if there is only one backend.
+    """
+    try:
+        declaration = declare(measured, order=order)
+    except UsageError:  # nothing to compare, which is no error in a report
+        return None
+    return contrasts(declaration, flagged=flagged_blocks(outlying), forbidden=parity_forbids(parities))
+
+
+def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:
+    """The blocks of each cell's outlying launches."""
+    return {(cell.cell.id, cell.evidence): cell.blocks for cell in outlying if cell.launches}
+
+
+def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
+    """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
+    parities = list(parities)
+
+    def why(pair: Declared) -> str:
+        sides = (pair.contender, pair.reference)
+        if len({side.cell.framework for side in sides}) == 1:
+            return ""
+        frameworks = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
+        if frameworks is None:
+            return "their networks differ"
+        return "" if frameworks.comparable else frameworks.verdict
+
+    return why
+
+
 def within_band(ratio: Interval) -> bool:
     """Whether the two are certainly alike; symmetric for a ratio and its inverse."""
     if ratio.low is None or ratio.high is None:
@@ -234,7 +276,7 @@ def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
     if not common & left_out or len(common - left_out) < MIN_BLOCKS:
         return None
 
-    def kept(rates: Rates) -> dict[Hashable, float]:
+    def kept(rates: Rates) -> dict[Block, float]:
         return {block: rate for block, rate in rates.items() if block in common - left_out}
 
     return block_ratio(kept(pair.contender.rates), kept(pair.reference.rates))

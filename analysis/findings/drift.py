@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from dlscale.analysis.records import why_unusable, world_step_seconds
-from dlscale.benchmarks.records.record import Record
+from dlscale.analysis.launches import CellLaunches
 
 TOLERANCE = 0.05  # of the throughput; a single pair of launches cannot resolve less
 
@@ -40,15 +37,15 @@ class Drift:
         return f"job {self.job}: the canary at its end was {percent} than at its beginning: {verdict}"
 
 
-def drifts(records: Iterable[Record]) -> Iterator[Drift]:
+def drifts(measured: Iterable[CellLaunches]) -> Iterator[Drift]:
     """The drift of each job that had a canary; blocks 2 j and 2 j + 1 are job j's, and the latest good one counts."""
     speeds: dict[tuple[str, int], dict[int, float | None]] = {}
-    canaries = [record for record in records if record.case.cell.control == "canary"]
-    for record in sorted(canaries, key=lambda record: record.attempt):
-        job, end = divmod(record.case.block, 2)
-        by_end = speeds.setdefault((record.study, job), {})
-        good = why_unusable(record) is None
-        by_end[end] = 1 / float(np.median(world_step_seconds(record))) if good else by_end.get(end)
+    canaries = [launches for launches in measured if launches.cell.control == "canary"]
+    for case in (case for launches in canaries for case in launches.cases):
+        study, block = case.block
+        job, end = divmod(block, 2)
+        by_end = speeds.setdefault((study, job), {})
+        by_end[end] = 1 / case.world if case.good else by_end.get(end)
     for (study, job), ends in sorted(speeds.items()):
         first, last = ends.get(0), ends.get(1)
         yield Drift(study=study, job=job, ratio=last / first if first and last else None)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.families import family_of
-from dlscale.analysis.records import latest_good, num_samples, options_text, steady_windows, why_unusable
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import num_samples, options_text, steady_windows, why_unusable
 from dlscale.analysis.render.tables import (
     Column,
     Table,
@@ -118,17 +119,13 @@ def reading(record: Record) -> Reading | str:
     )
 
 
-def energies(records: Iterable[Record]) -> list[Energy]:
+def energies(measured: Iterable[CellLaunches]) -> list[Energy]:
     """One per training and kind of evidence, ordered by system, framework, backend and ranks."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in latest_good(records):
-        if record.case.cell.control == "train":
-            groups.setdefault((record.system, record.case.cell.id, record.evidence), []).append(record)
-    return sorted(map(_energy, groups.values()), key=_energy_order)
+    return sorted(map(_energy, good_launches(measured, controls={"train"})), key=_energy_order)
 
 
-def _energy(records: Sequence[Record]) -> Energy:
-    first = records[0]
+def _energy(launches: CellLaunches) -> Energy:
+    records = launches.records
     readings = [reading(record) for record in records]
     known = [value for value in readings if isinstance(value, Reading)]
     # Launches with different counters are not averaged: the most common set of counters is kept.
@@ -138,9 +135,9 @@ def _energy(records: Sequence[Record]) -> Energy:
     watts = median_interval([launch.watts for launch in own]).center if own else None
     reasons = [value for value in readings if isinstance(value, str)]
     return Energy(
-        system=first.system,
-        cell=first.case.cell,
-        evidence=first.evidence,
+        system=launches.family.system,
+        cell=launches.cell,
+        evidence=launches.evidence,
         joules_per_sample=median_interval([launch.joules_per_sample for launch in own]) if own else None,
         watts=watts,
         sources=sources,

@@ -8,17 +8,17 @@ flagged and never dropped. docs/contrasts.md states the rule and its error rate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.families import Family, family_of
-from dlscale.analysis.records import CellRows, world_step_seconds
+from dlscale.analysis.families import Family
+from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.render.text import number, percent
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Cell
 
 THRESHOLD = 3.5  # of the modified z-score (Iglewicz and Hoaglin 1993)
 BAND = 0.02  # of the time: a smaller deviation is no outlier, however little the others vary
@@ -95,14 +95,12 @@ def _centred_times(cell: dict[int, float]) -> dict[int, float]:
 MIN_LAUNCHES = 6  # fewer do not show the usual deviation
 MIN_WINDOWS = 10  # of a launch
 
-OutlierBlock = tuple[str, int]  # study, block
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
     """A launch that stands out; `factor` is its time over that expected from its cell and its block."""
 
-    block: OutlierBlock
+    block: Block
     factor: float  # 1.12: it took 12 % longer
     steady: bool  # whether its warm-up met the steady-state test
 
@@ -124,66 +122,37 @@ class Outliers:
     rate_without_windows: float  # of all launches, each without its windows that stand out
 
     @property
-    def blocks(self) -> frozenset[OutlierBlock]:
+    def blocks(self) -> frozenset[Block]:
         """The blocks of the launches that stand out."""
         return frozenset(outlier.block for outlier in self.launches)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Launch:
-    block: OutlierBlock
-    steady: bool
-    seconds: Values  # per step, of each steady window
-    out: Which  # of the windows stand out
-
-    @property
-    def typical(self) -> float:
-        return float(np.median(self.seconds))
-
-    @property
-    def typical_without(self) -> float:
-        return float(np.median(self.seconds[~self.out]))
+def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
+    """The outliers of each cell and kind of evidence."""
+    cells = good_launches(measured)
+    systems = [launches.family.system for launches in cells]
+    launches_out = _launches_out([launches.cases for launches in cells], systems=systems)
+    return [_outliers(launches, out) for launches, out in zip(cells, launches_out, strict=True)]
 
 
-def outliers(good: Sequence[Record]) -> list[Outliers]:
-    """The outliers of each cell and kind of evidence; `good` has at most one record per case (`latest_good`)."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in good:
-        groups.setdefault((record.system, record.case.cell.id, record.evidence), []).append(record)
-    keys = sorted(groups)
-    launches = [[_launch(record) for record in groups[key]] for key in keys]
-    launches_out = _launches_out(launches, systems=[key[0] for key in keys])
-    return [
-        _outliers(groups[key][0], mine, out)
-        for key, mine, out in zip(keys, launches, launches_out, strict=True)
-    ]
+def windows_out(seconds: Values) -> Which:
+    """Which windows of a launch stand out, by their seconds per step, [W]."""
+    if len(seconds) < MIN_WINDOWS:
+        return np.zeros(len(seconds), dtype=np.bool_)
+    logs = np.log(seconds)
+    return stands_out(deviations(logs), usual=usual_deviation(logs))
 
 
-def _launch(record: Record) -> _Launch:
-    seconds = world_step_seconds(record)
-    out: Which = np.zeros(len(seconds), dtype=np.bool_)
-    if len(seconds) >= MIN_WINDOWS:
-        logs = np.log(seconds)
-        out = stands_out(deviations(logs), usual=usual_deviation(logs))
-    return _Launch(
-        block=(record.study, record.case.block),
-        steady=record.steady is not False,
-        seconds=seconds,
-        out=out,
-    )
-
-
-def _launches_out(cells: Sequence[Sequence[_Launch]], *, systems: Sequence[str]) -> list[tuple[Outlier, ...]]:
+def _launches_out(
+    cells: Sequence[Sequence[MeasuredCase]], *, systems: Sequence[str]
+) -> list[tuple[Outlier, ...]]:
     """The outlying launches of each cell.
 
     A few launches may agree by chance, so a cell's deviation is never taken as less than the median over the cells.
     """
-    numbers: dict[tuple[str, OutlierBlock], int] = {}
+    numbers: dict[tuple[str, Block], int] = {}
     logs = [
-        {
-            numbers.setdefault((system, launch.block), len(numbers)): float(np.log(launch.typical))
-            for launch in mine
-        }
+        {numbers.setdefault((system, case.block), len(numbers)): float(np.log(case.world)) for case in mine}
         for mine, system in zip(cells, systems, strict=True)
     ]
     rest = [np.array(list(cell.values())) for cell in without_block_effects(logs)]
@@ -206,36 +175,42 @@ def _launches_out(cells: Sequence[Sequence[_Launch]], *, systems: Sequence[str])
         out = stands_out(away, usual=max(own, floor[system]))
         out_by_cell.append(
             tuple(
-                Outlier(block=launch.block, factor=float(np.exp(value)), steady=launch.steady)
-                for launch, value, is_out in zip(mine, away, out, strict=True)
+                Outlier(block=case.block, factor=float(np.exp(value)), steady=case.steady)
+                for case, value, is_out in zip(mine, away, out, strict=True)
                 if is_out
             )
         )
     return out_by_cell
 
 
-def _outliers(record: Record, mine: Sequence[_Launch], out: tuple[Outlier, ...]) -> Outliers:
-    cell = record.case.cell
+def _outliers(launches: CellLaunches, out: tuple[Outlier, ...]) -> Outliers:
+    cell, cases = launches.cell, launches.cases
     blocks = {outlier.block for outlier in out}
+    windows = [windows_out(case.seconds) for case in cases]
 
     def rate(costs: Sequence[float]) -> float:
         return float(cell.global_batch / np.median(costs))
 
     longest = [
-        float(np.max(launch.seconds[launch.out]) / launch.typical) for launch in mine if launch.out.any()
+        float(np.max(case.seconds[which]) / case.world)
+        for case, which in zip(cases, windows, strict=True)
+        if which.any()
+    ]
+    typical_without = [
+        float(np.median(case.seconds[~which])) for case, which in zip(cases, windows, strict=True)
     ]
     return Outliers(
         cell=cell,
-        family=family_of(cell, system=record.system),
-        evidence=record.evidence,
-        num_launches=len(mine),
+        family=launches.family,
+        evidence=launches.evidence,
+        num_launches=len(cases),
         launches=out,
-        rate=rate([launch.typical for launch in mine]),
-        rate_without=rate([launch.typical for launch in mine if launch.block not in blocks]) if out else None,
-        num_windows=sum(len(launch.seconds) for launch in mine),
-        num_windows_out=int(sum(launch.out.sum() for launch in mine)),
+        rate=rate([case.world for case in cases]),
+        rate_without=rate([case.world for case in cases if case.block not in blocks]) if out else None,
+        num_windows=sum(map(len, windows)),
+        num_windows_out=int(sum(which.sum() for which in windows)),
         longest=max([1.0, *longest]),
-        rate_without_windows=rate([launch.typical_without for launch in mine]),
+        rate_without_windows=rate(typical_without),
     )
 
 
@@ -247,11 +222,11 @@ class Trimmed:
     """A study's launches without outliers. `families` are those that have any."""
 
     out: StandingOut
-    launches: tuple[CellRows, ...]
+    launches: tuple[CellLaunches, ...]
     families: frozenset[Family]
 
 
-def trimmed(measured: Sequence[CellRows], flagged: Iterable[Outliers]) -> Trimmed:
+def trimmed(measured: Sequence[CellLaunches], flagged: Iterable[Outliers]) -> Trimmed:
     """The launches of all cells without outliers."""
     out = {(entry.family, entry.cell.id, entry.evidence): entry for entry in flagged}
     return Trimmed(
@@ -261,20 +236,17 @@ def trimmed(measured: Sequence[CellRows], flagged: Iterable[Outliers]) -> Trimme
     )
 
 
-def trim(launches: CellRows, out: StandingOut) -> CellRows:
+def trim(launches: CellLaunches, out: StandingOut) -> CellLaunches:
     """The launches without those that stand out; the same object where none does."""
-    cases = launches.cases
-    names = {
-        (cell_outliers.evidence, *outlier.block)
-        for kind in set(cases["evidence"])
-        if (cell_outliers := out.get((launches.family, launches.cell.id, str(kind))))
-        for outlier in cell_outliers.launches
+    blocks = {
+        kind: cell_outliers.blocks
+        for kind in launches.kinds
+        if (cell_outliers := out.get((launches.family, launches.id, kind))) and cell_outliers.launches
     }
-    if not names:
+    if not blocks:
         return launches
-    rows = zip(cases["evidence"], cases["study"], cases["block"], strict=True)
-    kept = np.array([row not in names for row in rows])
-    return CellRows(cell=launches.cell, family=launches.family, cases=cases[kept])
+    kept = (case for case in launches.cases if case.block not in blocks.get(case.record.evidence, ()))
+    return replace(launches, cases=tuple(kept))
 
 
 def outlier_columns(flagged: Outliers | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_parts import EXPOSED
-from dlscale.analysis.records import Block, CellTimes
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import INSUFFICIENT, Interval, block_difference, block_ratio, median_interval
 
 IN_LINE = "in line"  # as in `records.exchange_mode`
@@ -62,7 +62,7 @@ def predict_step(
     )
 
 
-def computation_of(training: CellTimes, measured: Iterable[CellTimes]) -> CellTimes | None:
+def computation_of(training: CellLaunches, measured: Iterable[CellLaunches]) -> CellLaunches | None:
     """The launches of `none` on as many ranks, of the same kind of evidence, if possible on as many nodes."""
     cell = training.cell
     candidates = [

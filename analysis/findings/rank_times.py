@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.families import Family, family_of
-from dlscale.analysis.records import Block, latest_good, steady_windows
+from dlscale.analysis.families import Family
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.records import steady_windows
 from dlscale.benchmarks.records.record import Cell, Record
 
 
@@ -87,41 +88,31 @@ def hosts_of(record: Record) -> tuple[str, ...]:
     return nodes if len(nodes) == record.case.cell.num_ranks else ()
 
 
-def by_cell(records: Iterable[Record]) -> list[list[Record]]:
-    """The good launches of each training on more than 1 rank and kind of evidence, in the order of blocks."""
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in latest_good(records):
-        cell = record.case.cell
-        if cell.control == "train" and cell.num_ranks > 1:
-            groups.setdefault((record.system, cell.id, record.evidence), []).append(record)
-    return [
-        sorted(groups[key], key=lambda record: (record.study, record.case.block)) for key in sorted(groups)
-    ]
-
-
-def rank_times(records: Iterable[Record], *, max_columns: int = MAX_COLUMNS) -> tuple[RankTimes, ...]:
+def rank_times(measured: Iterable[CellLaunches], *, max_columns: int = MAX_COLUMNS) -> tuple[RankTimes, ...]:
     """One for each training on more than 1 rank that gave a number, by family, ranks and backend, `none` first."""
-    heats = [_rank_times(launches, max_columns) for launches in by_cell(records)]
+    trained = good_launches(measured, controls={"train"})
+    heats = [_rank_times(launches, max_columns) for launches in trained if launches.cell.num_ranks > 1]
     return tuple(sorted(heats, key=_rank_times_order))
 
 
-def _rank_times(launches: Sequence[Record], max_columns: int) -> RankTimes:
-    room = max(1, max_columns // len(launches))
-    parts = [_condensed(relative_seconds(record), room) for record in launches]
+def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
+    records = launches.records
+    room = max(1, max_columns // len(records))
+    parts = [_condensed(relative_seconds(record), room) for record in records]
     ends = np.cumsum([part.shape[1] for part in parts])
-    first = launches[0]
-    hosts = [hosts_of(record) for record in launches]
+    hosts = [hosts_of(record) for record in records]
     return RankTimes(
-        cell=first.case.cell,
-        family=family_of(first.case.cell, system=first.system),
-        evidence=first.evidence,
+        cell=launches.cell,
+        family=launches.family,
+        evidence=launches.evidence,
         values=np.concatenate(parts, axis=1) - 1,
         first_columns=(0, *(int(end) for end in ends[:-1])),
-        blocks=tuple((record.study, record.case.block) for record in launches),
+        blocks=tuple(case.block for case in launches.cases),
         hosts=hosts[0],
         moved=len(set(hosts)) > 1,
-        waiting=first.case.cell.backend != "none" and not any(window.rank_steps for window in first.windows),
-        num_windows=sum(len(steady_windows(record)) for record in launches),
+        waiting=launches.cell.backend != "none"
+        and not any(window.rank_steps for window in records[0].windows),
+        num_windows=sum(len(steady_windows(record)) for record in records),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.records import why_unusable
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number
-from dlscale.benchmarks.records.record import Phases, Record
+from dlscale.benchmarks.records.record import Phases
 
 
 def to_start_up_row(start: StartUp) -> dict[str, Any]:
@@ -41,14 +42,13 @@ class StartUp:
     seconds: dict[str, float | None]  # by phase
 
 
-def start_ups(records: Iterable[Record]) -> list[StartUp]:
+def start_ups(measured: Iterable[CellLaunches]) -> list[StartUp]:
     """One per framework, backend, ranks and servers, of launches that gave numbers."""
     groups: dict[tuple[str, str, int, int], list[Phases]] = {}
-    for record in records:
-        cell = record.case.cell
-        if cell.control == "train" and why_unusable(record) is None:
-            key = (cell.framework, cell.backend, cell.num_ranks, cell.num_servers)
-            groups.setdefault(key, []).append(record.phases)
+    for launches in good_launches(measured, controls={"train"}):
+        cell = launches.cell
+        key = (cell.framework, cell.backend, cell.num_ranks, cell.num_servers)
+        groups.setdefault(key, []).extend(record.phases for record in launches.records)
     return [
         StartUp(
             framework=framework,
@@ -56,19 +56,15 @@ def start_ups(records: Iterable[Record]) -> list[StartUp]:
             num_ranks=num_ranks,
             num_servers=num_servers,
             num_launches=len(phases),
-            seconds={name: _median(getattr(launch, name) for launch in phases) for name in PHASES},
+            seconds={name: _median(phases, name) for name in PHASES},
         )
         for (framework, backend, num_ranks, num_servers), phases in sorted(groups.items())
     ]
 
 
-def _median(launches: Iterable[list[float | None]]) -> float | None:
+def _median(launches: Iterable[Phases], name: str) -> float | None:
     """The median over launches of the slowest rank; None if every launch lacks a rank's time."""
-    slowest = []
-    for ranks in launches:
-        known = [seconds for seconds in ranks if seconds is not None]
-        if known and len(known) == len(ranks):
-            slowest.append(max(known))
+    slowest = [seconds for phases in launches if (seconds := slowest_in_phase(phases, name)) is not None]
     return float(np.median(slowest)) if slowest else None
 
 

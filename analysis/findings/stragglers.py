@@ -17,14 +17,14 @@ import numpy as np
 from rich.console import RenderableType
 from rich.markup import escape
 
-from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.families import Family
 from dlscale.analysis.findings import slowness
-from dlscale.analysis.findings.rank_times import by_cell, hosts_of, relative_seconds
+from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
-from dlscale.analysis.records import Block, options_text, times_of
-from dlscale.analysis.render.text import interval_columns, share_text
+from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.render.text import backend_name, interval_columns, share_text
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Record
 
 # The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
 HOST_ALPHA = 0.04
@@ -58,15 +58,14 @@ class Stragglers:
     links: Mapping[str, str]
 
 
-def stragglers(records: Iterable[Record]) -> tuple[Stragglers, ...]:
+def stragglers(measured: Iterable[CellLaunches]) -> tuple[Stragglers, ...]:
     """The stragglers for each number of ranks on which `none` was measured, by family and ranks."""
-    groups: dict[tuple[Family, int, str], dict[str, list[Record]]] = {}
-    for launches in by_cell(records):
-        first = launches[0]
-        cell = first.case.cell
-        key = (family_of(cell, system=first.system), cell.num_ranks, first.evidence)
-        name = _name(cell)
-        groups.setdefault(key, {}).setdefault(name, []).extend(launches)
+    groups: dict[tuple[Family, int, str], dict[str, list[MeasuredCase]]] = {}
+    for launches in good_launches(measured, controls={"train"}):
+        cell = launches.cell
+        if cell.num_ranks > 1:
+            members = groups.setdefault((launches.family, cell.num_ranks, launches.evidence), {})
+            members.setdefault(backend_name(cell), []).extend(launches.cases)
     return tuple(
         _stragglers(family, num_ranks, evidence, members)
         for (family, num_ranks, evidence), members in sorted(groups.items(), key=lambda item: item[0])
@@ -75,7 +74,7 @@ def stragglers(records: Iterable[Record]) -> tuple[Stragglers, ...]:
 
 
 def _stragglers(
-    family: Family, num_ranks: int, evidence: str, members: dict[str, list[Record]]
+    family: Family, num_ranks: int, evidence: str, members: dict[str, list[MeasuredCase]]
 ) -> Stragglers:
     alone = members["none"]
     late = list(_late(alone, backend="none"))
@@ -89,18 +88,18 @@ def _stragglers(
     return Stragglers(
         family=family,
         num_ranks=num_ranks,
-        num_nodes=alone[0].case.cell.num_nodes,
+        num_nodes=alone[0].cell.num_nodes,
         evidence=evidence,
         num_blocks=len(alone),
-        hosts=tuple(dict.fromkeys(host for record in alone for host in hosts_of(record))),
+        hosts=tuple(dict.fromkeys(host for case in alone for host in hosts_of(case.record))),
         suspects=(*late, *linked),
         links={backend: reason for backend, reason in reasons.items() if reason},
     )
 
 
-def _late(launches: Sequence[Record], *, backend: str) -> Iterator[Suspect]:
+def _late(launches: Sequence[MeasuredCase], *, backend: str) -> Iterator[Suspect]:
     """The slow hosts, if there are several hosts, then the slow ranks of the remaining hosts."""
-    placed = [record for record in launches if hosts_of(record)]
+    placed = [case.record for case in launches if hosts_of(case.record)]
     several = len({host for record in placed for host in hosts_of(record)}) > 1
     shared = any(len(set(hosts_of(record))) < len(hosts_of(record)) for record in placed)
     whole: set[str] = set()
@@ -149,12 +148,14 @@ def _suspect(slow: Slow, host: str, rank: int | None, backend: str, num_blocks: 
     )
 
 
-def _linked(backend: str, launches: Sequence[Record], alone: Sequence[Record]) -> tuple[list[Suspect], str]:
+def _linked(
+    backend: str, launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]
+) -> tuple[list[Suspect], str]:
     """The hosts that are slow only over a backend, or why there can be none; `alone` are the launches of `none`."""
-    boot_ids = {rank.node: rank.boot_id for record in launches for rank in record.ranks}
+    boot_ids = {rank.node: rank.boot_id for case in launches for rank in case.record.ranks}
     if reason := slowness.why_no_network(boot_ids):
         return [], reason
-    if any(window.rank_steps for record in launches for window in record.windows):
+    if any(window.rank_steps for case in launches for window in case.record.windows):
         slow = [suspect for suspect in _late(launches, backend=backend) if suspect.rank is None]
         return [_as_link(suspect) for suspect in slow], ""
     jobs = _jobs(launches, alone)
@@ -184,27 +185,22 @@ def _as_link(suspect: Suspect) -> Suspect:
     return replace(suspect, verdict="slow link") if suspect.verdict == "late" else suspect
 
 
-def _jobs(launches: Sequence[Record], alone: Sequence[Record]) -> list[slowness.JobTimes]:
+def _jobs(launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]) -> list[slowness.JobTimes]:
     """The launches over a backend relative to `none` in the same blocks, grouped by batch job."""
-    base: dict[Block, Record] = {(record.study, record.case.block): record for record in alone}
+    base = {case.block: case for case in alone}
     by_job: dict[tuple[str, frozenset[str]], list[float]] = {}
-    for record in launches:
-        reference = base.get((record.study, record.case.block))
-        if reference is None or not hosts_of(record):
+    for case in launches:
+        reference, hosts = base.get(case.block), hosts_of(case.record)
+        if reference is None or not hosts:
             continue
-        times = times_of(reference)
-        ratio = times_of(record).world / (times.latest or times.world)
-        job = record.allocation.job_id if record.allocation else f"{record.study} {record.case.block}"
-        by_job.setdefault((job, frozenset(hosts_of(record))), []).append(ratio)
+        ratio = case.world / (reference.latest or reference.world)
+        allocation = case.record.allocation
+        job = allocation.job_id if allocation else " ".join(map(str, case.block))
+        by_job.setdefault((job, frozenset(hosts)), []).append(ratio)
     return [
         slowness.JobTimes(hosts=hosts, ratio=float(np.exp(np.mean(np.log(ratios)))))
         for (_, hosts), ratios in by_job.items()
     ]
-
-
-def _name(cell: Cell) -> str:
-    options = options_text(cell)
-    return f"{cell.backend} ({options})" if options else cell.backend
 
 
 def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[str]:

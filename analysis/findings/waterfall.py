@@ -28,7 +28,8 @@ from dlscale.analysis.findings.waterfall_parts import (
     gather,
     staircase,
 )
-from dlscale.analysis.records import Block, CellTimes, cell_times, options_text
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.records import options_text
 from dlscale.analysis.render.tables import (
     Column,
     TableOf,
@@ -41,8 +42,9 @@ from dlscale.analysis.render.tables import (
 )
 from dlscale.analysis.render.text import backend_name, interval_columns, number, percent, points, share_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Cell
 
+TRAINING_CONTROLS = {"train", "synthetic", "alone"}  # controls that measure training steps
 SYNTHETIC = "synthetic"  # the data of a study that reads no samples
 
 
@@ -93,9 +95,9 @@ class Waterfall:
         return self.loss is not None and self.loss.low is not None
 
 
-def waterfalls(records: Iterable[Record]) -> tuple[Waterfall, ...]:
+def waterfalls(measured: Iterable[CellLaunches]) -> tuple[Waterfall, ...]:
     """A waterfall for each training over a backend on more than 1 rank with a number, by family and ranks."""
-    everything = cell_times(records)
+    everything = good_launches(measured, controls=TRAINING_CONTROLS)
     falls = [
         _waterfall(launches, everything)
         for launches in everything
@@ -106,7 +108,7 @@ def waterfalls(records: Iterable[Record]) -> tuple[Waterfall, ...]:
     return tuple(sorted(falls, key=_waterfall_order))
 
 
-def _waterfall(mine: CellTimes, everything: Sequence[CellTimes]) -> Waterfall:
+def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterfall:
     gathered = gather(mine, everything)
     levels = gathered.levels
     if levels is None:
@@ -166,7 +168,7 @@ def _rivals(stairs: Sequence[Stair], parts: Sequence[Part], levels: Levels) -> t
 
 
 def _merged(
-    stairs: Sequence[Stair], known: frozenset[Level], *, strong: bool, mine: CellTimes
+    stairs: Sequence[Stair], known: frozenset[Level], *, strong: bool, mine: CellLaunches
 ) -> Iterator[str]:
     """The reasons why parts are merged: the controls that are missing to separate them."""
     joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}

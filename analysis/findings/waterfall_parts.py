@@ -45,7 +45,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from dlscale.analysis.families import base_cell
-from dlscale.analysis.records import MIN_COVERED, Block, CellTimes, Seconds
+from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.records import Seconds
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Interval
 from dlscale.benchmarks.records.record import Cell
 
@@ -201,6 +202,7 @@ def _t_interval(center: float, groups: list[Seconds], *, level: float) -> Interv
 ByBlock = Mapping[Block, float]
 # A training on 1 rank is a control of the batch, too, if it has the right local batch.
 ALONE = {"alone", "train"}
+MIN_COVERED = 0.95  # share of a window's seconds in its timestamps; below, the two clocks disagree
 BASE_LEVELS = "base case (a), none on 1 rank"
 
 
@@ -214,7 +216,7 @@ class Gathered:
     reason: str = ""
 
 
-def gather(mine: CellTimes, measured: Sequence[CellTimes]) -> Gathered:
+def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Gathered:
     """Gather the levels for the waterfall of `mine`, a training over a backend on N ranks."""
     measured = [launches for launches in measured if launches.family.system == mine.family.system]
     family = [launches for launches in measured if launches.family == mine.family]
@@ -225,7 +227,8 @@ def gather(mine: CellTimes, measured: Sequence[CellTimes]) -> Gathered:
     ideal = base and _launches_of(family, base, mine.evidence)
     if not ideal:
         return Gathered(levels=None, reason=f"no {BASE_LEVELS}: not measured")
-    blocks = [block for block in sorted(mine.times) if block in crowd.times]
+    measured_by_block, ideal_by_block = mine.by_block("world"), ideal.by_block("world")
+    blocks = [block for block in measured_by_block if block in crowd.by_block("world")]
     if not blocks:
         return Gathered(levels=None, reason=f"no block in common with none on {mine.cell.num_ranks} ranks")
     notes = []
@@ -234,21 +237,21 @@ def gather(mine: CellTimes, measured: Sequence[CellTimes]) -> Gathered:
     needed, optional = _beside(mine, crowd, ideal, measured)
     base_levels = _base(mine, ideal, measured)
     far: dict[Level, Seconds] = {}
-    if any(block in ideal.times for block in blocks):
+    if any(block in ideal_by_block for block in blocks):
         needed["ideal"] = base_levels.pop("ideal")
         optional |= base_levels
     else:
-        far, _ = _common({"ideal": base_levels.pop("ideal")}, base_levels, sorted(ideal.times))
+        far, _ = _common({"ideal": base_levels.pop("ideal")}, base_levels, list(ideal_by_block))
         notes.append(f"unpaired with {BASE_LEVELS}: no common block")
     near, common = _common(needed, optional, blocks)
-    if left_out := len(mine.times) - len(common):
-        notes.append(f"{left_out} of {len(mine.times)} blocks left out: a control is missing there")
+    if left_out := len(mine.cases) - len(common):
+        notes.append(f"{left_out} of {len(mine.cases)} blocks left out: a control is missing there")
     notes += _of_stamps(crowd)
     levels = Levels(near=near, far=far)
     return Gathered(levels=levels, blocks=tuple(common), notes=tuple(notes))
 
 
-def _crowd(mine: CellTimes, family: Iterable[CellTimes]) -> CellTimes | None:
+def _crowd(mine: CellLaunches, family: Iterable[CellLaunches]) -> CellLaunches | None:
     """The launches of `none` on as many ranks, if possible on as many nodes: servers may need more nodes."""
     cell = mine.cell
     candidates = [
@@ -258,7 +261,7 @@ def _crowd(mine: CellTimes, family: Iterable[CellTimes]) -> CellTimes | None:
         == ("none", "train", cell.num_ranks)
     ]
 
-    def unlike(launches: CellTimes) -> tuple[object, ...]:
+    def unlike(launches: CellLaunches) -> tuple[object, ...]:
         nodes = launches.cell.num_nodes
         return launches.evidence != mine.evidence, launches.evidence, nodes != cell.num_nodes, nodes
 
@@ -266,37 +269,37 @@ def _crowd(mine: CellTimes, family: Iterable[CellTimes]) -> CellTimes | None:
 
 
 def _beside(
-    mine: CellTimes, crowd: CellTimes, ideal: CellTimes, measured: Sequence[CellTimes]
+    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
 ) -> tuple[dict[Level, ByBlock], dict[Level, ByBlock]]:
     """The levels that a waterfall needs and the optional ones that refine it, from launches in the same blocks."""
-    needed: dict[Level, ByBlock] = {"measured": mine.seconds("world"), "mean": crowd.seconds("mean")}
+    needed: dict[Level, ByBlock] = {"measured": mine.by_block("world"), "mean": crowd.by_block("mean")}
     optional: dict[Level, ByBlock] = {}
-    if all(times.latest is not None for times in crowd.times.values()):
-        needed["latest"] = crowd.seconds("latest")
+    if all(case.latest is not None for case in crowd.cases):
+        needed["latest"] = crowd.by_block("latest")
     if resident := _resident(crowd, measured):
-        optional["resident"] = resident.seconds("mean")
+        optional["resident"] = resident.by_block("mean")
     if mine.cell.scaling_mode == "strong":
         optional |= _alone(mine, ideal, measured)
     return needed, optional
 
 
-def _base(mine: CellTimes, ideal: CellTimes, measured: Sequence[CellTimes]) -> dict[Level, ByBlock]:
+def _base(mine: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]) -> dict[Level, ByBlock]:
     """The base case's levels, scaled to the local batch of `mine`."""
     factor = mine.cell.local_batch / ideal.cell.local_batch
-    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.seconds("world"), factor)}
+    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.by_block("world"), factor)}
     if resident := _resident(ideal, measured):
-        levels["ideal_resident"] = _scaled(resident.seconds("world"), factor)
+        levels["ideal_resident"] = _scaled(resident.by_block("world"), factor)
     return levels
 
 
-def _resident(launches: CellTimes, measured: Iterable[CellTimes]) -> CellTimes | None:
+def _resident(launches: CellLaunches, measured: Iterable[CellLaunches]) -> CellLaunches | None:
     """The synthetic control of the same cell, which trains on tensors in memory."""
     return _launches_of(
         measured, launches.cell.model_copy(update={"control": "synthetic"}), launches.evidence
     )
 
 
-def _alone(mine: CellTimes, ideal: CellTimes, measured: Iterable[CellTimes]) -> dict[Level, ByBlock]:
+def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunches]) -> dict[Level, ByBlock]:
     """The levels of 1 rank of `none` at the local batch of N ranks, measured for either scaling mode."""
     differs = {"scaling_mode", "global_batch", "local_batch", "control", "data"}
     alike = ideal.cell.model_dump(exclude=differs)
@@ -311,13 +314,13 @@ def _alone(mine: CellTimes, ideal: CellTimes, measured: Iterable[CellTimes]) -> 
             and cell.model_dump(exclude=differs) == alike
         )
         if fits and cell.data == mine.cell.data:
-            levels["alone"] = launches.seconds("world")
+            levels["alone"] = launches.by_block("world")
         elif fits and cell.data == "synthetic":
-            levels["alone_resident"] = launches.seconds("world")
+            levels["alone_resident"] = launches.by_block("world")
     return levels
 
 
-def _launches_of(measured: Iterable[CellTimes], cell: Cell, evidence: str) -> CellTimes | None:
+def _launches_of(measured: Iterable[CellLaunches], cell: Cell, evidence: str) -> CellLaunches | None:
     """The launches of a cell with that kind of evidence, else with the first other one."""
     candidates = [launches for launches in measured if launches.cell == cell]
     return min(
@@ -338,8 +341,8 @@ def _common(
     return {level: np.array([values[block] for block in common]) for level, values in kept.items()}, common
 
 
-def _of_stamps(crowd: CellTimes) -> list[str]:
-    shares = [times.covered for times in crowd.times.values() if times.covered is not None]
+def _of_stamps(crowd: CellLaunches) -> list[str]:
+    shares = [case.covered for case in crowd.cases if case.covered is not None]
     if not shares or min(shares) >= MIN_COVERED:
         return []
     return [

@@ -7,10 +7,11 @@ convert the markdown with pandoc.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dlscale.analysis.render.markdown import escape_markdown, markdown_table
+from dlscale.analysis.render.markdown import escape_markdown, table_markdown
+from dlscale.analysis.render.tables import Table, header
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,6 @@ class Items:
     """A list."""
 
     texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table of plain text; all columns except those in `words` are numbers."""
-
-    label: str  # for references
-    caption: str
-    columns: tuple[str, ...]
-    words: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,25 +94,25 @@ def _latex_lines(block: Block) -> Iterator[str]:
         yield "\\end{figure}"
 
 
-def _latex_table(block: Table) -> Iterator[str]:
-    places = "".join("l" if name in block.words else "r" for name in block.columns)
+def _latex_table(table: Table) -> Iterator[str]:
+    places = "".join("r" if column.numeric else "l" for column in table.columns)
     yield "\\begin{table}[htb]"
     yield "  \\centering"
     yield "  \\small"
-    yield f"  \\caption{{{escape_latex(block.caption)}}}"
-    yield f"  \\label{{{block.label}}}"
+    yield f"  \\caption{{{escape_latex(table.caption)}}}"
+    yield f"  \\label{{tab:{table.name}}}"
     yield "  \\resizebox{\\linewidth}{!}{%"
     yield f"  \\begin{{tabular}}{{{places}}}"
     yield "    \\hline"
-    yield f"    {_latex_row(block.columns)}"
+    yield f"    {_latex_row(header(column) for column in table.columns)}"
     yield "    \\hline"
-    yield from (f"    {_latex_row(cells)}" for cells in block.rows)
+    yield from (f"    {_latex_row(value.text for value in row.values)}" for row in table.rows)
     yield "    \\hline"
     yield "  \\end{tabular}}"
     yield "\\end{table}"
 
 
-def _latex_row(cells: tuple[str, ...]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     """A row of cells in braces: a leading bracket would be read as an option of the previous line's end."""
     return " & ".join(f"{{{escape_latex(cell)}}}" for cell in cells) + " \\\\"
 
@@ -140,8 +130,7 @@ def _markdown_lines(block: Block) -> Iterator[str]:
     elif isinstance(block, Items):
         yield from (f"* {escape_markdown(text)}" for text in block.texts)
     elif isinstance(block, Table):
-        yield from markdown_table(block.columns, block.rows, words=block.words)
-        yield ""
+        yield from table_markdown(block)
         yield f"*{escape_markdown(block.caption)}*"
     else:
         yield f"![{escape_markdown(block.caption)}]({block.stem}.png)"

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlscale.analysis.efficiency import scaling_row
-from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture, Table
+from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.tables import Column, Table, TableOf
 from dlscale.analysis.render.text import interval_columns, number, percent, rate, with_limits
 from dlscale.analysis.statistics import LEVEL, Interval
 
@@ -66,54 +67,49 @@ def curve_table(curve: Curve, stem: str) -> Table:
     """A table with a row per size."""
     base = f"relative to {BASES[curve.base]}" if curve.base else "without a base case"
     keeps = f"keeps {100 * curve.threshold:g} %"
-    return Table(
-        label=f"tab:{stem}",
+    return TableOf[Size](
+        name=stem,
         caption=(
             f"{curve_title(curve)}. Speed-up and efficiency {base}; per doubling: factor on the throughput for each "
             f"doubling of the ranks since the row above, ideally 2; node-hours: of whole nodes; {keeps}: whether the "
             "efficiency does, by its interval; n: launches that gave a number, of those planned."
         ),
         columns=(
-            *("ranks", "nodes", "samples/s", "speed-up", "per doubling", "efficiency [%]"),
-            *("node-hours per million samples", keeps, "n"),
+            Column("ranks", lambda size: size.num_ranks),
+            Column("nodes", lambda size: size.num_nodes),
+            Column("samples/s", lambda size: rate(size.row.throughput)),
+            Column("speed-up", lambda size: _factor(size.speed_up)),
+            Column("per doubling", lambda size: _factor(size.per_doubling)),
+            Column("efficiency", lambda size: percent(size.efficiency, unit=""), unit="%"),
+            Column("node-hours per million samples", lambda size: rate(size.node_hours)),
+            Column(keeps, lambda size: size.verdict, numeric=False),
+            Column("n", lambda size: f"{size.row.num_launches}/{size.row.num_planned}"),
         ),
-        words=(keeps,),
-        rows=tuple(_cells(size) for size in curve.sizes),
-    )
+        data=lambda size: _line(curve, size),
+    ).of(curve.sizes)
 
 
-def _cells(size: Size) -> tuple[str, ...]:
-    return (
-        str(size.num_ranks),
-        str(size.num_nodes),
-        rate(size.row.throughput),
-        *(
-            "-" if interval is None else factor_text(interval)
-            for interval in (size.speed_up, size.per_doubling)
-        ),
-        "-" if size.efficiency is None else percent(size.efficiency, unit=""),
-        rate(size.node_hours),
-        size.verdict,
-        f"{size.row.num_launches}/{size.row.num_planned}",
-    )
+def _factor(interval: Interval | None) -> str:
+    return "-" if interval is None else factor_text(interval)
 
 
 def table_lines(curve: Curve) -> list[dict[str, Any]]:
     """The table's rows as data, with the limits, methods and n of every number."""
-    return [
-        {
-            **scaling_row(size.row),
-            "notes": "; ".join(size.row.notes),
-            "base_case": curve.base or None,
-            **interval_columns("speed_up", size.speed_up),
-            **interval_columns("speed_up_per_doubling", size.per_doubling),
-            **interval_columns("efficiency", size.efficiency),
-            **interval_columns("node_hours_per_million_samples", size.node_hours),
-            "efficiency_threshold": curve.threshold,
-            "keeps_threshold": size.verdict,
-        }
-        for size in curve.sizes
-    ]
+    return [_line(curve, size) for size in curve.sizes]
+
+
+def _line(curve: Curve, size: Size) -> dict[str, Any]:
+    return {
+        **scaling_row(size.row),
+        "notes": "; ".join(size.row.notes),
+        "base_case": curve.base or None,
+        **interval_columns("speed_up", size.speed_up),
+        **interval_columns("speed_up_per_doubling", size.per_doubling),
+        **interval_columns("efficiency", size.efficiency),
+        **interval_columns("node_hours_per_million_samples", size.node_hours),
+        "efficiency_threshold": curve.threshold,
+        "keeps_threshold": size.verdict,
+    }
 
 
 BASES = {

@@ -7,17 +7,16 @@ size.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
-from dlscale.analysis.records import BASE_NAMES, CellRows, tidy
+from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval, block_ratio
-from dlscale.benchmarks.records.record import Record
 
 MILLION = 1_000_000
 HOUR_SECONDS = 3600
@@ -90,20 +89,15 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
     return "not" if efficiency.high < threshold else "possibly"
 
 
-def curves(
-    table: ScalingTable, rates: Rates, *, threshold: float, backends: Sequence[str] = ()
-) -> list[Curve]:
-    """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks.
-
-    `rates` are from the launches behind the table, for ratios between sizes.
-    """
+def curves(table: ScalingTable, *, threshold: float, backends: Sequence[str] = ()) -> list[Curve]:
+    """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks."""
     shown = []
     for family in table.families:
         rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
         alone = [row for row in rows if row.cell.num_ranks == 1 and row.throughput]
         groups = [list(group) for _, group in groupby(sorted(rows, key=_order), key=_curve_key)]
         measured = [
-            _curve(group, family, alone, rates, threshold=threshold)
+            _curve(group, alone, table, threshold=threshold)
             for group in groups
             if any(row.throughput for row in group)
         ]
@@ -146,7 +140,7 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 
 
 def _curve(
-    rows: Sequence[ScalingRow], family: Family, alone: Sequence[ScalingRow], rates: Rates, *, threshold: float
+    rows: Sequence[ScalingRow], alone: Sequence[ScalingRow], table: ScalingTable, *, threshold: float
 ) -> Curve:
     """The curve of these rows; `alone` are the family's rows of 1 rank with a throughput."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
@@ -162,13 +156,13 @@ def _curve(
                 row=row,
                 efficiency=efficiency,
                 speed_up=efficiency and efficiency.times(row.cell.num_ranks),
-                per_doubling=per_doubling(row, fewer[-1] if fewer else None, rates),
+                per_doubling=per_doubling(row, fewer[-1] if fewer else None, table),
                 node_hours=row.throughput and row.throughput.rate(node_seconds),
                 verdict=verdict(efficiency, threshold),
             )
         )
     return Curve(
-        family=family,
+        family=rows[0].family,
         name=_name(rows[0]),
         evidence=rows[0].evidence or "measured",
         base=base,
@@ -183,34 +177,16 @@ def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Inte
     return next((candidate.throughput for candidate in alone if backend_name(candidate.cell) == wanted), None)
 
 
-Key = tuple[str, str, str]  # system, cell, kind of evidence
-Rates = Mapping[Key, Mapping[Hashable, float]]  # -> block -> samples/s
-
-
-def rates_of(records: Iterable[Record]) -> Rates:
-    """Samples per second of every launch with a result. Raises UsageError like `tidy`."""
-    records = list(records)
-    cells = {record.case.cell.id: record.case.cell for record in records}
-    rates = {}
-    for (system, cell_id), cases in tidy(records).groupby(["system", "cell_id"], sort=False):
-        launches = CellRows.of(cells[str(cell_id)], system=str(system), cases=cases)
-        for kind in launches.kinds:
-            by_block = launches.only(kind).by_block("samples_per_second")
-            rates[str(system), str(cell_id), kind] = by_block
-    return rates
-
-
-def per_doubling(row: ScalingRow, before: ScalingRow | None, rates: Rates) -> Interval | None:
+def per_doubling(row: ScalingRow, before: ScalingRow | None, table: ScalingTable) -> Interval | None:
     """(T(p) / T(q)) ^ (1 / log2(p / q)) for `row` on p and `before` on q < p ranks; 2 is ideal.
 
     This is the factor on the throughput per doubling of the ranks from q to p. None if one rate is unknown.
     """
-    if before is None:
+    over, under = table.launches_of(row), table.launches_of(before) if before else None
+    if before is None or over is None or under is None:
         return None
-    over, under = rates.get(_rate_key(row), {}), rates.get(_rate_key(before), {})
-    if not over or not under:
-        return None
-    return power(block_ratio(over, under), 1 / math.log2(row.cell.num_ranks / before.cell.num_ranks))
+    ratio = block_ratio(over.by_block("samples_per_second"), under.by_block("samples_per_second"))
+    return power(ratio, 1 / math.log2(row.cell.num_ranks / before.cell.num_ranks))
 
 
 def power(ratio: Interval, exponent: float) -> Interval:
@@ -223,10 +199,6 @@ def power(ratio: Interval, exponent: float) -> Interval:
         method=ratio.method,
         n=ratio.n,
     )
-
-
-def _rate_key(row: ScalingRow) -> Key:
-    return row.family.system, row.cell.id, row.evidence or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from dlscale.analysis.figures.drawing import GREY, drawing
 from dlscale.analysis.figures.write import save, save_drawing, save_rows
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
-from dlscale.analysis.proposal.sizes import Curve, curves, rates_of
+from dlscale.analysis.proposal.sizes import Curve, curves
 from dlscale.analysis.render.text import backend_name
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.benchmarks.records.record import Record
 
 NAME = "proposal"
 
@@ -35,7 +34,6 @@ class Written:
 
 def write_proposal(
     table: ScalingTable,
-    records: Iterable[Record],
     folder: Path,
     *,
     threshold: float,
@@ -45,10 +43,9 @@ def write_proposal(
 ) -> Written:
     """Write `proposal.md`, `proposal.tex` and their tables and figures to `folder`; equal records give equal bytes.
 
-    `table` must come from these records. Nothing is written if no training has a result.
+    Nothing is written if no training has a result.
     """
-    trained = [record for record in records if record.case.cell.control == "train"]
-    shown = curves(table, rates_of(trained), threshold=threshold, backends=backends)
+    shown = curves(table, threshold=threshold, backends=backends)
     if not shown:
         return Written(curves=(), files=())
     make_folder(folder)

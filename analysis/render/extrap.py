@@ -22,7 +22,8 @@ import numpy as np
 
 from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.startup import PHASES
-from dlscale.analysis.records import latest_good, world_step_seconds
+from dlscale.analysis.launches import latest_good
+from dlscale.analysis.records import slowest_in_phase, world_step_seconds
 from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.record import Record
 
@@ -79,7 +80,7 @@ def _stem(curve: Curve, members: Sequence[Record]) -> str:
 def _lines(record: Record, name: str, phases: Sequence[str]) -> Iterator[str]:
     yield _line(record, f"{name}->step", float(np.median(world_step_seconds(record))))
     for phase in phases:
-        if (seconds := _slowest(record, phase)) is not None:
+        if (seconds := slowest_in_phase(record.phases, phase)) is not None:
             yield _line(record, f"{name}->start->{phase}", seconds)
 
 
@@ -88,19 +89,12 @@ def _line(record: Record, callpath: str, seconds: float) -> str:
     return json.dumps({"params": params, "callpath": callpath, "metric": "time", "value": seconds})
 
 
-def _slowest(record: Record, phase: str) -> float | None:
-    """Seconds of the slowest rank; None if a rank did not reach the phase, as it may be the slowest."""
-    seconds: list[float | None] = getattr(record.phases, phase)
-    known = [value for value in seconds if value is not None]
-    return max(known) if known and len(known) == len(seconds) else None
-
-
 def _everywhere(members: Iterable[Record], phase: str) -> bool:
     """Whether the phase is known for at least one launch on every number of ranks."""
     known: dict[int, bool] = {}
     for record in members:
         num_ranks = record.case.cell.num_ranks
-        known[num_ranks] = known.get(num_ranks, False) or _slowest(record, phase) is not None
+        known[num_ranks] = known.get(num_ranks, False) or slowest_in_phase(record.phases, phase) is not None
     return all(known.values())
 
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, efficiency_summary, input_cost
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.energy import energy_table
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.tables import Table, header, numbered
+from dlscale.analysis.render.terminal_table import efficiency_summary
 from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.files import BadFile
 

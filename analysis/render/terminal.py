@@ -30,13 +30,11 @@ MOST_RIVALS = 2  # causes named besides the largest
 MOST_SENTENCES = 4  # about a factor that is compared across trainings
 
 
-def render_screen(
-    table: ScalingTable, *, contrasts: Contrasts | None = None, warnings: Iterable[str] = ()
-) -> RenderableType:
+def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> RenderableType:
     """The screen, for `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
-    parts: list[RenderableType] = []
+    contrasts, parts = table.contrasts, list[RenderableType]()
     for family in table.families:
-        parts += [*_render_family(table, family, contrasts), ""]
+        parts += [*_render_family(table, family), ""]
     if contrasts and contrasts.factor != "backend":
         parts += [*_across_trainings(contrasts), ""]
     if table.rows:
@@ -47,13 +45,11 @@ def render_screen(
     return Group(*parts)
 
 
-def _render_family(
-    table: ScalingTable, family: Family, contrasts: Contrasts | None
-) -> Iterator[RenderableType]:
+def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableType]:
     rows = [row for row in table.of(family) if row.cell.control == "train"]
     yield Text(family.title, style="bold")
     yield Text(family.constants)
-    for sentence in verdict(rows, contrasts):
+    for sentence in verdict(rows, table.contrasts):
         yield Text(sentence)
     if not rows:
         return

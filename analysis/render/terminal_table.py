@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, efficiency_summary, input_cost
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
@@ -16,7 +16,7 @@ from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.tables import CONTROL_NAMES, render_legend, render_table
-from dlscale.analysis.render.text import backend_name, plural
+from dlscale.analysis.render.text import backend_name, efficiency_text, plural, rate
 from dlscale.benchmarks.records.files import BadFile
 
 
@@ -65,6 +65,34 @@ def _render_family(rows: Sequence[ScalingRow], family: Family) -> Iterator[Rende
     for row in _on_most_ranks(rows):
         yield escape(bounds.bound_sentence(row.cell, row.limits))
     yield ""
+
+
+def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
+    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
+    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
+    if not scaled:
+        return ""
+    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
+    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
+    if row.evidence not in (None, "measured"):
+        name += f" ({row.evidence})"
+    if row.throughput is None:
+        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
+    against_none, against_backend = row.efficiency_none, row.efficiency_backend
+    if against_none is None and against_backend is None:
+        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
+    if against_none is None:
+        return (
+            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own 1 rank; "
+            "no single-rank baseline."
+        )
+    if row.cell.backend == "none":
+        return (
+            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
+            "sharing the machine."
+        )
+    own = f" ({efficiency_text(against_backend)} versus its own 1 rank)" if against_backend else ""
+    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
 
 
 def _on_most_ranks(rows: Iterable[ScalingRow]) -> Iterable[ScalingRow]:

@@ -16,12 +16,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dlscale.analysis.findings.energy import Reading, reading
+from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     exchange_mode,
-    latest_good,
     num_samples,
     options_text,
+    slowest_in_phase,
     start_skew,
     steady_windows,
     why_unusable,
@@ -167,7 +168,7 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
         "num_samples": sum(num_samples(window, cell) for window in windows),
         "peak_rss_bytes": max((rank.peak_rss_bytes for rank in record.ranks), default=0) or None,
         "num_skipped_samples": sum(count for count in record.skipped_samples if count),
-        **{f"{name}_seconds": _slowest(record.phases, name) for name in Phases.model_fields},
+        **{f"{name}_seconds": slowest_in_phase(record.phases, name) for name in Phases.model_fields},
     }
     if reason is None:
         seconds = float(np.median(world_step_seconds(record)))
@@ -183,13 +184,6 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
     else:
         row["energy_sources"] = ""
     return row
-
-
-def _slowest(phases: Phases, name: str) -> float | None:
-    """Seconds of the slowest rank; None if a rank did not reach the phase, as it may be the slowest."""
-    seconds: list[float | None] = getattr(phases, name)
-    known = [value for value in seconds if value is not None]
-    return max(known) if known and len(known) == len(seconds) else None
 
 
 Arrays = dict[str, NDArray[Any]]

@@ -14,9 +14,9 @@ from typing import Any
 import click
 from rich.console import Console, Group
 
-from dlscale.analysis.findings.contrast_declaration import declare, declare_between, launches_of
+from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json, render_contrasts
-from dlscale.analysis.findings.contrasts import Contrasts, contrasts
+from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
 from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.study_comparison import compare_studies as compare_records
 from dlscale.analysis.findings.study_comparison import (
@@ -25,11 +25,11 @@ from dlscale.analysis.findings.study_comparison import (
     comparison_verdict,
     difference_table,
 )
-from dlscale.analysis.records import APART, latest_good
+from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.options import Counts, Words, choose_study, json_option, results_option
-from dlscale.benchmarks.cli.study_report import order_of, parity_forbids, tell_left_out
+from dlscale.benchmarks.cli.study_report import order_of, tell_left_out
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
 from dlscale.benchmarks.records.record import Parity, Record
 
@@ -147,14 +147,12 @@ def _attempts(name: str, results: Path) -> tuple[list[Record], list[BadFile]]:
 
 def _good(name: str, records: list[Record]) -> list[Record]:
     """The latest good record of every case. Raises UsageError if there is none."""
-    # Ascending attempts: the latest good one of a case is left.
-    ordered = sorted(records, key=lambda record: record.attempt)
-    good = {(record.study, record.case.id): record for record in ordered if record.good}
+    good = latest_good(records)
     if not good:
         raise UsageError(
             f"{name} has no good record ({len(records)} failed); run the study, or look at: dlscale status"
         )
-    return list(good.values())
+    return good
 
 
 def _problem(bad: list[BadFile]) -> str:
@@ -180,9 +178,9 @@ def contrast_study(
     """
     if len(factor) > 1:
         raise UsageError(f"--factor {','.join(factor)} inside one study; give a single factor")
-    records = [record for record in records if record.case.cell.control not in APART]
+    measured = launches_of(records)
     declaration = declare(
-        launches_of(records),
+        measured,
         factor=factor[0] if factor else None,
         reference=reference,
         order=order_of(folder) if folder else (),
@@ -191,8 +189,7 @@ def contrast_study(
     )
     parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
-    flagged = {(flag.cell.id, flag.evidence): flag.blocks for flag in outliers(latest_good(records))}
-    tested = contrasts(declaration, flagged=flagged, forbidden=forbidden)
+    tested = contrasts(declaration, flagged=flagged_blocks(outliers(measured)), forbidden=forbidden)
     show_contrasts(tested, as_json=as_json)
     if any(forbidden(pair) for pair in declaration.pairs) and not all(parity.passed for parity in parities):
         return NOT_COMPARABLE

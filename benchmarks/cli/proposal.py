@@ -78,7 +78,6 @@ def proposal(
     out = out or loaded.folder / NAME
     written = write_proposal(
         loaded.table,
-        loaded.records,
         out,
         threshold=threshold / 100,
         backends=backends,

@@ -122,7 +122,7 @@ def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: 
 def _print_screen(loaded: Loaded, *, running: bool = False) -> None:
     warnings = study_warnings(loaded.table, loaded.facts(running=running), loaded.bad_files)
     sentences = [sentence for sentence, _ in warnings]
-    Console().print(render_screen(loaded.table, contrasts=loaded.contrasts(), warnings=sentences))
+    Console().print(render_screen(loaded.table, warnings=sentences))
 
 
 def _status(loaded: Loaded) -> int:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
-from dlscale.analysis.families import pairs_of
-from dlscale.analysis.findings.contrast_declaration import Declared
-from dlscale.analysis.findings.contrasts import Contrasts
-from dlscale.analysis.render.html.comparisons import contrasts_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page
@@ -21,24 +17,8 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import Parity, Record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
-
-
-def parity_forbids(parities: Iterable[Parity]) -> Forbidden:
-    """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
-    parities = list(parities)
-
-    def why(pair: Declared) -> str:
-        sides = (pair.contender, pair.reference)
-        if len({side.cell.framework for side in sides}) == 1:
-            return ""
-        frameworks = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
-        if frameworks is None:
-            return "their networks differ"
-        return "" if frameworks.comparable else frameworks.verdict
-
-    return why
 
 
 def order_of(folder: Path) -> list[str]:
@@ -49,8 +29,6 @@ def order_of(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
-
-Forbidden = Callable[[Declared], str]
 
 PAGE = "report.html"
 
@@ -64,15 +42,10 @@ class Loaded:
     table: ScalingTable
     bad_files: list[BadFile]
     left_out: list[str]
-    parities: list[Parity]
 
     def facts(self, *, running: bool = False) -> StudyFacts:
         """What is known of the study beside its records; `running`: a dlscale is measuring into the folder now."""
         return StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
-
-    def contrasts(self) -> Contrasts | None:
-        """The comparisons that `dlscale compare` declares; None if there are not two to compare."""
-        return contrasts_of(self.table, order=order_of(self.folder), forbidden=parity_forbids(self.parities))
 
     def page(self, *, running: bool = False) -> Page:
         """The page's content; `running` as in `facts`."""
@@ -82,7 +55,6 @@ class Loaded:
             bad_files=self.bad_files,
             study=self.facts(running=running),
             causes=causes_of(self.table),
-            contrasts=self.contrasts(),
         )
 
 
@@ -90,14 +62,17 @@ def load(store: Store) -> Loaded:
     """Raises UsageError if there is no study, or its plan cannot be read."""
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
-    parities = load_parity(store.folder)
     return Loaded(
         folder=store.folder,
         records=records,
-        table=scaling_table(records, planned=store.planned(), parities=parities),
+        table=scaling_table(
+            records,
+            planned=store.planned(),
+            parities=load_parity(store.folder),
+            order=order_of(store.folder),
+        ),
         bad_files=bad_files,
         left_out=left_out,
-        parities=parities,
     )
 
 

@@ -258,7 +258,7 @@ def test_rows_of_backends_have_stable_keys_too(make_study):
         ),
         *("peer", "peer_options"),
         *(f"difference{end}" for end in ("", "_low", "_high", "_level", "_method", "_n")),
-        *("communication", "verdict", "reason"),
+        *("communication", "verdict", "reason", "reference", "reference_options", "note"),
     ]
 
 

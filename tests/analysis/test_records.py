@@ -3,7 +3,9 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.records import start_skew, tidy, why_unusable, world_step_seconds
+from dlscale.analysis.launches import latest_good, launches_of, select_attempts
+from dlscale.analysis.metrics import flaws
+from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
 
@@ -12,6 +14,13 @@ from dlscale.benchmarks.records.files import load_records
 def study(tmp_path):
     (tmp_path / "records").mkdir()
     return tmp_path
+
+
+def measured(*attempts):
+    """The one case of these attempts, with the attempt that counts."""
+    (launches,) = launches_of(attempts)
+    (case,) = launches.cases
+    return case
 
 
 def write(study, record):
@@ -66,14 +75,14 @@ def test_the_slowest_rank_decides(make_record):
     # 5 steps of 16 samples at 100 per second take 0.8 s, with the delay 1.2 s.
     assert world_step_seconds(even) == pytest.approx(np.full(10, 0.16))
     assert world_step_seconds(late) == pytest.approx(np.full(10, 0.24))
-    assert tidy([late])["samples_per_second"].item() == pytest.approx(100 * 0.8 / 1.2)
+    assert measured(late).samples_per_second == pytest.approx(100 * 0.8 / 1.2)
 
 
 def test_the_launch_is_the_median_cost_of_its_steady_windows(make_record):
     # The cost is 1 in the median; the mean rate of these windows would be below 100, and the warm-up's far off.
-    frame = tidy([make_record(window_factors=[1.0, 1.0, 1.0, 5.0, 0.9])])
-    assert frame["samples_per_second"].item() == pytest.approx(100.0)
-    assert frame["num_windows"].item() == 5
+    case = measured(make_record(window_factors=[1.0, 1.0, 1.0, 5.0, 0.9]))
+    assert case.samples_per_second == pytest.approx(100.0)
+    assert len(case.seconds) == 5
 
 
 def test_start_skew_is_a_fraction_of_the_window(make_record):
@@ -81,20 +90,20 @@ def test_start_skew_is_a_fraction_of_the_window(make_record):
 
 
 def test_memory_is_the_largest_rank_s(make_record):
-    frame = tidy([make_record(num_ranks=3, peak_rss_bytes=[200, 700, 300])])
-    assert frame["peak_rss_bytes"].item() == 700
+    (launches,) = launches_of([make_record(num_ranks=3, peak_rss_bytes=[200, 700, 300])])
+    assert launches.peak_rss_bytes == 700
 
 
 def test_memory_that_nobody_measured_is_not_0(make_record):
-    assert np.isnan(tidy([make_record(peak_rss_bytes=[0])])["peak_rss_bytes"].item())
+    (launches,) = launches_of([make_record(peak_rss_bytes=[0])])
+    assert launches.peak_rss_bytes is None
 
 
 def test_skipped_samples_are_summed_and_their_ranks_counted(make_record):
     record = make_record(num_ranks=4, skipped=[3, 0, 9])
-    row = tidy([record]).iloc[0]
-    assert (row["num_skipped"], row["num_skipping"]) == (12, 2)
+    assert "12 unreadable samples left out on 2 ranks" in list(flaws(*launches_of([record])))
     unknown = record.model_copy(update={"skipped_samples": [None] * 4})
-    assert tidy([unknown])["num_skipped"].item() == 0
+    assert not any("unreadable" in flaw for flaw in flaws(*launches_of([unknown])))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +111,8 @@ def test_skipped_samples_are_summed_and_their_ranks_counted(make_record):
     [(None, ""), (True, "overlapped"), (False, "in line"), ("False | True", "mixed")],
 )
 def test_how_gradients_were_exchanged_is_a_word(make_record, overlap, word):
-    assert tidy([make_record(overlap=overlap)])["exchange"].item() == word
+    (launches,) = launches_of([make_record(overlap=overlap)])
+    assert launches.exchange == word
 
 
 def test_the_latest_good_attempt_counts(make_record):
@@ -111,31 +121,34 @@ def test_the_latest_good_attempt_counts(make_record):
         make_record(attempt=1, failure="killed by signal 9"),
         make_record(attempt=3, failure="hung"),
     ]
-    row = tidy(attempts).iloc[0]
-    assert (row["attempt"], row["num_attempts"], row["good"]) == (2, 3, True)
-    assert row["samples_per_second"] == pytest.approx(90.0)
+    case = measured(*attempts)
+    assert (case.record.attempt, case.num_attempts, case.good) == (2, 3, True)
+    assert case.samples_per_second == pytest.approx(90.0)
+    assert latest_good(attempts) == [attempts[0]]
 
 
-def test_a_failed_case_keeps_its_row_without_a_value(make_record):
-    row = tidy([make_record(failure="out of memory")]).iloc[0]
-    assert not row["good"]
-    assert np.isnan(row["samples_per_second"])
+def test_a_failed_case_is_kept_with_its_latest_attempt_and_no_value(make_record):
+    attempts = [make_record(failure="out of memory", attempt=attempt) for attempt in (1, 2)]
+    (launches,) = launches_of(attempts)
+    assert [(case.record.attempt, case.num_attempts, case.good) for case in launches.cases] == [(2, 2, False)]
+    assert launches.by_block("samples_per_second") == {}
+    assert latest_good(attempts) == []
 
 
 def test_a_window_without_all_ranks_gives_no_number(make_record):
     record = make_record(num_ranks=2)
     window = record.windows[-1].model_copy(update={"seconds": [0.8]})
     broken = record.model_copy(update={"windows": [*record.windows[:-1], window]})
-    assert not tidy([broken])["good"].item()
+    assert not measured(broken).good
 
 
 def test_warm_up_alone_gives_no_number(make_record):
-    assert not tidy([make_record(window_factors=[])])["good"].item()
+    assert not measured(make_record(window_factors=[])).good
 
 
 def test_mixed_fingerprints_are_refused_by_name(make_record):
     with pytest.raises(UsageError, match="fingerprints aaaa and bbbb"):
-        tidy([make_record(fingerprint="aaaa"), make_record(num_ranks=2, fingerprint="bbbb")])
+        launches_of([make_record(fingerprint="aaaa"), make_record(num_ranks=2, fingerprint="bbbb")])
 
 
 def test_environments_have_their_own_fingerprints(make_record):
@@ -144,11 +157,16 @@ def test_environments_have_their_own_fingerprints(make_record):
         make_record(environment="openmpi", fingerprint="bbbb"),
         make_record(block=1, fingerprint="cccc", failure="was repaired afterwards"),
     ]
-    assert len(tidy(records)) == 3
+    assert sum(len(launches.cases) for launches in launches_of(records)) == 3
 
 
-def test_no_records_are_an_empty_table():
-    assert tidy([]).empty
+def test_no_records_are_no_launches():
+    assert launches_of([]) == select_attempts([]) == []
+
+
+def test_the_order_of_records_does_not_matter(make_study):
+    records = make_study(num_blocks=3)
+    assert launches_of(records) == launches_of(records[::-1])
 
 
 def test_where_ranks_do_not_step_together_only_what_was_applied_counts(make_record):

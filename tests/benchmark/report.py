@@ -79,7 +79,6 @@ def make_page(folder: Path, path: Path) -> None:
     """What `dlscale report` does for the page, stage by stage."""
     begin = time.perf_counter()
     from dlscale.analysis.efficiency import scaling_table
-    from dlscale.analysis.render.html.comparisons import contrasts_of
     from dlscale.analysis.render.html.document import write_page
     from dlscale.analysis.render.html.losses import causes_of
     from dlscale.analysis.render.html.page import page_of
@@ -93,11 +92,10 @@ def make_page(folder: Path, path: Path) -> None:
         planned = timed("the plan", Store(folder).planned)
         table = timed("scaling table", lambda: scaling_table(kept, planned=planned))
         causes = timed("causes", lambda: causes_of(table))
-        contrasts = timed("contrasts", lambda: contrasts_of(table))
         study = StudyFacts(name=folder.name, left_out=tuple(left_out))
         page = timed(
             "content",
-            lambda: page_of(table, kept, bad_files=bad, study=study, causes=causes, contrasts=contrasts),
+            lambda: page_of(table, kept, bad_files=bad, study=study, causes=causes),
         )
         timed("file", lambda: write_page(page, path))
     print(f"all: {time.perf_counter() - begin:.2f} s, of a core {time.process_time():.2f} s")

@@ -38,6 +38,25 @@ def test_golden(name: str):
     assert not wrong, f"{len(wrong)} differences; if they are meant: python tests/golden/rewrite.py\n{told}"
 
 
+SIDE = ("workload", "framework", "backend", "backend_options", "num_servers", "num_ranks", "evidence")
+
+
+def test_the_report_and_compare_have_one_verdict():
+    """The rows of backends say what `dlscale compare` says of the same contender."""
+    judged = 0
+    for path in sorted((FOLDER / "expected").glob("*/report.json")):
+        rows = json.loads(path.read_text()).get("backends", [])
+        if not rows:
+            continue
+        contrasts = json.loads((path.parent / "contrasts.json").read_text())["rows"]
+        claims = {tuple(row[key] for key in SIDE): (row["verdict"], row["reason"]) for row in contrasts}
+        for row in rows:
+            claim = claims.get(tuple(row[key] for key in SIDE), ("reference", None))
+            assert (row["verdict"], row["reason"]) == claim
+            judged += claim[0] != "reference"
+    assert judged
+
+
 def stored(folder: Path) -> Iterator[tuple[str, str]]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     assert paths, f"nothing in {folder}"

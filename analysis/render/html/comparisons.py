@@ -1,47 +1,19 @@
-"""Backends compared on the page: rates and losses per backend, and the claims of a study's declared contrasts.
-
-The contrasts are those that `dlscale compare` declares by default.
-"""
+"""Backends compared on the page: the claims of a study's declared contrasts in words, and notes on single backends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 
-from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.findings.backends import BackendComparison, backend_sentences
-from dlscale.analysis.findings.contrast_declaration import Declared, declare
+from dlscale.analysis.findings.backends import BackendComparison, backend_notes
 from dlscale.analysis.findings.contrast_table import contrast_sentences, contrast_title, too_few
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts, contrasts
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Sentence
 from dlscale.analysis.render.tables import Tags, workload_title
 from dlscale.analysis.render.text import plural
-from dlscale.base.errors import UsageError
 
 CLAIMED = ("faster", "slower", "alike")
-
-
-def contrasts_of(
-    table: ScalingTable,
-    *,
-    order: Sequence[str] = (),
-    forbidden: Callable[[Declared], str] | None = None,
-) -> Contrasts | None:
-    """Each backend versus the first of `order`, on each number of ranks above 1; None with fewer than two backends.
-
-    `forbidden` is passed to `contrasts`.
-    """
-    try:
-        declaration = declare(table.launches, order=order)
-    except UsageError:  # nothing to compare, which is no error in a report
-        return None
-    flagged = {
-        (row.cell.id, str(row.evidence)): row.outliers.blocks
-        for row in table.rows
-        if row.outliers and row.outliers.launches
-    }
-    return contrasts(declaration, flagged=flagged, forbidden=forbidden)
 
 
 def contrasts_lead(declared: Contrasts) -> str:
@@ -106,8 +78,8 @@ def _size(contrast: Contrast) -> float:
     return abs(contrast.ratio.center - 1) if contrast.ratio else 0.0
 
 
-def verdicts(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
-    """A sentence per pair of backends, from the comparisons on the most ranks of each family."""
+def notes(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
+    """The notes on backends, from the comparisons on the most ranks of each family."""
     last: dict[tuple[object, str], BackendComparison] = {}
     for comparison in comparisons:
         key = (comparison.family, comparison.evidence)
@@ -116,11 +88,11 @@ def verdicts(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
     several = len({comparison.family for comparison in last.values()}) > 1
     return [
         Sentence(
-            text=f"{training_title(comparison.family)}, {comparison.num_ranks} ranks: {sentence}"
+            text=f"{training_title(comparison.family)}, {comparison.num_ranks} ranks: {note}"
             if several
-            else f"On {comparison.num_ranks} ranks: {sentence}",
+            else f"On {comparison.num_ranks} ranks: {note}",
             tags=Tags(workload=comparison.family.workload, framework=comparison.family.framework),
         )
         for comparison in last.values()
-        for sentence in backend_sentences(comparison.contenders)
+        for note in backend_notes(comparison.contenders)
     ]

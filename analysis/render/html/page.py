@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
-from dlscale.analysis.findings.backends import BACKENDS, backend_sentences, pairs
+from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
@@ -41,13 +41,7 @@ from dlscale.analysis.render.html.model import (
 )
 from dlscale.analysis.render.html.rules import Facts, judged
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
-from dlscale.analysis.render.html.timeline import (
-    MeasuredCase,
-    by_cell,
-    launch_plot,
-    launches_of,
-    outlier_marks,
-)
+from dlscale.analysis.render.html.timeline import launch_plot, outlier_marks
 from dlscale.analysis.render.tables import Table, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, efficiency_text, listed, plural, rate, share_text
 from dlscale.benchmarks.records.files import BadFile
@@ -61,34 +55,29 @@ def page_of(
     bad_files: Sequence[BadFile] = (),
     study: StudyFacts | None = None,
     causes: Causes | None = None,
-    contrasts: Contrasts | None = None,
 ) -> Page:
-    """The page of a study; `table`, `causes` and `contrasts` must come from `records`.
+    """The page of a study; `table` and `causes` must come from `records`.
 
     The same records give the same page: nothing in it depends on the time.
     """
     records = list(records)
     study, causes = study or StudyFacts(), causes or Causes()
-    launches = launches_of(records)
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
     own = own_efficiency_plots(table)
     drawn = looks(table.rows)
-    every = launch_plot(launches, outlier_marks(table.rows))
+    every = launch_plot(table.launches, outlier_marks(table.rows))
     facts = Facts(
         table=table,
-        launches=launches,
-        groups=by_cell(launches),
         records=records,
         bad_files=bad_files,
         study=study,
         efficiency=efficiency,
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
-        contrasts=contrasts,
     )
     sections = [
         _section("losses", "Where the speed goes", _losses(table, causes)),
-        _contrasts(contrasts),
+        _contrasts(table.contrasts),
         _section("backends", "Backends beside each other", _backends(table)),
         _section(
             "exchange",
@@ -99,7 +88,7 @@ def page_of(
         _section("throughput", "Throughput", rates),
         _section("own", "Against one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
-        _section("launches", "Every launch", _launches(table, launches, every)),
+        _section("launches", "Every launch", _launches(table, every)),
         _section("energy", "Energy", _energy(table)),
         _section("costs", "Start, input and saving", _costs(table)),
         _section("gaps", "What is missing", _gaps(table, study, bad_files)),
@@ -112,7 +101,7 @@ def page_of(
         title=study_facts.page_title(table),
         facts=study_facts.heading_facts(table, records, study),
         evidence=study_facts.evidence_note(table),
-        summary=summary(table, causes.losses, contrasts),
+        summary=summary(table, causes.losses),
         strips=strips(causes.losses),
         warnings=study_facts.study_warnings(table, study, bad_files),
         first=tuple(efficiency),
@@ -143,7 +132,7 @@ def _losses(table: ScalingTable, causes: Causes) -> Iterator[Block]:
 
 
 def _backends(table: ScalingTable) -> Iterator[Block]:
-    yield from comparisons.verdicts(table.comparisons)
+    yield from comparisons.notes(table.comparisons)
     yield from _known(BACKENDS.of(pairs(table.comparisons)))
 
 
@@ -160,12 +149,11 @@ def _contrasts(contrasts: Contrasts | None) -> Section:
     )
 
 
-def _launches(table: ScalingTable, launches: Sequence[MeasuredCase], every: Plot | None) -> Iterator[Block]:
+def _launches(table: ScalingTable, every: Plot | None) -> Iterator[Block]:
     if every:
         yield every
     yield from _known(tables.outlier_table(table.rows))
-    if launches:
-        yield tables.step_table(launches)
+    yield from _known(tables.step_table(table.launches))
 
 
 def _energy(table: ScalingTable) -> Iterator[Block]:
@@ -208,20 +196,18 @@ def _known(table: Table | None) -> Iterator[Table]:
 
 
 OTHERS = 3  # backends that the second sentence names
-CERTAIN = ("faster", "slower", "alike")
 
 
-def summary(
-    table: ScalingTable, losses: Sequence[Loss] = (), contrasts: Contrasts | None = None
-) -> tuple[str, ...]:
+def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]:
     """At most three sentences about the largest numbers of ranks; with `losses`, they name the largest loss.
 
-    The last one is the strongest claim of `contrasts` or, without any, a certain difference between backends.
+    The last one is the strongest claim of the contrasts.
     """
     if not table.rows:
         return ("Nothing has been measured yet.",)
+    claim = tuple(claims(table.contrasts)[:1]) if table.contrasts else ()
     if losses:
-        return _of_losses(on_most_ranks(losses), _verdict(table, contrasts))
+        return _of_losses(on_most_ranks(losses), claim)
     trained = [row for row in table.rows if row.cell.control == "train"]
     if not any(row.throughput for row in trained):
         planned = sum(row.num_planned for row in table.rows)
@@ -229,7 +215,7 @@ def summary(
     scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
     if not scaled:
         return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)
-    return _of_rows(scaled, _verdict(table, contrasts))
+    return _of_rows(scaled, claim)
 
 
 def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, ...]:
@@ -293,17 +279,6 @@ def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
         for loss in group
         if loss.num_ranks == max(member.num_ranks for member in group)
     ]
-
-
-def _verdict(table: ScalingTable, contrasts: Contrasts | None) -> tuple[str, ...]:
-    """A certain difference between backends on the most ranks; empty if there is none."""
-    if contrasts:
-        return tuple(claims(contrasts)[:1])
-    if len({comparison.family for comparison in table.comparisons}) != 1:
-        return ()
-    last = max(table.comparisons, key=lambda comparison: comparison.num_ranks)
-    certain = [contender for contender in last.contenders if contender.verdict in CERTAIN]
-    return tuple(backend_sentences(certain)[:1])
 
 
 def _short(loss: Loss) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import base_cell
-from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrasts
-from dlscale.analysis.records import APART, MAX_START_SKEW, MIN_WINDOWS
+from dlscale.analysis.findings.contrasts import CONTRAST_BAND
+from dlscale.analysis.launches import CellLaunches, MeasuredCase
+from dlscale.analysis.metrics import MAX_START_SKEW, MIN_WINDOWS
+from dlscale.analysis.records import APART
 from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Plot, Rule, Verdict
 from dlscale.analysis.render.html.study_facts import StudyFacts
-from dlscale.analysis.render.html.timeline import MeasuredCase
+from dlscale.analysis.render.html.timeline import by_start
 from dlscale.analysis.render.text import backend_name, plural, rate
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
 from dlscale.benchmarks.records.files import BadFile
@@ -35,14 +37,21 @@ class Facts:
     """A study's numbers and plots. `plots` are all plots of the page, `efficiency` those of efficiency."""
 
     table: ScalingTable
-    launches: Sequence[MeasuredCase]
-    groups: Mapping[tuple[str, str, str], Sequence[MeasuredCase]]  # from `timeline.by_cell`
     records: Sequence[Record]
     bad_files: Sequence[BadFile] = ()
     study: StudyFacts = field(default_factory=StudyFacts)
     efficiency: Sequence[Plot] = ()
     plots: Sequence[Plot] = ()
-    contrasts: Contrasts | None = None  # None: fewer than two backends
+
+    @property
+    def measured(self) -> list[CellLaunches]:
+        """The good launches of all cells, separately by kind of evidence."""
+        return by_start(self.table.launches)
+
+    @property
+    def cases(self) -> list[MeasuredCase]:
+        """The good cases of all cells."""
+        return [case for launches in self.measured for case in launches.cases]
 
     @property
     def trained(self) -> list[ScalingRow]:
@@ -76,15 +85,12 @@ def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
     )
     if base is None or row.efficiency_none is None:
         return np.empty(0)
-    over, under = (_by_block(facts, row, cell.id) for cell in (row.cell, base))
-    common = [block for block in over if block in under]
-    ratios = [over[block] / under[block] / row.cell.num_ranks for block in common]
+    own, alone = facts.table.launches_of(row), facts.table.launches_of(row, cell=base)
+    if own is None or alone is None:
+        return np.empty(0)
+    over, under = own.by_block("samples_per_second"), alone.by_block("samples_per_second")
+    ratios = [over[block] / under[block] / row.cell.num_ranks for block in over if block in under]
     return np.log(np.array(ratios, dtype=np.float64))
-
-
-def _by_block(facts: Facts, row: ScalingRow, cell_id: str) -> dict[Hashable, float]:
-    group = facts.groups.get((row.family.system, cell_id, str(row.evidence)), ())
-    return {(launch.study, launch.block): launch.samples_per_second for launch in group}
 
 
 def judge_base_case(facts: Facts) -> tuple[Verdict, str]:
@@ -157,7 +163,7 @@ def judge_normality(facts: Facts) -> tuple[Verdict, str]:
 
 def judge_tests(facts: Facts) -> tuple[Verdict, str]:
     """Rule 7: faster and slower are results of a paired test, corrected for all comparisons declared together."""
-    declared = facts.contrasts
+    declared = facts.table.contrasts
     if declared is None:
         return "not applicable", "No two backends were measured on the same ranks."
     poor = [contrast for contrast in declared.found if contrast.verdict == "cannot be shown"]
@@ -191,9 +197,9 @@ def judge_subsets(facts: Facts) -> tuple[Verdict, str]:
     numbers = sum(row.num_launches for row in facts.table.rows)
     if not planned:
         return "not applicable", "Nothing was planned or measured."
-    good = {(launch.system, launch.study, launch.cell.id, launch.block) for launch in facts.launches}
+    good = {(case.record.system, case.record.study, case.record.case.id) for case in facts.cases}
     failed = {
-        (record.system, record.study, record.case.cell.id, record.case.block)
+        (record.system, record.study, record.case.id)
         for record in facts.table.failures
         if record.case.cell.control not in APART
     } - good
@@ -285,10 +291,10 @@ def judge_rates(facts: Facts) -> tuple[Verdict, str]:
     """Rule 3: each rate is the batch over the median cost, as recomputed from the launches."""
     checked, wrong = 0, []
     for row in facts.table.rows:
-        group = facts.groups.get((row.family.system, row.cell.id, str(row.evidence)), [])
-        if row.throughput and group:
+        launches = facts.table.launches_of(row)
+        if row.throughput and launches:
             checked += 1
-            cost = float(np.median([np.median(launch.seconds) for launch in group]))
+            cost = float(np.median([np.median(case.seconds) for case in launches.cases]))
             if not math.isclose(row.cell.global_batch / cost, row.throughput.center, rel_tol=1e-6):
                 wrong.append(where(row))
     if wrong:
@@ -327,15 +333,15 @@ def judge_intervals(facts: Facts) -> tuple[Verdict, str]:
 
 def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
     """Rule 8: the mean step time, which determines the cost of a training, is near the median that is shown."""
-    if not facts.launches:
+    if not facts.measured:
         return "not applicable", "There are no numbers."
     far, worst = [], 1.0
-    for group in facts.groups.values():
-        seconds = np.concatenate([launch.seconds for launch in group])
+    for launches in facts.measured:
+        seconds = np.concatenate([case.seconds for case in launches.cases])
         ratio = float(seconds.mean() / np.median(seconds))
         worst = max(worst, ratio)
         if ratio > MEAN_OVER_MEDIAN:
-            cell = group[0].cell
+            cell = launches.cell
             far.append(
                 f"{backend_name(cell)} on {plural(cell.num_ranks, 'rank')} ({100 * (ratio - 1):.0f} %)"
             )
@@ -352,11 +358,12 @@ def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
 
 def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
     """Rule 10: every rank was timed, ranks start together, and there are enough windows, all steady."""
-    if not facts.launches:
+    cases = facts.cases
+    if not cases:
         return "not applicable", "There are no numbers."
-    apart = [launch for launch in facts.launches if not launch.start_skew <= MAX_START_SKEW]
-    short = [launch for launch in facts.launches if len(launch.seconds) < MIN_WINDOWS]
-    moving = [launch for launch in facts.launches if not launch.steady]
+    apart = [case for case in cases if not case.start_skew <= MAX_START_SKEW]
+    short = [case for case in cases if len(case.seconds) < MIN_WINDOWS]
+    moving = [case for case in cases if not case.steady]
     flaws = [
         f"{plural(len(launches), 'launch')} {what}"
         for launches, what in (
@@ -367,9 +374,9 @@ def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
         if launches
     ]
     if flaws:
-        return "not met", f"Of {plural(len(facts.launches), 'launch')}: {', '.join(flaws)}."
-    windows = sum(len(launch.seconds) for launch in facts.launches)
-    skew = 100 * max(launch.start_skew for launch in facts.launches)
+        return "not met", f"Of {plural(len(cases), 'launch')}: {', '.join(flaws)}."
+    windows = sum(len(case.seconds) for case in cases)
+    skew = 100 * max(case.start_skew for case in cases)
     return "pass", (
         f"{windows} windows with every rank's time, of which the slowest counts; ranks start at "
         f"most {skew:.2g} % of a window apart."

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from dlscale.analysis.efficiency import ScalingRow
-from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.outliers import Outliers, outlier_columns
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.html.timeline import MeasuredCase, by_cell
 from dlscale.analysis.render.tables import (
     CONTROL_NAMES,
     Column,
@@ -29,19 +28,14 @@ from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Cell, Record
 
 PERCENTILES = (5, 50, 95, 99)
-Cases = list[MeasuredCase]  # of one cell and kind of evidence
 
 
-def _milliseconds(cases: Cases) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return 1000 * np.concatenate([case.seconds for case in cases])
+def _milliseconds(launches: CellLaunches) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return 1000 * np.concatenate([case.seconds for case in launches.cases])
 
 
-def _percentile(percent: int) -> Callable[[Cases], float]:
-    return lambda cases: float(np.percentile(_milliseconds(cases), percent))
-
-
-def _family(cases: Cases) -> Family:
-    return family_of(cases[0].cell, system=cases[0].system)
+def _percentile(percent: int) -> Callable[[CellLaunches], float]:
+    return lambda launches: float(np.percentile(_milliseconds(launches), percent))
 
 
 def _setting(system: str, cell: Cell, evidence: str | None) -> dict[str, Any]:
@@ -58,52 +52,52 @@ def _setting(system: str, cell: Cell, evidence: str | None) -> dict[str, Any]:
     }
 
 
-def _step_data(cases: Cases) -> dict[str, Any]:
-    milliseconds = _milliseconds(cases)
+def _step_data(launches: CellLaunches) -> dict[str, Any]:
+    milliseconds = _milliseconds(launches)
     quantiles = np.percentile(milliseconds, PERCENTILES)
     return {
-        **_setting(cases[0].system, cases[0].cell, cases[0].evidence),
+        **_setting(launches.family.system, launches.cell, launches.evidence),
         **{
             f"p{percent}_milliseconds": float(value)
             for percent, value in zip(PERCENTILES, quantiles, strict=True)
         },
         "max_milliseconds": float(milliseconds.max()),
         "num_windows": len(milliseconds),
-        "num_launches": len(cases),
+        "num_launches": len(launches.cases),
     }
 
 
-STEP_TIMES = TableOf[Cases](
+STEP_TIMES = TableOf[CellLaunches](
     name="steps",
     caption="Step times",
     columns=(
-        *training_columns(_family),
-        Column("backend", lambda cases: cell_name(cases[0].cell, cases[0].evidence), numeric=False),
-        Column("ranks", lambda cases: cases[0].cell.num_ranks),
+        *training_columns(lambda launches: launches.family),
+        Column("backend", lambda launches: cell_name(launches.cell, launches.evidence), numeric=False),
+        Column("ranks", lambda launches: launches.cell.num_ranks),
         *(
             Column("median" if percent == 50 else f"{percent} %", _percentile(percent), unit="ms")
             for percent in PERCENTILES
         ),
-        Column("slowest", lambda cases: float(_milliseconds(cases).max()), unit="ms"),
-        Column("windows", lambda cases: len(_milliseconds(cases))),
-        Column("launches", len),
+        Column("slowest", lambda launches: float(_milliseconds(launches).max()), unit="ms"),
+        Column("windows", lambda launches: len(_milliseconds(launches))),
+        Column("launches", lambda launches: len(launches.cases)),
     ),
     data=_step_data,
     legend="Each window's time over its steps, the slowest rank's. Slowest: the slowest window of all launches.",
-    tags=lambda cases: tags_of(cases[0].cell),
+    tags=lambda launches: tags_of(launches.cell),
 )
 
 
-def step_table(cases: Sequence[MeasuredCase]) -> Table:
+def step_table(measured: Iterable[CellLaunches]) -> Table:
     """Percentiles of the windows' step times, over all launches of a cell."""
-    return STEP_TIMES.of(sorted(by_cell(cases).values(), key=lambda group: _order(group[0])))
+    return STEP_TIMES.of(sorted(good_launches(measured), key=_order))
 
 
-def _order(case: MeasuredCase) -> tuple[object, ...]:
-    cell = case.cell
+def _order(launches: CellLaunches) -> tuple[object, ...]:
+    cell = launches.cell
     return (
-        *(family_of(cell, system=case.system), cell.backend != "none", backend_name(cell)),
-        *(cell.control, cell.num_ranks, case.evidence),
+        *(launches.family, cell.backend != "none", backend_name(cell)),
+        *(cell.control, cell.num_ranks, launches.evidence),
     )
 
 

@@ -4,22 +4,21 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.families import family_of
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.records import StepDistribution, step_distributions
+from dlscale.analysis.metrics import step_seconds
 
 
 def figure_of(records):
     table = scaling_table(records)
     family = table.families[0]
     with drawing():
-        drawn = draw(family, table.of(family), table.provenance, step_distributions(records))
+        drawn = draw(family, table.of(family), table.provenance, table.launches)
         if drawn:
             drawn[0].draw_without_rendering()
     return drawn
@@ -59,10 +58,10 @@ def test_only_the_most_ranks_of_trainings_that_count_are_drawn(make_record):
 def test_the_median_is_that_of_the_table(make_study):
     records = make_study()
     table = scaling_table(records)
-    for one in step_distributions(records):
-        row = next(row for row in table.rows if row.cell == one.cell)
-        wanted = row.throughput.rate(row.cell.global_batch)
-        assert (one.typical.center, one.typical.low, one.typical.high) == pytest.approx(
+    for launches in table.launches:
+        row = next(row for row in table.rows if row.cell == launches.cell)
+        wanted, typical = row.throughput.rate(row.cell.global_batch), step_seconds(launches)
+        assert (typical.center, typical.low, typical.high) == pytest.approx(
             (wanted.center, wanted.low, wanted.high)
         )
     axes = figure_of(records)[0].axes[0]
@@ -81,17 +80,12 @@ def test_labels_have_units_and_shares_are_percent(make_study):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "25", "50", "75", "100"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-@given(count=st.integers(1, 5 * MAX_POINTS), num_launches=st.integers(1, 5), seed=st.integers(0, 99))
-def test_drawn_points_are_true_ones_and_few(make_record, count, num_launches, seed):
+@settings(max_examples=60, deadline=None)
+@given(count=st.integers(1, 5 * MAX_POINTS), seed=st.integers(0, 99))
+def test_drawn_points_are_true_ones_and_few(count, seed):
     values = np.random.default_rng(seed).lognormal(size=count).round(2)  # some of them equal
-    cell = make_record(num_ranks=2).case.cell
-    launches = tuple(tuple(part) for part in np.array_split(values, num_launches) if len(part))
-    one = StepDistribution(
-        cell=cell, family=family_of(cell, system="local"), evidence="measured", launches=launches
-    )
-    seconds, shares = points(one)
     ordered = np.sort(values)
+    seconds, shares = points(ordered)
     assert len(seconds) == min(len(values), MAX_POINTS)
     assert (seconds[0], seconds[-1], shares[-1]) == (ordered[0], ordered[-1], 1.0)
     assert np.all(np.diff(shares) > 0)
@@ -108,11 +102,6 @@ def test_slow_windows_make_the_axis_logarithmic(make_record):
 
 def test_nothing_of_no_records(make_record):
     assert figure_of([make_record(failure="died")]) is None
-
-
-def test_the_order_of_records_does_not_matter(make_study):
-    records = make_study(num_blocks=3)
-    assert step_distributions(records) == step_distributions(records[::-1])
 
 
 def test_files_are_equal_on_a_redraw(make_study, tmp_path):

@@ -11,6 +11,7 @@ from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.startup import draw, total
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.startup import PHASES, start_ups
+from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Phases
 
 SECONDS = {"start_up": 2.0, "import_backend": 0.25, "connect": 0.5, "gates": 1.0, "first_step": 0.125}
@@ -36,7 +37,7 @@ def started(make_record):
 def figure_of(records, framework="torch"):
     where = scaling_table(records).provenance
     with drawing():
-        drawn = draw(framework, start_ups(records), where)
+        drawn = draw(framework, start_ups(launches_of(records)), where)
         if drawn:
             drawn[0].draw_without_rendering()
     return drawn
@@ -67,7 +68,7 @@ def test_the_median_launch_counts_and_the_slowest_rank(started):
     records = [started(num_ranks=2, block=block) for block in range(3)]
     slow = records[0].phases.model_copy(update={"connect": [0.1, 50.0]})
     records[0] = records[0].model_copy(update={"phases": slow})
-    (found,) = start_ups(records)
+    (found,) = start_ups(launches_of(records))
     assert total(found) == pytest.approx(2 + 0.25 + 2 * 0.5 + 1 + 0.125)
 
 

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings.bounds import Rate, efficiency_limits, gradient_bytes, lowest_of
+from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Configuration
 
 EVENTS = "events.h5:0123456789ab"
@@ -37,7 +38,7 @@ def study(
 
 
 def of(records, kind, **options):
-    (found,) = efficiency_limits(records, **options)
+    (found,) = efficiency_limits(launches_of(records), **options)
     return next(one for one in found.found if one.kind == kind)
 
 
@@ -79,9 +80,9 @@ def test_training_is_not_faster_than_fetching(make_record):
 
 
 def test_the_lowest_bound_binds(make_record):
-    (found,) = efficiency_limits(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 10))
+    (found,) = efficiency_limits(launches_of(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 10)))
     assert lowest_of(found.found).kind == "loader"
-    (found,) = efficiency_limits(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 100))
+    (found,) = efficiency_limits(launches_of(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 100)))
     assert lowest_of(found.found).kind == "wire"
 
 
@@ -128,7 +129,9 @@ def test_what_is_not_known_has_a_reason_and_no_number(make_record, kind, fields,
 
 
 def test_without_a_base_case_there_is_no_bound(make_record):
-    (found,) = efficiency_limits([one for one in study(make_record) if one.case.cell.num_ranks > 1])
+    (found,) = efficiency_limits(
+        launches_of([one for one in study(make_record) if one.case.cell.num_ranks > 1])
+    )
     assert lowest_of(found.found) is None
     assert {one.words for one in found.found} == {"base case (a), none on 1 rank, was not measured"}
 
@@ -137,7 +140,7 @@ def test_without_a_base_case_there_is_no_bound(make_record):
 @given(st.floats(1e3, 1e12), st.floats(1, 1e5), st.sampled_from([True, False]))
 def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwidth, loader, overlap):
     (found,) = efficiency_limits(
-        study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap})
+        launches_of(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
     )
     assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found.found)
     other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")

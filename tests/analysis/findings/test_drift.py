@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.drift import drifts
+from dlscale.analysis.launches import launches_of
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ def test_the_end_is_compared_with_the_beginning(make_record, begin, end, steady,
         make_record(control="canary", backend="ring", num_ranks=4, block=2, samples_per_second=begin),
         make_record(control="canary", backend="ring", num_ranks=4, block=3, samples_per_second=end),
     ]
-    (drift,) = drifts(canaries)
+    (drift,) = drifts(launches_of(canaries))
     assert drift.job == 1
     assert drift.ratio == pytest.approx(end / begin)
     assert drift.steady is steady
@@ -28,10 +29,10 @@ def test_the_end_is_compared_with_the_beginning(make_record, begin, end, steady,
 def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known(make_record):
     first = make_record(control="canary", block=0, samples_per_second=100.0)
     failed = make_record(control="canary", block=1, failure="killed")
-    (drift,) = drifts([failed, first])
+    (drift,) = drifts(launches_of([failed, first]))
     assert (drift.ratio, drift.steady) == (None, None)
     again = make_record(control="canary", block=1, attempt=2, samples_per_second=101.0)
-    (drift,) = drifts([again, first, failed])
+    (drift,) = drifts(launches_of([again, first, failed]))
     assert drift.ratio == pytest.approx(1.01)
 
 

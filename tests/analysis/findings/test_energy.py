@@ -5,6 +5,7 @@ import pytest
 from dlscale.analysis import efficiency
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.energy import Reading, energies, reading
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.benchmarks.records.record import NodeEnergy
 
@@ -79,7 +80,7 @@ def test_a_server_s_node_counts_and_is_missed(powered):
 
 def test_of_a_cell_the_median_launch_counts_with_its_interval(powered):
     records = [powered({"rapl": [100.0 * (block + 1), 0.0]}, block=block) for block in range(6)]
-    (found,) = energies(records)
+    (found,) = energies(launches_of(records))
     assert found.joules_per_sample.center == pytest.approx(350 / (2 * SAMPLES))
     assert found.joules_per_sample.low == pytest.approx(
         110 / (2 * SAMPLES)
@@ -90,13 +91,13 @@ def test_of_a_cell_the_median_launch_counts_with_its_interval(powered):
 def test_launches_that_count_different_things_are_not_averaged(powered):
     records = [powered({"rapl": [100.0, 100.0]}, block=block) for block in range(3)]
     records.append(powered({"pm_counters": [9000.0, 9000.0]}, block=3))
-    (found,) = energies(records)
+    (found,) = energies(launches_of(records))
     assert (found.num_launches, found.sources) == (3, ("rapl",))
     assert found.joules_per_sample.center == pytest.approx(200 / (2 * SAMPLES))
 
 
 def test_controls_and_failures_take_no_energy_of_the_table(powered):
-    assert energies([powered({"rapl": [1.0, 1.0]}, control="loader")]) == []
+    assert energies(launches_of([powered({"rapl": [1.0, 1.0]}, control="loader")])) == []
     assert reading(powered({"rapl": [1.0, 1.0]}, failure="died")) == "the launch gave no number"
 
 

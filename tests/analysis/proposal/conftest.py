@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.proposal.sizes import curves, rates_of
+from dlscale.analysis.proposal.sizes import curves
 
 BATCH = 32  # over all ranks, of strong scaling
 RATE = 100  # samples/s of 1 rank without a communication layer
@@ -42,7 +42,7 @@ def curve_of():
     """The one curve that a proposal shows of records."""
 
     def one(records, *, threshold=0.75, **options):
-        (found,) = curves(scaling_table(records), rates_of(records), threshold=threshold, **options)
+        (found,) = curves(scaling_table(records), threshold=threshold, **options)
         return found
 
     return one

@@ -10,24 +10,26 @@ from dlscale.analysis.proposal.document import (
     Items,
     Paragraph,
     Picture,
-    Table,
     escape_latex,
     to_latex,
     to_markdown,
 )
+from dlscale.analysis.render.tables import Column, TableOf
 
 DOCUMENT = (
     Heading(1, "Scalability"),
     Heading(2, "hep_cnn & more"),
     Paragraph("Keeps 93 % [91, 95] of #1."),
     Items(("first_one", "50 % of it")),
-    Table(
-        label="tab:x",
+    TableOf[tuple[str, str]](
+        name="x",
         caption="Per rank_count.",
-        columns=("ranks", "keeps 75 %"),
-        words=("keeps 75 %",),
-        rows=(("2", "surely"), ("[4]", "not")),
-    ),
+        columns=(
+            Column("ranks", lambda row: row[0]),
+            Column("keeps 75 %", lambda row: row[1], numeric=False),
+        ),
+        data=lambda row: {"ranks": row[0]},
+    ).of((("2", "surely"), ("[4]", "not"))),
     Picture(label="fig:x", caption="Efficiency [%].", stem="a-efficiency"),
 )
 

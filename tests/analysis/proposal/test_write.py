@@ -16,7 +16,7 @@ STEM = "hep_cnn-tiny-torch-weak-fp32-ring"
 def write(tmp_path):
     def run(records, name="p", **options):
         folder = tmp_path / name
-        written = write_proposal(scaling_table(records), records, folder, **{"threshold": 0.75, **options})
+        written = write_proposal(scaling_table(records), folder, **{"threshold": 0.75, **options})
         assert all(path.parent == folder for path in written.files)
         return written, folder
 

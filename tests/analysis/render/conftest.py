@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.efficiency import scaling_rows, scaling_table
-from dlscale.analysis.render.html.comparisons import contrasts_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import HeatMap, Loss, Page, Part
@@ -273,9 +272,8 @@ def made_page(records: Sequence[Record] | None = None, **options: Any) -> Page:
 
 def made_whole(records: Sequence[Record], *, order: Sequence[str] = ("ring",), **options: Any) -> Page:
     """With causes and contrasts, as `dlscale report` makes it; the ring is the reference."""
-    table = scaling_table(records)
-    found = contrasts_of(table, order=order)
-    return page_of(table, records, causes=causes_of(table), contrasts=found, **options)
+    table = scaling_table(records, order=order)
+    return page_of(table, records, causes=causes_of(table), **options)
 
 
 def made_rows() -> list[dict[str, Any]]:

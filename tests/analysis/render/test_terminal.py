@@ -10,10 +10,9 @@ from rich.console import Console
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.render.html.comparisons import contrasts_of
 from dlscale.analysis.render.terminal import largest_loss, render_screen, verdict
 from dlscale.benchmarks.cli.report import report, show_study
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.record import Case, Parity
 from dlscale.benchmarks.records.store import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
@@ -22,9 +21,9 @@ MAX_LINES, MAX_COLUMNS = 40, 100
 
 
 def printed(records, *, width=MAX_COLUMNS, order=("ring",), warnings=(), **options):
-    table = scaling_table(records, **options)
+    table = scaling_table(records, order=order, **options)
     console = Console(file=io.StringIO(), width=width)
-    console.print(render_screen(table, contrasts=contrasts_of(table, order=order), warnings=warnings))
+    console.print(render_screen(table, warnings=warnings))
     return console.file.getvalue()
 
 
@@ -33,8 +32,8 @@ def words(records, **options):
 
 
 def sentences(records, *, order=("ring",)):
-    table = scaling_table(records)
-    return verdict(table.rows, contrasts_of(table, order=order))
+    table = scaling_table(records, order=order)
+    return verdict(table.rows, table.contrasts)
 
 
 @pytest.fixture
@@ -183,7 +182,14 @@ def test_frameworks_are_compared_below_their_blocks(made):
     study = made.study(
         trainings=trainings, rank_counts=(1, 8), num_blocks=9, efficiency={"none": 0.97, "ring": 0.9}
     )
-    text = words(study, order=("torch",))
+    parity = Parity(
+        workload="hep_cnn",
+        preset="small",
+        precision="fp32",
+        num_parameters={"torch": 1, "tensorflow": 1},
+        checks=[],
+    )
+    text = words(study, order=("torch",), parities=[parity])
     assert "tensorflow is 10" in text
     assert "faster than torch over ring on 8 ranks" in text
 

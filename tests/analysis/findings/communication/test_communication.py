@@ -6,13 +6,13 @@ import pytest
 from dlscale.analysis.findings.communication import communications, communications_on_most_ranks
 from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, predict_step
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.records import latest_good
+from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Link
 
 
 def found_in(records):
-    good = latest_good(records)
+    good = launches_of(records)
     return communications(good, waterfalls(good))
 
 

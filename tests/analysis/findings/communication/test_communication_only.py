@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.findings.communication_only import bucket_seconds, bus_factor, communication_only
+from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, SIZES, Link
 
@@ -27,7 +28,7 @@ def with_buckets(record, change):
 
 def test_latency_and_bandwidth_are_found_again(exchange_record):
     link = Link(latency=50e-6, bandwidth=3e9)
-    (found,) = communication_only(of(exchange_record, link))
+    (found,) = communication_only(launches_of(of(exchange_record, link)))
     drift = np.median(DRIFT[:6])
     assert found.num_bytes == sum(SIZES)
     assert found.seconds.center == pytest.approx(drift * link.step)
@@ -43,7 +44,9 @@ def test_latency_and_bandwidth_are_found_again(exchange_record):
         assert size.algbw.center == pytest.approx(size.num_bytes / seconds)
         assert size.busbw.center == pytest.approx(1.5 * size.num_bytes / seconds)
         assert size.busbw.low < size.busbw.center < size.busbw.high
-    large = communication_only(of(exchange_record, Link(latency=0.0, bandwidth=3e9), 1))[0].sizes[-1]
+    large = communication_only(launches_of(of(exchange_record, Link(latency=0.0, bandwidth=3e9), 1)))[
+        0
+    ].sizes[-1]
     assert large.busbw.center == pytest.approx(3e9)  # the link's, whatever the number of ranks
 
 
@@ -53,8 +56,8 @@ def test_what_ranks_do_between_buckets_does_not_count(exchange_record):
         one.model_copy(update={"seconds": [10 * each for each in one.seconds]}) for one in record.windows
     ]
     (found,), (slow,) = (
-        communication_only([record]),
-        communication_only([record.model_copy(update={"windows": longer})]),
+        communication_only(launches_of([record])),
+        communication_only(launches_of([record.model_copy(update={"windows": longer})])),
     )
     assert slow.by_block == found.by_block
 
@@ -64,16 +67,18 @@ def test_the_factor_is_that_of_nccl_tests():
 
 
 def test_fewer_than_6_launches_have_no_interval(exchange_record):
-    (found,) = communication_only(of(exchange_record, Link(), 5))
+    (found,) = communication_only(launches_of(of(exchange_record, Link(), 5)))
     assert (found.seconds.low, found.seconds.method) == (None, "insufficient data")
     assert found.sizes[0].busbw.low is None
 
 
 def test_one_rank_exchanges_nothing_and_other_controls_are_none(exchange_record, make_record):
-    assert communication_only([exchange_record(Link(num_ranks=1))]) == []
+    assert communication_only(launches_of([exchange_record(Link(num_ranks=1))])) == []
     assert (
         communication_only(
-            [make_record(backend="ring", num_ranks=4), make_record(num_ranks=4, control="loader")]
+            launches_of(
+                [make_record(backend="ring", num_ranks=4), make_record(num_ranks=4, control="loader")]
+            )
         )
         == []
     )
@@ -82,7 +87,7 @@ def test_one_rank_exchanges_nothing_and_other_controls_are_none(exchange_record,
 def test_failed_launches_and_warm_ups_do_not_count(exchange_record):
     records = of(exchange_record, Link(), 3)
     records.append(exchange_record(Link(), block=3, failure="hang"))
-    (found,) = communication_only(records)
+    (found,) = communication_only(launches_of(records))
     assert len(found.by_block) == 3
     assert found.sizes[0].seconds.n == 3
 
@@ -101,24 +106,24 @@ def test_failed_launches_and_warm_ups_do_not_count(exchange_record):
 def test_impossible_times_of_buckets_are_left_out_and_told_of(exchange_record, change):
     records = of(exchange_record, Link(), 2)
     records[0] = with_buckets(records[0], change)
-    (found,) = communication_only(records)
+    (found,) = communication_only(launches_of(records))
     assert bucket_seconds(records[0]) is None
     assert (len(found.by_block), found.sizes[0].seconds.n) == (1, 1)
     assert found.notes == ("left out: 1 of 2 launches without sound times of buckets",)
-    assert communication_only(records[:1]) == []
+    assert communication_only(launches_of(records[:1])) == []
 
 
 def test_impossible_times_of_windows_make_no_number(exchange_record):
     record = exchange_record(Link())
     windows = [one.model_copy(update={"seconds": [0.0] * 4}) for one in record.windows]
-    assert communication_only([record.model_copy(update={"windows": windows})]) == []
-    assert communication_only([record.model_copy(update={"bucket_bytes": []})]) == []
+    assert communication_only(launches_of([record.model_copy(update={"windows": windows})])) == []
+    assert communication_only(launches_of([record.model_copy(update={"bucket_bytes": []})])) == []
 
 
 def test_launches_that_cut_other_buckets_measured_something_else(exchange_record):
     records = of(exchange_record, Link(), 3)
     records.append(exchange_record(Link(sizes=(9 << 20,)), block=3))
-    (found,) = communication_only(records)
+    (found,) = communication_only(launches_of(records))
     assert found.num_bytes == sum(SIZES)
     assert len(found.by_block) == 3
     assert found.notes == ("left out: 1 of 4 launches, whose training cut other buckets",)
@@ -130,4 +135,4 @@ def test_kinds_of_evidence_and_options_stay_apart(exchange_record):
         exchange_record(Link(), block=1, evidence="emulated"),
         exchange_record(Link(), backend_options={"threads": 2}),
     ]
-    assert len(communication_only(records)) == 3
+    assert len(communication_only(launches_of(records))) == 3

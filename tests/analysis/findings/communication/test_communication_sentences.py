@@ -15,13 +15,13 @@ from dlscale.analysis.findings.communication import (
     render_communication,
 )
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.records import latest_good
+from dlscale.analysis.launches import launches_of
 
 from .conftest import Link
 
 
 def found_in(records):
-    good = latest_good(records)
+    good = launches_of(records)
     return communications(good, waterfalls(good))
 
 

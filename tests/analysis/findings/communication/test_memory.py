@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.bounds import Rate, efficiency_limits
 from dlscale.analysis.findings.communication_only import copy_rates
+from dlscale.analysis.launches import launches_of
 
 from .conftest import Link, node
 
@@ -34,7 +35,7 @@ def study(make_record, exchange_record, *, copy_rate=1e6, cache=None, cores=1, e
 
 
 def memory_of(records, **options):
-    (found,) = efficiency_limits(records, **options)
+    (found,) = efficiency_limits(launches_of(records), **options)
     return next(one for one in found.found if one.kind == "memory")
 
 
@@ -42,7 +43,7 @@ def test_a_node_moves_what_its_ranks_copy_together(exchange_record):
     records = [
         exchange_record(Link(), copy_rate=rate, block=block) for block, rate in enumerate((1e9, 3e9, 2e9))
     ]
-    assert list(copy_rates(records).values()) == [8e9]  # 4 ranks, the median launch
+    assert list(copy_rates(launches_of(records)).values()) == [8e9]  # 4 ranks, the median launch
 
 
 def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
@@ -51,7 +52,7 @@ def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
         one = exchange_record(Link(), block=block, num_nodes=2)
         one = one.model_copy(update={"copy_rates": [5e9, 5e9, rate, rate]})
         records.append(on_nodes(one, ("a", "a", "b", "b")))
-    ((where, rate),) = copy_rates(records).items()
+    ((where, rate),) = copy_rates(launches_of(records)).items()
     assert rate == 4e9
     assert where[1:] == (4, 2, "measured")
 
@@ -63,7 +64,7 @@ def test_missing_rates_and_failures_say_nothing(exchange_record, make_record):
         exchange_record(Link(), block=2, failure="hang"),
         make_record(num_ranks=4),
     ]
-    assert copy_rates(records) == {}
+    assert copy_rates(launches_of(records)) == {}
 
 
 def test_the_bound_by_measured_memory_by_hand(make_record, exchange_record):

@@ -8,15 +8,16 @@ import pytest
 from dlscale.analysis.efficiency import scaling_json, scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.communication import communication_rows
-from dlscale.analysis.findings.contrast_declaration import declare, launches_of
+from dlscale.analysis.findings.contrast_declaration import declare
 from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.startup import start_ups
-from dlscale.analysis.records import latest_good, why_unusable
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Plot, Sentence
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.html.timeline import launches_of as page_launches
+from dlscale.analysis.render.html.timeline import by_start
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tables import Table, flat
 from dlscale.analysis.render.text import backend_name
@@ -91,7 +92,7 @@ def test_nothing_else_changes(everything, without):
         "waterfalls",
         "start_ups",
         "energies",
-        "steps",
+        "launches",
         "drifts",
         "lateness",
         "comparisons",
@@ -142,14 +143,14 @@ def test_figures_are_the_same_and_one_more(everything, without, tmp_path):
 
 
 def test_contrasts_starts_and_extra_p_leave_them_out(everything, without):
-    assert start_ups(everything) == start_ups(without)
+    assert start_ups(launches_of(everything)) == start_ups(launches_of(without))
     assert extrap_models(everything) == extrap_models(without)
     full, bare = (declare(launches_of(records), factor="backend") for records in (everything, without))
     assert full == bare
 
 
 def test_outliers_of_trainings_do_not_hang_on_them(everything, without):
-    trained = {one.cell.id: one for one in outliers(latest_good(without))}
+    trained = {one.cell.id: one for one in outliers(launches_of(without))}
     table = scaling_table(everything)
     assert all(
         row.outliers == trained[row.cell.id]
@@ -159,8 +160,8 @@ def test_outliers_of_trainings_do_not_hang_on_them(everything, without):
 
 
 def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
-    assert len(page_launches(everything)) == len(page_launches(without))
     table = scaling_table(everything)
+    assert by_start(table.launches) == by_start(scaling_table(without).launches)
     page = page_of(table, everything, causes=causes_of(table))
     (section,) = (one for one in page.sections if one.name == "exchange")
     texts = [block.text for block in section.blocks if isinstance(block, Sentence)]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.findings.contrast_declaration import declare, declare_between, launches_of
+from dlscale.analysis.findings.contrast_declaration import declare, declare_between
+from dlscale.analysis.launches import launches_of
 from dlscale.base.errors import UsageError
 
 

@@ -1,6 +1,7 @@
 """Planted launches and windows that stand out, and how often any that do not are flagged."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dlscale.analysis.findings.outliers import (
     outliers,
     without_block_effects,
 )
-from dlscale.analysis.records import latest_good
+from dlscale.analysis.launches import launches_of
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
@@ -39,7 +40,7 @@ def study(make_study, make_record):
 
 
 def ring_of(records):
-    found = {(one.cell.backend, one.cell.num_ranks): one for one in outliers(latest_good(records))}
+    found = {(one.cell.backend, one.cell.num_ranks): one for one in outliers(launches_of(records))}
     assert all(not one.launches for key, one in found.items() if key != ("ring", 2))
     return found["ring", 2]
 
@@ -65,7 +66,7 @@ def test_the_rate_without_it_is_that_of_the_others(study, make_record):
         make_record(backend="ring", num_ranks=2, block=block, samples_per_second=rate)
         for block, rate in enumerate([100.0, 101.0, 102.0, 103.0, 104.0, 60.0])
     ]
-    (only,) = outliers(latest_good(uneven))
+    (only,) = outliers(launches_of(uneven))
     assert [one.block[1] for one in only.launches] == [5]
     assert only.rate == pytest.approx(16 / np.median([16 / rate for rate in (100, 101, 102, 103, 104, 60)]))
     assert only.rate_without == pytest.approx(102)
@@ -89,7 +90,7 @@ def test_of_five_launches_none_is_said_to_stand_out(study):
 def test_a_cell_among_few_others_is_held_against_itself_alone(make_study):
     """With 2 cells nobody knows whose the drift is: what all launches of a block share is not taken out."""
     records = make_study(efficiency={"ring": (1.0, 0.9)}, noise=0.002)
-    assert all(not one.launches for one in outliers(latest_good(records)))
+    assert all(not one.launches for one in outliers(launches_of(records)))
 
 
 def test_a_slow_moment_of_the_machine_is_no_launch_of_anybody(study):
@@ -99,7 +100,7 @@ def test_a_slow_moment_of_the_machine_is_no_launch_of_anybody(study):
 
 def test_kinds_of_evidence_and_studies_are_held_apart(study):
     both = study({3: 1.12}) + study(study="weak-scaling-2", evidence="emulated")
-    found = [one for one in outliers(latest_good(both)) if one.launches]
+    found = [one for one in outliers(launches_of(both)) if one.launches]
     assert [(one.evidence, one.num_launches) for one in found] == [("measured", 8)]
 
 
@@ -109,7 +110,7 @@ def test_windows_that_stand_out_are_counted_and_told(make_record):
     records = [
         make_record(backend="ring", num_ranks=2, block=block, window_factors=factors) for block in range(6)
     ]
-    (found,) = outliers(latest_good(records))
+    (found,) = outliers(launches_of(records))
     assert (found.num_windows, found.num_windows_out) == (120, 12)
     assert found.longest == pytest.approx(3.0, rel=0.01)
     assert found.rate_without_windows == pytest.approx(found.rate, rel=0.002)
@@ -118,7 +119,7 @@ def test_windows_that_stand_out_are_counted_and_told(make_record):
         "12 of 120 windows stand out, by up to 3.0 times the launch's median; without them 1"
     )
     short = [make_record(block=block, window_factors=factors[4:13]) for block in range(6)]
-    assert outliers(latest_good(short))[0].num_windows_out == 0
+    assert outliers(launches_of(short))[0].num_windows_out == 0
 
 
 def test_notes(study):
@@ -181,9 +182,7 @@ def flagged(num_cells, num_launches, *, planted=0.0, num_studies=200):
         logs[0, 0] += planted
         launches = [
             [
-                room._Launch(
-                    block=("s", block), steady=True, seconds=np.exp([log]), out=np.zeros(1, dtype=bool)
-                )
+                SimpleNamespace(block=("s", block), steady=True, world=np.exp(log))
                 for block, log in enumerate(one)
             ]
             for one in logs

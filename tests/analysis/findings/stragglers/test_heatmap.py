@@ -9,6 +9,7 @@ from dlscale.analysis.figures.drawing import RIM, drawing
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
 from dlscale.analysis.findings.stragglers import stragglers
+from dlscale.analysis.launches import launches_of
 
 NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")] * 2
 
@@ -18,7 +19,11 @@ def draw(records):
     (family,) = table.families
     with drawing():
         drawn = heatmap.draw(
-            family, table.of(family), table.provenance, rank_times(records), stragglers(records)
+            family,
+            table.of(family),
+            table.provenance,
+            rank_times(launches_of(records)),
+            stragglers(launches_of(records)),
         )
     assert drawn is not None
     return drawn
@@ -38,7 +43,7 @@ def marks(axes):
 def test_the_image_is_the_matrix_in_percent(cluster):
     records = cluster(slow={"c": 1.1}, noise=0.01)
     figure, rows = draw(records)
-    found = rank_times(records)
+    found = rank_times(launches_of(records))
     for axes, heat in zip(panels(figure), found, strict=True):
         drawn = np.concatenate([np.asarray(image.get_array()) for image in axes.images], axis=1)
         np.testing.assert_allclose(drawn, 100 * heat.values)
@@ -134,7 +139,13 @@ def test_a_single_rank_has_no_heat_map(make_record):
     records = [make_record(block=block) for block in range(3)]
     table = scaling_table(records)
     (family,) = table.families
-    found = heatmap.draw(family, table.of(family), table.provenance, rank_times(records), stragglers(records))
+    found = heatmap.draw(
+        family,
+        table.of(family),
+        table.provenance,
+        rank_times(launches_of(records)),
+        stragglers(launches_of(records)),
+    )
     assert found is None
 
 

@@ -15,10 +15,11 @@ from dlscale.analysis.findings.stragglers import (
     straggler_sentences,
     stragglers,
 )
+from dlscale.analysis.launches import launches_of
 
 
 def only(records):
-    (found,) = stragglers(records)
+    (found,) = stragglers(launches_of(records))
     return found
 
 
@@ -139,11 +140,11 @@ def test_a_slow_host_is_late_also_if_nobody_waits_for_it(cluster):
 
 def test_without_none_nothing_is_said(cluster):
     records = [one for one in cluster() if one.case.cell.backend != "none"]
-    assert stragglers(records) == ()
+    assert stragglers(launches_of(records)) == ()
 
 
 def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window(cluster):
-    none, ring = rank_times(cluster(slow={"c": 1.1}, noise=0.0))
+    none, ring = rank_times(launches_of(cluster(slow={"c": 1.1}, noise=0.0)))
     assert (none.cell.backend, ring.cell.backend) == ("none", "ring")
     assert none.values.shape == (8, 60)
     assert none.first_columns == (0, 10, 20, 30, 40, 50)
@@ -154,7 +155,7 @@ def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window(cluster):
 
 
 def test_many_windows_are_put_together_side_by_side(cluster):
-    none, _ = rank_times(cluster(num_windows=50, slow={"c": 1.1}, noise=0.0), max_columns=66)
+    none, _ = rank_times(launches_of(cluster(num_windows=50, slow={"c": 1.1}, noise=0.0)), max_columns=66)
     assert none.values.shape == (8, 66)
     assert none.first_columns[1] == 11
     assert none.num_windows == 300
@@ -167,26 +168,26 @@ def test_relative_seconds_have_a_median_of_one_in_every_window(cluster):
 
 
 def test_heat_maps_are_equal_if_all_of_them_is(cluster):
-    one, other = rank_times(cluster())
-    assert (one, other) == rank_times(cluster()[::-1])
+    one, other = rank_times(launches_of(cluster()))
+    assert (one, other) == rank_times(launches_of(cluster()[::-1]))
     assert one != other
-    assert one != rank_times(cluster(seed=6))[0]
+    assert one != rank_times(launches_of(cluster(seed=6)))[0]
     assert one != "a heat-map"
 
 
 def test_hosts_that_change_have_no_name_in_the_heat_map(cluster):
-    none, _ = rank_times(cluster(hosts=NESTED, num_blocks=6))
+    none, _ = rank_times(launches_of(cluster(hosts=NESTED, num_blocks=6)))
     assert none.moved
     assert {row["host"] for row in to_heat_rows(none)} == {None}
 
 
 def test_rows_are_plain_and_the_terminal_escapes(cluster):
     records = cluster(hosts=("a", "[bold]b"), slow={"[bold]b": 1.2}, per_host=1)
-    found = stragglers(records)
+    found = stragglers(launches_of(records))
     (row,) = straggler_rows(found)
     assert (row["host"], row["rank"], row["verdict"], row["num_ranks"]) == ("[bold]b", None, "late", 2)
     assert json.loads(json.dumps(straggler_rows(found))) == [row]
-    heat = rank_times(records)[0]
+    heat = rank_times(launches_of(records))[0]
     rows = to_heat_rows(heat)
     assert len(rows) == 2 * 60
     assert rows[-1]["slower"] == heat.values[1, 59]

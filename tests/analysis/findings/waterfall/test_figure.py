@@ -9,6 +9,7 @@ from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.waterfall import waterfall_rows, waterfalls
+from dlscale.analysis.launches import launches_of
 
 from .conftest import Planted
 
@@ -36,7 +37,7 @@ def draw(records):
     table = scaling_table(records)
     family = next(one for one in table.families if any(row.cell.backend != "none" for row in table.of(one)))
     with drawing():
-        drawn = waterfall.draw(family, table.of(family), table.provenance, waterfalls(records))
+        drawn = waterfall.draw(family, table.of(family), table.provenance, waterfalls(launches_of(records)))
     assert drawn is not None
     return drawn
 
@@ -50,7 +51,7 @@ def bars(axes):
 def test_bars_are_the_parts_and_each_begins_where_the_last_one_ends(study):
     records = study()
     figure, _ = draw(records)
-    for axes, one in zip(figure.axes, waterfalls(records), strict=True):
+    for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
         drawn = bars(axes)
         assert [length for _, length in drawn[:-1]] == pytest.approx([part.loss.center for part in one.parts])
         ends = np.cumsum([0.0, *(part.loss.center for part in one.parts)])
@@ -62,7 +63,7 @@ def test_bars_are_the_parts_and_each_begins_where_the_last_one_ends(study):
 def test_whiskers_are_the_intervals_at_the_end_of_their_bar(study):
     records = study()
     figure, _ = draw(records)
-    for axes, one in zip(figure.axes, waterfalls(records), strict=True):
+    for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
         whiskers = [bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)]
         begin = 0.0
         for part, whisker in zip(one.parts, whiskers[:-1], strict=True):
@@ -76,7 +77,7 @@ def test_numbers_stand_beside_the_bars(study):
     records = study()
     figure, _ = draw(records)
     texts = [text.get_text() for text in figure.axes[0].texts]
-    (gloo, *_) = waterfalls(records)
+    (gloo, *_) = waterfalls(launches_of(records))
     assert len(texts) == len(gloo.parts) + 1
     for part, text in zip(gloo.parts, texts, strict=False):
         assert text.startswith(f"{100 * part.loss.center:.1f} % [{100 * part.loss.low:.1f}, ")
@@ -144,7 +145,9 @@ def test_without_parts_there_is_no_figure(study):
     records = [one for one in study() if one.case.cell.num_ranks > 1]
     table = scaling_table(records)
     (family,) = table.families
-    assert waterfall.draw(family, table.of(family), table.provenance, waterfalls(records)) is None
+    assert (
+        waterfall.draw(family, table.of(family), table.provenance, waterfalls(launches_of(records))) is None
+    )
 
 
 def test_a_redraw_is_equal_to_the_byte(study, tmp_path):
@@ -165,7 +168,7 @@ def test_a_redraw_is_equal_to_the_byte(study, tmp_path):
 def test_the_rows_behind_it_are_those_of_json(study):
     records = study()
     _, rows = draw(records)
-    assert rows == waterfall_rows(waterfalls(records))
+    assert rows == waterfall_rows(waterfalls(launches_of(records)))
 
 
 @pytest.mark.parametrize("num_backends", [1, 2, 3])

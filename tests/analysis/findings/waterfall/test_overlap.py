@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
 from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Planted
 
@@ -25,7 +26,7 @@ def drifting(seconds, study="weak-scaling", noise=(1.0,) * 6):
 
 def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
     records = plant(ALL)
-    (one,) = waterfalls(records)
+    (one,) = waterfalls(launches_of(records))
     for factor, share in ((4, 0.75), (1, 0.0), (0.5, -1.0)):
         found = overlap(one, drifting(factor * ALL.exposed), measured(records), exchange="overlapped").hidden
         assert (found.center, found.low, found.high) == pytest.approx((share,) * 3)
@@ -34,7 +35,7 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
 
 def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     records = plant(ALL, noise=0.02)
-    (one,) = waterfalls(records)
+    (one,) = waterfalls(launches_of(records))
     exact = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="").hidden
     noisy = drifting(4 * ALL.exposed, noise=(1.3, 0.7, 1.2, 0.8, 1.0, 1.1))
     rough = overlap(one, noisy, measured(records), exchange="").hidden
@@ -44,7 +45,7 @@ def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
 
 def test_only_common_blocks_count(plant):
     records = plant(ALL)
-    (one,) = waterfalls(records)
+    (one,) = waterfalls(launches_of(records))
     some = dict(list(drifting(4 * ALL.exposed).items())[:4])
     assert overlap(one, some, measured(records), exchange="").hidden.n == 4
     few = dict(list(some.items())[:2])
@@ -54,7 +55,7 @@ def test_only_common_blocks_count(plant):
 
 def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
     records = plant(ALL, base_block=6)
-    (one,) = waterfalls(records)
+    (one,) = waterfalls(launches_of(records))
     assert one.by_block == ()
     found = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="").hidden
     assert found.center == pytest.approx(0.75, abs=0.02)
@@ -66,11 +67,11 @@ def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
 
 def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
     records = plant(ALL)
-    (one,) = waterfalls(records)
+    (one,) = waterfalls(launches_of(records))
     alone = drifting(1.0)
     assert overlap(one, alone, measured(records), exchange="in line").reason == NOT_OVERLAPPED
     assert "not measured" in overlap(one, {}, measured(records), exchange="overlapped").reason
-    (merged,) = waterfalls(plant(ALL, stamps=False))
+    (merged,) = waterfalls(launches_of(plant(ALL, stamps=False)))
     assert "not known by itself" in overlap(merged, alone, measured(records), exchange="overlapped").reason
     with pytest.raises(ValueError, match="positive"):
         overlap(one, drifting(0.0), measured(records), exchange="overlapped")

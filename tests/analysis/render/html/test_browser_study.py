@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.comparisons import contrasts_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.model import Plot, Point, Series
@@ -28,11 +27,10 @@ def path(made, tmp_path_factory) -> Path:
     records = made.study()
     late = next(one for one in records if (one.case.cell.backend, one.case.block) == ("mpi", 3))
     records[records.index(late)] = made.record(backend="mpi", block=3, rate=20.0, minute=200.0)
-    table = scaling_table(records)
-    contrasts = contrasts_of(table, order=("ring",))
+    table = scaling_table(records, order=("ring",))
     causes = Causes(losses=tuple(made.losses(made.TRAININGS)))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(page_of(table, records, causes=causes, contrasts=contrasts), path)
+    write_page(page_of(table, records, causes=causes), path)
     return path
 
 

@@ -17,7 +17,6 @@ from dlscale.analysis.render.html.rules import (
     judge_ratios,
 )
 from dlscale.analysis.render.html.study_facts import StudyFacts
-from dlscale.analysis.render.html.timeline import by_cell, launches_of
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -28,9 +27,7 @@ def judged(made, records, **options):
 
 
 def facts_of(records, **changes):
-    launches = launches_of(records)
-    table = scaling_table(records)
-    return Facts(table=table, launches=launches, groups=by_cell(launches), records=records, **changes)
+    return Facts(table=scaling_table(records), records=records, **changes)
 
 
 def test_there_are_twelve_and_a_sound_study_meets_them_all(made):

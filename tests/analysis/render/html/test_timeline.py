@@ -5,7 +5,7 @@ import pytest
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html.document import payload
 from dlscale.analysis.render.html.model import Plot
-from dlscale.analysis.render.html.timeline import launches_of, outlier_marks
+from dlscale.analysis.render.html.timeline import by_start, key_of, outlier_marks
 from dlscale.analysis.render.tables import Table
 
 ONE = (("hep_cnn", "torch"),)
@@ -93,14 +93,16 @@ def test_the_table_has_the_rate_with_and_without(page, records):
 
 def test_windows_are_those_that_the_rows_count(records):
     """The page looks at single launches by the rule of the rows: both find the same number."""
-    rows = scaling_table(records).rows
+    table = scaling_table(records)
+    rows = table.rows
     found = outlier_marks(rows)
     told: dict[str, int] = {}
-    for one in launches_of(records):
-        _, lines = found.of(one.key, (one.study, one.block), one.seconds)
-        for line in lines:
-            if "windows stand" in line:
-                told[one.cell.id] = told.get(one.cell.id, 0) + int(line.split(" ")[0])
+    for launches in by_start(table.launches):
+        for case in launches.cases:
+            _, lines = found.of(key_of(launches), case)
+            for line in lines:
+                if "windows stand" in line:
+                    told[launches.id] = told.get(launches.id, 0) + int(line.split(" ")[0])
     assert told == {row.cell.id: row.outliers.num_windows_out for row in rows if row.outliers.num_windows_out}
 
 

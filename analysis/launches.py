@@ -1,0 +1,223 @@
+"""The launches of every cell: the one model of what was measured, from which all numbers are computed.
+
+`launches_of` builds it once from the records. The attempt of a case that counts is selected here and nowhere else: the
+latest good one. A launch gives one value, the median over its steady windows of seconds per step (a cost; rates follow
+from it), because windows of one launch are correlated; statistics are computed over launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.records import (
+    APART,
+    Seconds,
+    exchange_mode,
+    over_ranks,
+    start_skew,
+    why_unusable,
+    world_step_seconds,
+)
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Cell, Record
+
+Block = tuple[str, int]  # study, block
+LaunchValue = Literal["world", "mean", "latest", "samples_per_second"]
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
+class MeasuredCase:
+    """A case with the attempt that counts: the latest good one; the latest of all if none is good.
+
+    Only good cases have values. The windows' seconds per step are the slowest rank's, and the launch's value is their
+    median.
+    """
+
+    record: Record
+    cell_id: str  # costly to compute
+    num_attempts: int
+    good: bool
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that was measured."""
+        return self.record.case.cell
+
+    @property
+    def block(self) -> Block:
+        """The block, unique over studies."""
+        return self.record.study, self.record.case.block
+
+    @property
+    def steady(self) -> bool:
+        """Whether the warm-up met its steady-state test, if it had one."""
+        return self.record.steady is not False
+
+    @cached_property
+    def seconds(self) -> Seconds:
+        """Seconds per step of each steady window, [W]."""
+        return world_step_seconds(self.record)
+
+    @cached_property
+    def world(self) -> float:
+        """Seconds per step of the launch."""
+        return float(np.median(self.seconds))
+
+    @property
+    def samples_per_second(self) -> float:
+        """The batch over the launch's time per step."""
+        return self.cell.global_batch / self.world
+
+    @cached_property
+    def start_skew(self) -> float:
+        """The spread of the ranks' starts as a fraction of a window."""
+        return start_skew(self.record)
+
+    @property
+    def mean(self) -> float:
+        """Seconds per step of the mean rank."""
+        return self._over_ranks[0]
+
+    @property
+    def latest(self) -> float | None:
+        """Seconds per step if every step waited for its latest rank; None without timestamps."""
+        return self._over_ranks[1]
+
+    @property
+    def covered(self) -> float | None:
+        """The share of the windows' seconds that the timestamps add up to; None without timestamps."""
+        return self._over_ranks[2]
+
+    @cached_property
+    def _over_ranks(self) -> tuple[float, float | None, float | None]:
+        return over_ranks(self.record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLaunches:
+    """A cell's launches, good or not, one measured case of each, ordered by study and block."""
+
+    cell: Cell
+    id: str  # of the cell
+    family: Family
+    cases: tuple[MeasuredCase, ...]
+
+    @property
+    def good(self) -> tuple[MeasuredCase, ...]:
+        """The cases that gave a number."""
+        return tuple(case for case in self.cases if case.good)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of evidence of the good launches; if all failed, of the failed ones."""
+        return sorted({case.record.evidence for case in self.good or self.cases})
+
+    @property
+    def evidence(self) -> str:
+        """The kind of evidence, of launches of one kind (`only`)."""
+        return self.cases[0].record.evidence
+
+    def only(self, kind: str) -> CellLaunches:
+        """The good launches of one kind of evidence."""
+        return replace(self, cases=tuple(case for case in self.good if case.record.evidence == kind))
+
+    def by_block(self, value: LaunchValue) -> dict[Block, float]:
+        """Block -> the value of the good launch in it, for launches that have it."""
+        values = {case.block: getattr(case, value) for case in self.good}
+        return {block: number for block, number in values.items() if number is not None}
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the good launches."""
+        return [case.record for case in self.good]
+
+    @property
+    def together(self) -> bool:
+        """Whether the ranks step together; asynchronous ones do not."""
+        return all(window.num_applied is None for window in self.cases[0].record.windows)
+
+    @property
+    def exchange(self) -> str:
+        """How gradients were exchanged: "overlapped", "in line", "mixed" if launches differ; empty if unknown."""
+        modes = sorted({exchange_mode(record) for record in self.records} - {""})
+        return modes[0] if len(modes) == 1 else "mixed" if modes else ""
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        """The most memory of any rank in any good launch; None if none is known, for 0 bytes were not observed."""
+        return (
+            max((rank.peak_rss_bytes for record in self.records for rank in record.ranks), default=0) or None
+        )
+
+
+def launches_of(records: Iterable[Record]) -> list[CellLaunches]:
+    """The launches of every cell, canaries and communication-only cases among them, by system and cell.
+
+    Raises UsageError if good launches of one system, environment and framework differ in fingerprint: a point and its
+    base case share these three, so equal fingerprints there make every curve's equal.
+    """
+    cells: dict[tuple[str, str], list[MeasuredCase]] = {}
+    fingerprints: dict[tuple[str, str, str], str] = {}
+    for case in select_attempts(records):
+        cell, record = case.cell, case.record
+        cells.setdefault((record.system, case.cell_id), []).append(case)
+        if case.good and cell.control not in APART:
+            key, digest = (record.system, cell.environment, cell.framework), record.fingerprint.digest
+            if (first := fingerprints.setdefault(key, digest)) != digest:
+                raise UsageError(
+                    f"records of {' / '.join(key)} have fingerprints {first} and {digest}: code, versions or node "
+                    "changed between them, so they do not belong on one curve; analyse them as separate studies"
+                )
+    return [
+        CellLaunches(
+            cell=cases[0].cell,
+            id=cell_id,
+            family=family_of(cases[0].cell, system=system),
+            cases=tuple(sorted(cases, key=lambda case: case.block)),
+        )
+        for (system, cell_id), cases in sorted(cells.items(), key=lambda item: item[0])
+    ]
+
+
+def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:
+    """Each case with the attempt that counts, in the order of the records."""
+    attempts: dict[tuple[str, str, str, int], list[Record]] = {}
+    for record in records:
+        cell_id = record.case.cell.id
+        attempts.setdefault((record.system, record.study, cell_id, record.case.block), []).append(record)
+    cases = []
+    for (_, _, cell_id, _), group in attempts.items():
+        latest_first = sorted(group, key=lambda record: -record.attempt)
+        good = next((record for record in latest_first if why_unusable(record) is None), None)
+        cases.append(
+            MeasuredCase(
+                record=good or latest_first[0],
+                cell_id=cell_id,
+                num_attempts=len(group),
+                good=good is not None,
+            )
+        )
+    return cases
+
+
+def latest_good(records: Iterable[Record]) -> list[Record]:
+    """The latest good attempt of each case, in the order of the records."""
+    return [case.record for case in select_attempts(records) if case.good]
+
+
+def good_launches(
+    measured: Iterable[CellLaunches], *, controls: Set[str] | None = None
+) -> list[CellLaunches]:
+    """The good launches of all cells of these controls (default: all but APART), separately by kind of evidence."""
+    wanted = [
+        launches
+        for launches in measured
+        if (launches.cell.control in controls if controls else launches.cell.control not in APART)
+    ]
+    return [good for launches in wanted for kind in launches.kinds if (good := launches.only(kind)).cases]

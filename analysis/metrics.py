@@ -1,0 +1,143 @@
+"""The metrics of a cell: throughput, efficiency, the cost of input, and the flaws that make them doubtful.
+
+E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal. The cost
+of input is measured by the controls that ran in the same launches as the training. docs/metrics.md explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from dlscale.analysis.families import base_cell
+from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, median_interval
+from dlscale.benchmarks.records.record import Control
+
+BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition
+MAX_START_SKEW = 0.01  # of a window
+MIN_WINDOWS = 10  # per launch
+
+
+def step_seconds(launches: CellLaunches) -> Interval:
+    """Seconds per step: the median over good launches of each one's own median."""
+    return median_interval([case.world for case in launches.good])
+
+
+def throughput(launches: CellLaunches, notes: list[str]) -> Interval | None:
+    """Samples per second over all ranks: the batch over the median cost, with that median's interval."""
+    if not launches.cases:
+        return None
+    interval = step_seconds(launches).rate(launches.cell.global_batch)
+    if interval.low is None:
+        notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
+    return interval
+
+
+def efficiency(
+    launches: CellLaunches, relatives: Iterable[CellLaunches], *, same_backend: bool, notes: list[str]
+) -> Interval | None:
+    """(T(p) / p) / (T(1) / 1) against a base case of the same family: (a), or (b) with `same_backend`.
+
+    `launches` are good ones of one kind of evidence. The reason for a missing or doubtful efficiency is
+    appended to `notes`.
+    """
+    cell = launches.cell
+    if cell.control != "train" or not launches.cases:
+        return None
+    family = {relative.id: relative for relative in relatives if relative.family == launches.family}
+    name = f"(b), {cell.backend} on 1 rank" if same_backend else "(a), none on 1 rank"
+    base = base_cell(cell, [relative.cell for relative in family.values()], same_backend=same_backend)
+    if base is None:
+        notes.append(f"no base case {name}: not measured")
+        return None
+    if base == cell:
+        return Interval(
+            center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases)
+        )
+    reference = family[base.id]
+    if not reference.good:
+        notes.append(f"no base case {name}: every launch failed")
+        return None
+    kind = launches.evidence
+    if kind not in reference.kinds:
+        notes.append(f"base case {name}, is {reference.kinds[0]}, not {kind}")
+        kind = reference.kinds[0]
+    ratio = block_ratio(_rank_rates(launches), _rank_rates(reference.only(kind)))
+    if "unpaired" in ratio.method:
+        notes.append(f"unpaired with base case {name}: no common block")
+    if ratio.low is None:
+        notes.append(f"fewer than {MIN_BLOCKS} blocks with base case {name}: no interval")
+    return ratio
+
+
+def _rank_rates(launches: CellLaunches) -> dict[Block, float]:
+    """Samples per second and rank in each block."""
+    rates = launches.by_block("samples_per_second")
+    return {block: rate / launches.cell.num_ranks for block, rate in rates.items()}
+
+
+def flaws(launches: CellLaunches) -> Iterator[str]:
+    """Notes on everything that makes a cell's number less trustworthy."""
+    good = launches.good
+    if launches.cell.control == "whole_machine":
+        yield f"a reference, never a base case: 1 rank on {launches.cell.cores_per_rank} cores"
+    if num_servers := launches.cell.num_servers:
+        yield f"{num_servers} server{'s' * (num_servers > 1)} besides the ranks"
+    if not good:
+        yield "every launch failed"
+    if num_unsteady := sum(not case.steady for case in good):
+        yield f"not steady in {num_unsteady} of {len(good)} launches"
+    if any(case.record.oversubscribed for case in launches.cases):
+        yield "oversubscribed: more ranks x cores than the machine has"
+    if good and (skew := float(np.median([case.start_skew for case in good]))) > MAX_START_SKEW:
+        yield f"ranks start {skew:.0%} of a window apart"
+    if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
+        yield f"a launch of only {num_windows} windows"
+    if retried := sum(case.num_attempts > 1 for case in good):
+        yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
+    skipped = [[count for count in record.skipped_samples if count] for record in launches.records]
+    if num_skipped := sum(map(sum, skipped)):
+        num_ranks = max(map(len, skipped))  # shards and their order are the same in every launch
+        yield (
+            f"{num_skipped} unreadable sample{'s' * (num_skipped > 1)} left out on {num_ranks} "
+            f"rank{'s' * (num_ranks > 1)}"
+        )
+
+
+def input_stall(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> Interval | None:
+    """The share of a step that waits for input: seconds to fetch a batch over seconds of a training step.
+
+    This is the loader-only control over `launches`, good ones of one kind of evidence, paired by block like
+    an efficiency. Batches are not prefetched, so all of the fetching is waiting. None for controls, and if
+    the loader-only control has no number.
+    """
+    return _control_share(launches, relatives, control="loader")
+
+
+def input_loss(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> Interval | None:
+    """The share of a training step saved by resident tensors: 1 - synthetic / training, in seconds.
+
+    Noise can make it negative. None in the same cases as `input_stall`.
+    """
+    share = _control_share(launches, relatives, control="synthetic")
+    return share and share.complement()
+
+
+def _control_share(
+    launches: CellLaunches, relatives: Iterable[CellLaunches], *, control: Control
+) -> Interval | None:
+    """A control's seconds per step over those of its training, in the same framework and backend."""
+    cell = launches.cell
+    if cell.control != "train" or not launches.cases:
+        return None
+    wanted = cell.model_copy(update={"control": control})
+    controls = [
+        relative.only(launches.evidence)
+        for relative in relatives
+        if relative.family == launches.family and relative.cell == wanted
+    ]
+    if not controls or not controls[0].cases:
+        return None
+    return block_ratio(controls[0].by_block("world"), launches.by_block("world"))
