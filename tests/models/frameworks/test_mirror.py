@@ -242,8 +242,8 @@ def test_one_definition_in_a_graph_of_version_1(replicas):
         loads = [variable.initializer for variable in objective.parameters]
         session.run(loads, {load.inputs[1]: w for load, w in zip(loads, weights, strict=True)})
         feed = dict(zip(placeholders, arrays, strict=True))
-        losses = [session.run([forward.losses[0], train], feed)[0] for _ in range(6)]
-        assert losses[-1] < losses[0]
+        losses = [session.run([forward.losses[0], train], feed)[0] for _ in range(2)]
+        assert losses[1] < losses[0]
         assert np.all(session.run(forward.updates[0][0]) != 0)
     with torch.no_grad():
         tensors = [
