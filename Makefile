@@ -62,8 +62,8 @@ report: .venv  ## One screen about the latest study, and its page: report.html i
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
-# Unit tests share the cores, with one thread each: more threads than cores wait for each other. So do whole studies, which start programs more than they compute; the longest come first.
-# What is left fills all cores by itself or is timed: one test after the other.
+# Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So do whole studies,
+# which start programs more than they compute; the longest come first. What is left fills all cores by itself or is timed.
 UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
 STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging
 PYTEST = $(BIN)/python -m pytest
@@ -86,8 +86,7 @@ test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## A
 	$(PYTEST) $(REST) --durations=10
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
-	  'tests/mpi/test_contract_runs.py::test_contract[2]' \
-	  tests/studies/test_run.py tests/studies/test_survival.py
+	  tests/mpi tests/studies -m any_mpi --durations=10
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider

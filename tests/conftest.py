@@ -90,6 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "requires(name): skipped where `name` is missing, see tests/conftest.py"
     )
     config.addinivalue_line("markers", "slow: `make test` leaves it out, `make test-all` does not")
+    config.addinivalue_line("markers", "any_mpi: `make test-all` runs it over Open MPI too")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

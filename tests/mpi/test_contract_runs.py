@@ -97,7 +97,11 @@ def story(folder, num_ranks):
 @pytest.mark.requires("mpiexec")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.parametrize(
-    "num_ranks", [1, 2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (3, 4))]
+    "num_ranks",
+    [
+        pytest.param(2, marks=pytest.mark.any_mpi),
+        *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3, 4)),
+    ],
 )
 def test_contract(num_ranks, tmp_path):
     check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path))
@@ -108,7 +112,8 @@ SERVERS = {1: 1, 2: 1, 3: 2}
 
 @pytest.mark.requires("mpiexec", "grpc_ps-torch", "grpc_ps-tensorflow")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
-@pytest.mark.parametrize("num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3))])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_contract_of_servers(num_ranks, tmp_path):
     num_servers = SERVERS[num_ranks]
     found = run_contract(num_ranks, tmp_path, backend="grpc_ps", num_servers=num_servers)
@@ -117,7 +122,8 @@ def test_contract_of_servers(num_ranks, tmp_path):
 
 @pytest.mark.requires("mpiexec", "tf_collective-tensorflow")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
-@pytest.mark.parametrize("num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3))])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
     check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, backend="tf_collective"))
 

@@ -13,6 +13,7 @@ from tests.studies.conftest import STUDY
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 
 
+@pytest.mark.any_mpi
 def test_a_study_from_command_to_figures(bench):
     bench.study.write_text(STUDY.replace('"loader"', '"loader", "exchange"'))
     done = bench.run()

@@ -50,6 +50,7 @@ def two_ranks(bench):
     return wait_for(alive)
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("backend", ["ring", "gloo"])
 def test_a_killed_rank_leaves_a_record_that_names_it_and_the_study_goes_on(bench, backend, rank):
@@ -67,6 +68,7 @@ def test_a_killed_rank_leaves_a_record_that_names_it_and_the_study_goes_on(bench
     assert all(wait_for(lambda pid=pid: gone(pid)) for pid in pids.values())
 
 
+@pytest.mark.any_mpi
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(bench, number):
     study = long_study(bench)
@@ -120,6 +122,7 @@ def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
     assert attempts == [("synthetic", 1), ("synthetic", 2), ("train", 1)]
 
 
+@pytest.mark.any_mpi
 def test_a_rank_that_stops_moving_ends_the_launch(bench):
     with bench.start(study=long_study(bench, stall_seconds=10)) as process:
         pids = two_ranks(bench)
@@ -158,6 +161,7 @@ def test_a_corrupt_record_is_told_before_anything_starts(bench):
     assert {path: path.read_bytes() for path in others} == others
 
 
+@pytest.mark.any_mpi
 def test_an_error_on_a_rank_is_told_with_its_words(bench):
     """An event whose stored bytes are damaged is only found when its turn comes, in the middle of a launch."""
     path = bench.folder / "events.h5"

@@ -140,6 +140,7 @@ def test_a_whole_run_stops_at_its_budget_with_what_it_has(
     monkeypatch.setattr(message_sizes_run.launch, "run_launch", run_launch)
     monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
     monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
+    monkeypatch.setattr(message_sizes_run, "check_memory", lambda *_: None)  # 64 ranks on any machine
     request = RunRequest(
         sizes=(4 * KIB, MIB),
         rank_counts=(2, 64),
