@@ -34,7 +34,7 @@ class Meeting:
     """What all ranks call together; threads that call different things are an error."""
 
     def __init__(self, num_ranks):
-        self.barrier = threading.Barrier(num_ranks, timeout=5)
+        self.barrier = threading.Barrier(num_ranks, timeout=10)
         self.values = {}
 
     def exchange(self, rank, kind, value):
