@@ -167,14 +167,13 @@ class Levels:
         }
         center = math.fsum(weights.values())
         measured = np.log(self.near["measured"])
-        near, far = np.zeros(len(measured)), np.zeros(0)
-        for name, weight in weights.items():
-            if name in self.near:
-                near = near + weight * (np.log(self.near[name]) - measured)
-            else:
-                near = near - weight * measured
-                far = (far if len(far) else 0.0) + weight * np.log(self.far[name])
-        return t_interval(center, [near, far] if len(far) else [near], level=level)
+        near = {name: np.log(values) - measured for name, values in self.near.items()}
+        far = {name: np.log(values) for name, values in self.far.items()}
+        sums = [sum(weight * near.get(name, -measured) for name, weight in weights.items())]
+        if weights.keys() & far.keys():
+            sums.append(sum(weight * far[name] for name, weight in weights.items() if name in far))
+        groups = [np.asarray(logs, np.float64) for logs in sums]
+        return t_interval(center, groups, level=level)
 
 
 ByBlock = Mapping[Block, float]

@@ -158,6 +158,20 @@ def test_ranks_that_do_not_wait_for_each_other_do_not_suffer_from_late_ones(plan
     assert found.notes == ("ranks do not wait for each other",)
 
 
+def test_stamps_that_one_block_lacks_do_not_separate_late_ranks(plant):
+    truth = Planted(**LOSSES["late"])
+    records = []
+    for record in plant(truth):
+        if record.case.block == 2:
+            windows = [window.model_copy(update={"step_seconds": None}) for window in record.windows]
+            record = record.model_copy(update={"windows": windows})
+        records.append(record)
+    merged = only(records)
+    assert merged.parts[-1].names == ("late ranks", "exposed communication")
+    assert merged.parts[-1].loss.n == 6
+    assert merged.notes == ("steps of none on 4 ranks have no stamps",)
+
+
 def test_the_latest_good_attempt_counts(plant):
     truth = Planted(**LOSSES["exposed"])
     records = plant(truth)
