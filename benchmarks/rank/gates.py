@@ -192,7 +192,7 @@ def worst_deviation(before: Weights, after: Weights, expected: Weights, *, large
     one unit in the last place of the tensor's largest weight is not counted.
     """
     worst = 0.0
-    floor = FLOOR * max(largest, default=0.0)
+    floor = FLOOR * max([0.0, *largest])
     for old, new, gradient, scale in zip(before, after, expected, largest, strict=True):
         error = old.astype(np.float64)
         error -= new

@@ -13,6 +13,7 @@ from dlscale.benchmarks.rank.gates import (
     falling_gate,
     finite_gate,
     identity_gate,
+    largest_of,
     training_gates,
     update_gates,
     worst_deviation,
@@ -388,6 +389,10 @@ def tensors(*values):
 )
 def test_the_worst_deviation_of_all_tensors(before, after, expected, largest, worst):
     assert worst_deviation(tensors(*before), tensors(*after), tensors(*expected), largest=largest) == worst
+
+
+def test_the_largest_of_a_tensor_is_an_absolute_value():
+    assert largest_of(tensors([-0.5, 0.25], [], [0.125])) == [0.5, 0.0, 0.125]
 
 
 def test_a_weights_last_place_is_not_counted():
