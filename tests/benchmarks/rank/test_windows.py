@@ -99,6 +99,7 @@ def test_windows_are_as_many_as_fit_into_the_budget_and_into_the_most_steps(run,
         ({"min_window_seconds": 4.5 * STEP, "budget": 0.0}, [5] * 4),
         ({"min_window_seconds": 10.0, "budget": 0.0}, [45] * 4),
         ({"min_window_seconds": 10.0, "min_windows": 7, "budget": 0.0}, [25] * 7),
+        ({"min_windows": 8, "max_steps": 28, "budget": 0.0}, [1] * 8),
     ],
 )
 def test_the_rules_have_the_last_word(run, rules, windows):
