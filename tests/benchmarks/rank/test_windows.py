@@ -161,6 +161,9 @@ def test_a_warm_up_too_short_for_two_groups_is_not_steady(run, longest):
         ({"max_windows": 50}, [12] * 50),
         ({"max_windows": 200}, [4] * 148),
         ({"max_windows": 5, "budget": 1000.0, "course": 3}, [4] * 5),
+        # The last window is for the one step that is left.
+        ({"course": 10 + 16}, [4] * 4),
+        ({"course": 10 + 16 + 1}, [4] * 5),
     ],
 )
 def test_a_course_is_cut_into_windows(run, rules, windows):
