@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ TABLE, PAGE = TOP / "docs" / "mutations.csv", TOP / "docs" / "mutations.md"
 COLUMNS = ("module", "line", "was", "became", "result", "reason")
 KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
 NEEDED_SHARE = 0.9
-NOT_IMPORTED, BROKEN = 99, 98  # exit statuses: tests never imported the module; pytest itself did not run
+NOT_IMPORTED, BROKEN = 99, 98  # exit statuses: tests did not import the module; pytest itself did not run
 PATIENCE = 5  # tests hang if they need that many times their own seconds,
 LEAST_LIMIT_SECONDS = 20  # and at least these
 MEMORY_BYTES = 12 << 30  # a loop that no longer ends must not take the machine with it
@@ -128,6 +128,11 @@ class Places(ast.NodeVisitor):
             self._between(node.left, node.right, OPERATORS[type(node.op)])
         self.generic_visit(node)
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if type(node.op) in OPERATORS:
+            self._between(node.target, node.value, f"{OPERATORS[type(node.op)]}=")
+        self.generic_visit(node)
+
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         self._between(node.values[0], node.values[1], "or" if isinstance(node.op, ast.And) else "and")
         self.generic_visit(node)
@@ -146,7 +151,7 @@ class Places(ast.NodeVisitor):
         elif isinstance(node.value, int):
             self._add(node, begin, end, str(node.value + 1))
         elif isinstance(node.value, float):
-            self._add(node, begin, end, repr(node.value * 1.25))
+            self._add(node, begin, end, repr(1.25 * node.value or 1.0))
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in CALLS:
@@ -220,38 +225,54 @@ def _compiles(source: bytes) -> bool:
     return True
 
 
-def status(mutation: Mutation | None, module: str, tests: Sequence[str], *, limit_seconds: float) -> int:
-    """pytest's exit status, run in a fork, so that libraries are imported once for all mutations; < 0 if it hung."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(_run(mutation, module, tests, limit_seconds=limit_seconds))
-        finally:
-            os._exit(BROKEN)
-    _, wait_status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(wait_status)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Stages of tests that are to notice a mutation of a module, the quickest first; without a mutation, to pass."""
 
+    modules: tuple[str, ...]  # that every stage must import; a mutation is of the first
+    mutation: Mutation | None
+    stages: tuple[str, ...]  # each some paths
+    limits_seconds: tuple[float, ...]
 
-def _run(mutation: Mutation | None, module: str, tests: Sequence[str], *, limit_seconds: float) -> int:
-    import resource
-    import signal
+    def status(self) -> tuple[int, float]:
+        """(pytest's exit status in the first stage that fails, < 0 if it hung, else 0; seconds)."""
+        begin, status = time.perf_counter(), 0
+        for stage, limit_seconds in zip(self.stages, self.limits_seconds, strict=True):
+            status = status or self._forked(stage, limit_seconds)
+        return status, time.perf_counter() - begin
 
-    import pytest
+    def _forked(self, stage: str, limit_seconds: float) -> int:
+        """In a fork, so that libraries are imported once for all mutations."""
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(self._run(stage, limit_seconds))
+            finally:
+                os._exit(BROKEN)
+        _, wait_status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(wait_status)
 
-    os.setsid()
-    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
-    signal.alarm(math.ceil(limit_seconds))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    path = TOP / module
-    source = path.read_bytes()
-    was_imported = _serve(path, mutation.applied_to(source) if mutation else source)
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t"]
-        result = int(pytest.main([*options, *tests], plugins=[_SameExamples()]))
-    return result if result or was_imported() else NOT_IMPORTED
+    def _run(self, stage: str, limit_seconds: float) -> int:
+        import resource
+        import signal
+
+        import pytest
+
+        os.setsid()
+        signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
+        signal.alarm(math.ceil(limit_seconds))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        sources = {(TOP / module).resolve(): (TOP / module).read_bytes() for module in self.modules}
+        if self.mutation:
+            sources = {path: self.mutation.applied_to(source) for path, source in sources.items()}
+        imported = _serve(sources)
+        with tempfile.TemporaryDirectory() as folder:
+            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t"]
+            status = int(pytest.main([*options, *stage.split()], plugins=[_SameExamples()]))
+        return status if status or imported == sources.keys() else NOT_IMPORTED
 
 
 class _SameExamples:
@@ -265,21 +286,22 @@ class _SameExamples:
         settings.load_profile("mutations")
 
 
-def _serve(path: Path, text: bytes) -> Callable[[], bool]:
-    """Let the import system find `text` where the file at `path` is asked for; tells whether it was."""
+def _serve(sources: Mapping[Path, bytes]) -> set[Path]:
+    """Let the import system find these texts where files are asked for; returns those that were, as it goes."""
     from importlib.machinery import SourceFileLoader
 
     original = SourceFileLoader.get_code
-    imports: list[str] = []
+    imported: set[Path] = set()
 
     def get_code(self: SourceFileLoader, fullname: str) -> object:
-        if Path(self.path).resolve() == path.resolve():
-            imports.append(fullname)
-            return compile(text, self.path, "exec")
-        return original(self, fullname)
+        path = Path(self.path).resolve()
+        if path not in sources:
+            return original(self, fullname)
+        imported.add(path)
+        return compile(sources[path], self.path, "exec")
 
     SourceFileLoader.get_code = get_code  # type: ignore[assignment]
-    return lambda: bool(imports)
+    return imported
 
 
 def _preload() -> None:
@@ -295,22 +317,6 @@ def _preload() -> None:
     import scipy.stats
 
     del click, matplotlib, numpy, pandas, pyarrow, pydantic, pytest, rich, scipy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """A mutation, or none, and the tests that are to notice it."""
-
-    mutation: Mutation | None
-    module: str
-    tests: Sequence[str]
-    limit_seconds: float
-
-
-def _judge(task: Task) -> tuple[int, float]:
-    begin = time.perf_counter()
-    result = status(task.mutation, task.module, task.tests, limit_seconds=task.limit_seconds)
-    return result, time.perf_counter() - begin
 
 
 def main() -> int:
@@ -334,31 +340,28 @@ def main() -> int:
     begin = time.perf_counter()
     rows = []
     with multiprocessing.get_context("fork").Pool(options.workers) as pool:
-        plain = [
-            Task(mutation=None, module=module, tests=targets[module], limit_seconds=600) for module in modules
-        ]
         limits = {}
-        for task, (result, seconds) in zip(plain, pool.imap(_judge, plain), strict=True):
-            if result:
-                why = {NOT_IMPORTED: "never import it", BROKEN: "do not start"}.get(result, "fail unmutated")
-                print(f"the tests of {task.module} {why}; mend them first", file=sys.stderr)
+        for stage, status, seconds in pool.imap(_unmutated, _stages(targets, modules)):
+            if status:
+                why = {NOT_IMPORTED: "do not import every module", BROKEN: "do not start"}.get(status, "fail")
+                print(f"{stage}: without any mutation these tests {why}", file=sys.stderr)
                 return 1
-            limits[task.module] = max(LEAST_LIMIT_SECONDS, PATIENCE * seconds)
-            print(f"{task.module}: {seconds:.0f} s unmutated", flush=True)
-        tasks = [
-            Task(mutation=mutation, module=module, tests=targets[module], limit_seconds=limits[module])
+            limits[stage] = max(LEAST_LIMIT_SECONDS, PATIENCE * seconds)
+            print(f"{seconds:3.0f} s unmutated | {stage}", flush=True)
+        trials = [
+            Trial(
+                modules=(module,),
+                mutation=mutation,
+                stages=tuple(targets[module]),
+                limits_seconds=tuple(limits[stage] for stage in targets[module]),
+            )
             for module in modules
             for mutation in drawn[module]
         ]
-        for task, (result, seconds) in zip(tasks, pool.imap(_judge, tasks), strict=True):
-            assert task.mutation
-            if result in (NOT_IMPORTED, BROKEN):
-                raise RuntimeError(f"pytest did not judge {task.mutation}: exit status {result}")
-            rows.append(_row(task.mutation, dead=result != 0))
-            print(
-                f"{len(rows)}/{len(tasks)} {seconds:3.0f} s {' | '.join(rows[-1].values()).rstrip(' |')}",
-                flush=True,
-            )
+        for mutation, status, seconds in pool.imap(_mutated, trials):
+            rows.append(_row(mutation, dead=status != 0))
+            words = " | ".join(filter(None, rows[-1].values()))
+            print(f"{len(rows)}/{len(trials)} {seconds:3.0f} s {words}", flush=True)
     with (options.out or TABLE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -367,6 +370,23 @@ def main() -> int:
         PAGE.write_text(with_summary(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
     print(f"{summary(rows)}\n{time.perf_counter() - begin:.0f} s; table in {options.out or TABLE}")
     return 0 if killed_share(rows) >= NEEDED_SHARE else 1
+
+
+def _stages(targets: Mapping[str, Sequence[str]], modules: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each stage, and the modules for which it is one."""
+    for stage in dict.fromkeys(stage for module in modules for stage in targets[module]):
+        yield stage, [module for module in modules if stage in targets[module]]
+
+
+def _unmutated(item: tuple[str, list[str]]) -> tuple[str, int, float]:
+    stage, modules = item
+    trial = Trial(modules=tuple(modules), mutation=None, stages=(stage,), limits_seconds=(600,))
+    return stage, *trial.status()
+
+
+def _mutated(trial: Trial) -> tuple[Mutation, int, float]:
+    assert trial.mutation
+    return trial.mutation, *trial.status()
 
 
 def _settings() -> dict[str, Any]:
