@@ -30,11 +30,16 @@ class Clock:
     """A trainer, a control and a clock in one; the last of `step_seconds` is that of all further steps."""
 
     def __init__(self, step_seconds):
-        self.now = 128.0
+        self.now, self.num_steps = 128.0, 0
         self.step_seconds = itertools.chain(step_seconds, itertools.repeat(step_seconds[-1]))
 
     def step(self):
         self.now += next(self.step_seconds)
+        self.num_steps += 1
+
+    def num_applied(self):
+        """Two ranks' steps."""
+        return 2 * self.num_steps
 
     def synchronize(self):
         pass
@@ -168,6 +173,16 @@ def test_a_warm_up_too_short_for_two_groups_is_not_steady(run, longest):
 )
 def test_a_course_is_cut_into_windows(run, rules, windows):
     assert run(**{"course": 600} | rules)[2] == windows
+
+
+def test_ranks_that_do_not_step_together_have_windows_of_the_time_of_as_many_steps(monkeypatch):
+    clock = Clock([STEP] * (10 + 4 + 4) + [3 * STEP])
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    windows = []
+    measure.measure(clock, clock, Rules(**RULES), deadline=clock.now, emit=windows.append, counting=clock)
+    found = [(window.num_steps, window.seconds / STEP, window.num_applied) for window in windows[10:]]
+    # A step that begins within a window ends it.
+    assert found == [(4, 4, 8), (4, 4, 8), (2, 6, 4), (2, 6, 4)]
 
 
 class Communicator:
