@@ -197,6 +197,18 @@ def test_an_emulated_cluster_may_have_a_measured_base_case(plant):
     assert losses(found) == pytest.approx(Planted(**LOSSES["all"]).losses, abs=1e-12)
 
 
+def test_controls_of_the_same_kind_of_evidence_come_first(plant):
+    truth = Planted(**LOSSES["all"])
+    emulated = plant(truth, evidence="emulated")
+    slower = plant(Planted(compute=2e-3, base_input=1e-3), study="elsewhere")
+    measured = [record for record in slower if record.case.cell.backend == "none"]
+    for records in ([*measured, *emulated], [*emulated, *measured]):
+        found = only(records)
+        assert found.evidence == "emulated"
+        assert found.notes == ()
+        assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+
+
 def test_stamps_that_leave_something_out_change_only_how_ranks_differ(plant):
     truth = Planted(**LOSSES["all"])
     records = []
