@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
@@ -91,6 +92,13 @@ def test_a_smaller_batch_alone_is_measured_on_resident_tensors_too_where_data_ar
 def test_communication_only_is_of_buffers_of_the_host(device, backends):
     found = plan(backends=["none", "horovod"], device=device)
     assert {cell.backend for cell in cells(found, "exchange")} == backends
+
+
+def test_a_backend_that_cannot_use_the_device_names_those_that_can():
+    with pytest.raises(
+        UsageError, match=r"does not support device gpu, only cpu; .* gpu from: none, horovod, nccl$"
+    ):
+        plan(backends=["none", "ring"], device="gpu")
 
 
 def test_more_ranks_than_cores_on_several_nodes_are_no_warning():
