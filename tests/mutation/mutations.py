@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import csv
 import hashlib
 import math
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import tempfile
 import time
@@ -37,7 +40,7 @@ NEEDED_SHARE = 0.9
 NOT_IMPORTED, BROKEN = 99, 98  # exit statuses: tests did not import the module; pytest itself did not run
 PATIENCE = 5  # tests hang if they need that many times their own seconds,
 LEAST_LIMIT_SECONDS = 20  # and at least these
-MEMORY_BYTES = 12 << 30  # a loop that no longer ends must not take the machine with it
+MEMORY_BYTES = 6 << 30  # a loop that no longer ends must not take the machine with it
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -250,17 +253,15 @@ class Trial:
             finally:
                 os._exit(BROKEN)
         _, wait_status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what it started and left
         return os.waitstatus_to_exitcode(wait_status)
 
     def _run(self, stage: str, limit_seconds: float) -> int:
-        import resource
-        import signal
-
         import pytest
 
         os.setsid()
-        signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
-        signal.alarm(math.ceil(limit_seconds))
+        signal.alarm(math.ceil(limit_seconds))  # nothing handles it: the kernel ends the process
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -270,7 +271,9 @@ class Trial:
             sources = {path: self.mutation.applied_to(source) for path, source in sources.items()}
         imported = _serve(sources)
         with tempfile.TemporaryDirectory() as folder:
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/t"]
+            # A timeout of pytest's would take the alarm for itself.
+            options = ["-x", "-q", "--timeout=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            options.append(f"--basetemp={folder}/t")
             status = int(pytest.main([*options, *stage.split()], plugins=[_SameExamples()]))
         return status if status or imported == sources.keys() else NOT_IMPORTED
 
