@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-CONFIDENCE = 0.95
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+MIN_BLOCKS = 3  # for a t interval; with two it would be 12.7 standard errors wide, which says nothing
+INSUFFICIENT = "insufficient data"
 
 
 def blocks_needed(num_comparisons: int) -> int:
@@ -22,19 +27,14 @@ def blocks_needed(num_comparisons: int) -> int:
     With n blocks the smallest two-sided probability of a paired test is 2^(1-n), when all n agree (M14, M21). It must
     be at most 5 % divided by the number of comparisons (Bonferroni, the same as Holm's first step).
     """
-    return math.ceil(1 + math.log2(num_comparisons / (1 - CONFIDENCE)) - 1e-9)
+    return math.ceil(1 + math.log2(num_comparisons / (1 - LEVEL)))
 
 
 def half_width(num_blocks: int) -> float:
     """Half the 95 % interval of a mean over blocks, in standard deviations between blocks; inf below 2 blocks."""
     if num_blocks < 2:
         return math.inf
-    return float(stdtrit(num_blocks - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(num_blocks)
-
-
-LEVEL = 0.95
-MIN_BLOCKS = 3  # for a t interval; with two it would be 12.7 standard errors wide, which says nothing
-INSUFFICIENT = "insufficient data"
+    return float(stdtrit(num_blocks - 1, (1 + LEVEL) / 2)) / math.sqrt(num_blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +126,9 @@ def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interva
         )
     rank = ranks[-1]
     low, high = ordered[rank - 1], ordered[n - rank]
-    if rank < n // 2:
-        inwards = _share_inwards(n, rank, level)
-        low += inwards * (ordered[rank] - low)
-        high += inwards * (ordered[n - rank - 1] - high)
+    inwards = _share_inwards(n, rank, level)
+    low += inwards * (ordered[rank] - low)
+    high += inwards * (ordered[n - rank - 1] - high)
     return Interval(
         center=float(np.median(ordered)),
         low=low,
@@ -141,7 +140,11 @@ def median_interval(values: Sequence[float], *, level: float = LEVEL) -> Interva
 
 
 def _share_inwards(num_values: int, rank: int, level: float) -> float:
-    """How far a limit of that level lies from the `rank`-th value towards the next one, 0 to 1."""
+    """How far a limit of that level lies from the `rank`-th value towards the next one, 0 to 1.
+
+    The innermost pair of an even number has none within: its limits move towards each other and meet at level 0, for
+    the pair crossed covers as much with the sign reversed.
+    """
     outer, inner = median_coverage(num_values, rank), median_coverage(num_values, rank + 1)
     return (outer - level) / (outer - inner)
 
@@ -168,28 +171,15 @@ def block_ratio(
         raise ValueError(f"no ratio of {len(numerator)} values over {len(denominator)}")
     common = [block for block in numerator if block in denominator]
     if common:
-        logs = np.log([numerator[block] / denominator[block] for block in common])
-        n = len(common)
-        mean, variance, freedom, label = float(logs.mean()), _mean_variance(logs), n - 1.0, "paired t"
+        groups = [np.log([numerator[block] / denominator[block] for block in common])]
     else:
-        over, under = np.log(list(numerator.values())), np.log(list(denominator.values()))
-        n = min(len(over), len(under))
-        parts = (_mean_variance(over), len(over)), (_mean_variance(under), len(under))
-        variance = sum(part for part, _ in parts)
-        spread = sum(part**2 / (size - 1) for part, size in parts if size > 1)
-        freedom = variance**2 / spread if spread else n - 1.0  # Welch-Satterthwaite
-        mean, label = float(over.mean() - under.mean()), "unpaired t"
-    if n < MIN_BLOCKS:
-        method = INSUFFICIENT if common else f"{INSUFFICIENT}, unpaired"
-        return Interval(center=math.exp(mean), low=None, high=None, level=level, method=method, n=n)
-    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance)
-    return Interval(
-        center=math.exp(mean),
-        low=math.exp(mean - half),
-        high=math.exp(mean + half),
-        level=level,
-        method=label,
-        n=n,
+        groups = [np.log(list(numerator.values())), -np.log(list(denominator.values()))]
+    logs = t_interval(sum(float(group.mean()) for group in groups), groups, level=level)
+    return replace(
+        logs,
+        center=math.exp(logs.center),
+        low=None if logs.low is None else math.exp(logs.low),
+        high=None if logs.high is None else math.exp(logs.high),
     )
 
 
@@ -214,12 +204,7 @@ def block_difference(
         raise ValueError(f"no common block of {len(first)}, {len(second)} and {len(base)} values")
     logs = np.log([[values[block] / base[block] for block in common] for values in (first, second)])
     over, under = np.exp(logs.mean(axis=1))
-    n, center = len(common), float(over - under)
-    if n < MIN_BLOCKS:
-        return Interval(center=center, low=None, high=None, level=level, method=INSUFFICIENT, n=n)
-    spread = math.sqrt(_mean_variance(over * logs[0] - under * logs[1]))
-    half = float(stdtrit(n - 1.0, (1 + level) / 2)) * spread
-    return Interval(center=center, low=center - half, high=center + half, level=level, method="paired t", n=n)
+    return t_interval(float(over - under), [over * logs[0] - under * logs[1]], level=level)
 
 
 def _check_positive(*groups: Mapping[B, float]) -> None:
@@ -228,6 +213,24 @@ def _check_positive(*groups: Mapping[B, float]) -> None:
             raise ValueError(f"a ratio needs positive finite values, got {value}")
 
 
-def _mean_variance(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """Squared standard error of the mean; 0 for a single value, for which the callers give no interval."""
-    return float(values.var(ddof=1) / len(values)) if len(values) > 1 else 0.0
+def t_interval(center: float, groups: Sequence[Floats], *, level: float) -> Interval:
+    """A t interval around `center`, from the standard error of the mean of each independent group.
+
+    One group is paired values; two are Welch's interval, labelled "unpaired".
+    """
+    n, unpaired = min(map(len, groups)), len(groups) > 1
+    if n < MIN_BLOCKS:
+        method = f"{INSUFFICIENT}, unpaired" if unpaired else INSUFFICIENT
+        return Interval(center=center, low=None, high=None, level=level, method=method, n=n)
+    variances = [float(group.var(ddof=1)) / len(group) for group in groups]
+    spread = sum(variance**2 / (len(group) - 1) for variance, group in zip(variances, groups, strict=True))
+    freedom = sum(variances) ** 2 / spread if spread else math.inf  # Welch-Satterthwaite; n - 1 for one group
+    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
+    return Interval(
+        center=center,
+        low=center - half,
+        high=center + half,
+        level=level,
+        method="unpaired t" if unpaired else "paired t",
+        n=n,
+    )

@@ -153,9 +153,10 @@ def _efficiency(levels: Levels) -> Interval:
 
 
 def _rivals(stairs: Sequence[Stair], parts: Sequence[Part], levels: Levels) -> tuple[str, ...]:
-    """The parts whose difference to the largest one may be 0, corrected for all comparisons (Bonferroni)."""
-    if len(parts) < 2:
-        return ()
+    """The parts whose difference to the largest one may be 0, corrected for all comparisons (Bonferroni).
+
+    There are two parts at least: what happens within `none` and what the backend adds.
+    """
     largest = max(range(len(parts)), key=lambda index: parts[index].loss.center)
     level = 1 - (1 - LEVEL) / (len(parts) - 1)
     rivals = []

@@ -42,12 +42,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import Seconds
-from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Interval
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, t_interval
 from dlscale.benchmarks.records.record import Cell
 
 BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
@@ -169,34 +168,13 @@ class Levels:
         }
         center = math.fsum(weights.values())
         measured = np.log(self.near["measured"])
-        near, far = np.zeros(len(measured)), np.zeros(0)
-        for name, weight in weights.items():
-            if name in self.near:
-                near = near + weight * (np.log(self.near[name]) - measured)
-            else:
-                near = near - weight * measured
-                far = (far if len(far) else 0.0) + weight * np.log(self.far[name])
-        return _t_interval(center, [near, far] if len(far) else [near], level=level)
-
-
-def _t_interval(center: float, groups: list[Seconds], *, level: float) -> Interval:
-    """A t interval around `center`, from the standard error of the mean of each independent group."""
-    n, unpaired = min(map(len, groups)), len(groups) > 1
-    if n < MIN_BLOCKS:
-        method = f"{INSUFFICIENT}, unpaired" if unpaired else INSUFFICIENT
-        return Interval(center=center, low=None, high=None, level=level, method=method, n=n)
-    variances = [float(group.var(ddof=1)) / len(group) for group in groups]
-    spread = sum(variance**2 / (len(group) - 1) for variance, group in zip(variances, groups, strict=True))
-    freedom = sum(variances) ** 2 / spread if spread else n - 1.0  # Welch-Satterthwaite; n - 1 for one group
-    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
-    return Interval(
-        center=center,
-        low=center - half,
-        high=center + half,
-        level=level,
-        method="unpaired t" if unpaired else "paired t",
-        n=n,
-    )
+        near = {name: np.log(values) - measured for name, values in self.near.items()}
+        far = {name: np.log(values) for name, values in self.far.items()}
+        sums = [sum(weight * near.get(name, -measured) for name, weight in weights.items())]
+        if weights.keys() & far.keys():
+            sums.append(sum(weight * far[name] for name, weight in weights.items() if name in far))
+        groups = [np.asarray(logs, np.float64) for logs in sums]
+        return t_interval(center, groups, level=level)
 
 
 ByBlock = Mapping[Block, float]

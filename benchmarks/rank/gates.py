@@ -76,6 +76,7 @@ def gradient_gate(
     """
     exchanges, delay = backend.capabilities.exchanges, backend.delay
     num_accepted = shard.count if backend.num_accepted is None else backend.num_accepted
+    accepted = shard.index < num_accepted
     trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
     try:
         before = trainer.weights()
@@ -86,7 +87,7 @@ def gradient_gate(
         largest_own = largest_of(expected)
         if exchanges:
             for gradient in expected:
-                gradient *= shard.index < num_accepted
+                gradient *= accepted
                 control.Allreduce(_in_place(), gradient)
                 gradient /= num_accepted
         largest = largest_of(expected)
@@ -97,10 +98,10 @@ def gradient_gate(
             gates.append(_delay_gate(before, after, control=control, delay=delay))
         worst = 0.0
         for _ in range(1 + delay):
-            if shard.index >= num_accepted:
+            if not accepted:
                 control.Barrier()
             trainer.step()
-            if shard.index < num_accepted < shard.count:
+            if accepted and num_accepted < shard.count:
                 control.Barrier()
             trainer.synchronize()
             after = trainer.weights()
@@ -191,7 +192,7 @@ def worst_deviation(before: Weights, after: Weights, expected: Weights, *, large
     one unit in the last place of the tensor's largest weight is not counted.
     """
     worst = 0.0
-    floor = FLOOR * max(largest, default=0.0)
+    floor = FLOOR * max([0.0, *largest])
     for old, new, gradient, scale in zip(before, after, expected, largest, strict=True):
         error = old.astype(np.float64)
         error -= new

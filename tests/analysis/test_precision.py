@@ -16,5 +16,6 @@ def test_blocks_that_comparisons_need(comparisons, blocks):
 
 def test_intervals_narrow_with_blocks():
     assert half_width(6) == pytest.approx(2.5706 / math.sqrt(6), rel=1e-4)
+    assert half_width(2) == pytest.approx(12.7062 / math.sqrt(2), rel=1e-4)
     assert half_width(1) == math.inf
     assert half_width(12) < half_width(6) / math.sqrt(2)

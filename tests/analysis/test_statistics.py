@@ -40,6 +40,7 @@ def test_five_launches_or_fewer_have_no_interval_of_the_median(num_values):
         (9, 2, 8, 1 - 20 / 512),
         (10, 2, 9, 1 - 22 / 1024),
         (2, 1, 2, 0.5),
+        (3, 1, 3, 0.75),
     ],
 )
 def test_at_a_level_that_a_pair_has_exactly_the_interval_is_that_pair(num_values, low, high, level):
@@ -53,6 +54,12 @@ def test_between_two_pairs_limits_are_interpolated(num_values, low):
     interval = median_interval(list(range(num_values, 0, -1)))
     assert (interval.low, interval.high) == pytest.approx((low, num_values + 1 - low), abs=1e-4)
     assert (interval.level, interval.method) == (0.95, "interpolated order statistics")
+
+
+@pytest.mark.parametrize(("num_values", "level", "low"), [(3, 0.25, 2 - 1 / 3), (2, 0.25, 1.25)])
+def test_limits_of_a_low_level_move_on_towards_the_median(num_values, level, low):
+    interval = median_interval(list(range(1, num_values + 1)), level=level)
+    assert (interval.low, interval.high) == pytest.approx((low, num_values + 1 - low))
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=30), st.floats(0.5, 0.96))
@@ -102,6 +109,41 @@ def test_two_blocks_or_fewer_have_no_interval_of_the_ratio(num_blocks):
     unpaired = block_ratio(values, {block + 10: 1.0 for block in range(5)})
     assert (unpaired.low, unpaired.high) == (None, None)
     assert unpaired.method == f"{INSUFFICIENT}, unpaired"
+
+
+def test_a_ratio_of_no_values_is_refused():
+    for over, under in (({}, {0: 1.0}), ({0: 1.0}, {}), ({}, {})):
+        with pytest.raises(ValueError, match="no ratio of"):
+            block_ratio(over, under)
+
+
+def test_values_without_any_spread_have_an_interval_without_width():
+    for blocks in ((0, 1, 2), (3, 4, 5)):
+        ratio = block_ratio({0: 4.0, 1: 4.0, 2: 4.0}, dict.fromkeys(blocks, 2.0))
+        assert (ratio.low, ratio.center, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_the_unpaired_interval_is_welchs():
+    # Log values 0, 1, 2 over -2, 0, 2, 0: variances of the means 1/3 and 8/12, together 1.
+    # Freedom 1 / ((1/9) / 2 + (4/9) / 3) = 54/11 = 4.909; t(0.975, 4.909) = 2.584966.
+    over = {f"over {log}": math.exp(log) for log in (0, 1, 2)}
+    under = dict(enumerate(map(math.exp, (-2, 0, 2, 0))))
+    ratio = block_ratio(over, under)
+    assert np.log([ratio.low, ratio.center, ratio.high]) == pytest.approx(
+        [1 - 2.584966, 1, 1 + 2.584966], abs=1e-4
+    )
+    assert (ratio.method, ratio.n, ratio.level) == ("unpaired t", 3, 0.95)
+
+
+def test_a_level_of_ones_own_is_the_intervals():
+    # t(0.75, 4) = 0.740697
+    logs = {i: math.exp(log) for i, log in enumerate((0.1, 0.2, 0.3, 0.4, 0.5))}
+    ratio = block_ratio(logs, dict.fromkeys(range(5), 1.0), level=0.5)
+    assert math.log(ratio.high) == pytest.approx(0.3 + 0.740697 * math.sqrt(0.025 / 5))
+    assert ratio.level == 0.5
+    difference = block_difference(logs, dict.fromkeys(range(5), 1.0), dict.fromkeys(range(5), 1.0), level=0.5)
+    half = math.exp(0.3) * 0.740697 * math.sqrt(0.025 / 5)
+    assert difference.high - difference.center == pytest.approx(half)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
@@ -177,4 +219,9 @@ def test_other_units_and_what_is_beyond_1():
         high - 1,
     )
     none = median_interval([2.0])
-    assert (none.times(10).low, none.excess().high) == (None, None)
+    for changed in (none.times(10), none.excess(), none.rate(10), none.complement()):
+        assert (changed.low, changed.high, changed.n, changed.method) == (None, None, 1, INSUFFICIENT)
+    share = block_ratio({0: 1.0, 1: 2.0, 2: 3.0}, dict.fromkeys(range(3), 4.0))
+    lost = share.complement()
+    assert (lost.low, lost.center, lost.high) == (1 - share.high, 1 - share.center, 1 - share.low)
+    assert (lost.method, lost.level, lost.n) == (share.method, share.level, share.n)

@@ -1,31 +1,46 @@
 """Seeded mutations: how many small faults in the arithmetic that numbers rest on do the tests notice?
 
-    python tests/mutation/mutations.py                     # 200 mutations, table to docs/mutations.csv
-    python tests/mutation/mutations.py --count 20 --seed 2 --out /tmp/some.csv
+    python tests/mutation/mutations.py                     # 200 mutations; docs/mutations.csv and its summary
+    python tests/mutation/mutations.py --seed 2 --count 60 --out /tmp/some.csv
+    python tests/mutation/mutations.py --module benchmarks/rank/gates.py --out /tmp/some.csv
 
 A mutation changes one operator, comparison, constant or call (`min` to `max`) in one of the modules of
-mutations.toml, drawn at random from all places, as many from each module as it has places. It is killed if the
-tests named there fail or hang. What survives is a fault that no test would notice, or code that does nothing.
+mutations.toml, drawn at random, from each module in proportion to its places. It is killed if the tests named there
+fail or hang. What survives is a fault that no test would notice, or code that does nothing. No file of the checkout
+changes but the tables: a mutated module exists only in the memory of the process that runs its tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import csv
+import hashlib
+import math
 import multiprocessing
 import os
-import random
+import resource
+import signal
 import sys
 import tempfile
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).parents[2]
 TARGETS = Path(__file__).with_name("mutations.toml")
-LIMIT_SECONDS = 240
+TABLE, PAGE = TOP / "docs" / "mutations.csv", TOP / "docs" / "mutations.md"
+COLUMNS = ("module", "line", "was", "became", "result", "reason")
+KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
+NEEDED_SHARE = 0.9
+NOT_IMPORTED, BROKEN = 99, 98  # exit statuses: tests did not import the module; pytest itself did not run
+PATIENCE = 5  # tests hang if they need that many times their own seconds,
+LEAST_LIMIT_SECONDS = 20  # and at least these
+MEMORY_BYTES = 6 << 30  # a loop that no longer ends must not take the machine with it
 COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -45,21 +60,26 @@ class Mutation:
     begin: int
     end: int
     text: str
+    was: str  # the whole line
+    became: str
 
-    def of(self, source: bytes) -> bytes:
+    def applied_to(self, source: bytes) -> bytes:
         """The mutated source."""
         return source[: self.begin] + self.text.encode() + source[self.end :]
 
 
 class Places(ast.NodeVisitor):
-    """Collects all mutations of one module; annotations, messages and docstrings are left alone."""
+    """Collects all mutations of one module; what cannot change a result is left alone.
+
+    That is: annotations, decorators, docstrings, messages, and `zip`'s `strict`, which is an assertion.
+    """
 
     def __init__(self, module: str, source: bytes) -> None:
         self.module, self.source = module, source
         self.starts = [0]
         for line in source.splitlines(keepends=True):
             self.starts.append(self.starts[-1] + len(line))
-        self.found: list[Mutation] = []
+        self.mutations: list[Mutation] = []
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
         assert node.end_lineno is not None
@@ -70,7 +90,21 @@ class Places(ast.NodeVisitor):
         )
 
     def _add(self, node: ast.expr, begin: int, end: int, text: str) -> None:
-        self.found.append(Mutation(module=self.module, line=node.lineno, begin=begin, end=end, text=text))
+        first = self.source.rindex(b"\n", 0, begin) + 1
+        last = self.source.index(b"\n", end)
+        was = self.source[first:last].decode()
+        became = (self.source[first:begin] + text.encode() + self.source[end:last]).decode()
+        mutation = Mutation(
+            module=self.module,
+            line=node.lineno,
+            begin=begin,
+            end=end,
+            text=text,
+            was=was.strip(),
+            became=became.strip(),
+        )
+        if _compiles(mutation.applied_to(self.source)):
+            self.mutations.append(mutation)
 
     def _between(self, left: ast.expr, right: ast.expr, text: str) -> None:
         """Replaces the operator between two operands; brackets around them stay."""
@@ -97,6 +131,11 @@ class Places(ast.NodeVisitor):
             self._between(node.left, node.right, OPERATORS[type(node.op)])
         self.generic_visit(node)
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if type(node.op) in OPERATORS:
+            self._between(node.target, node.value, f"{OPERATORS[type(node.op)]}=")
+        self.generic_visit(node)
+
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         self._between(node.values[0], node.values[1], "or" if isinstance(node.op, ast.And) else "and")
         self.generic_visit(node)
@@ -115,12 +154,16 @@ class Places(ast.NodeVisitor):
         elif isinstance(node.value, int):
             self._add(node, begin, end, str(node.value + 1))
         elif isinstance(node.value, float):
-            self._add(node, begin, end, repr(node.value * 1.25))
+            self._add(node, begin, end, repr(1.25 * node.value or 1.0))
 
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in CALLS:
             self._add(node.func, *self._span(node.func), CALLS[node.func.id])
         self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":
+            self.visit(node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value:
@@ -149,16 +192,32 @@ def places(module: str) -> list[Mutation]:
     source = (TOP / module).read_bytes()
     visitor = Places(module, source)
     visitor.visit(ast.parse(source))
-    return [mutation for mutation in visitor.found if _compiles(mutation.of(source))]
+    return sorted(visitor.mutations, key=lambda mutation: (mutation.begin, mutation.text))
 
 
-def draw(modules: list[str], count: int, seed: int) -> list[Mutation]:
-    """`count` mutations, drawn without replacement from all places of all modules."""
-    everything = [mutation for module in modules for mutation in places(module)]
-    return sorted(
-        random.Random(seed).sample(everything, min(count, len(everything))),  # noqa: S311
-        key=lambda mutation: (mutation.module, mutation.begin),
-    )
+def draw(modules: Sequence[str], count: int, seed: int) -> dict[str, list[Mutation]]:
+    """`count` mutations of all modules together, without replacement.
+
+    Each module has its share, and each line its own lot: a change elsewhere hardly changes what is drawn.
+    """
+    everything = {module: places(module) for module in modules}
+    total = sum(map(len, everything.values()))
+    exact = {module: min(count, total) * len(lines) / total for module, lines in everything.items()}
+    shares = {module: math.floor(share) for module, share in exact.items()}
+    by_rest = sorted(modules, key=lambda module: shares[module] - exact[module])
+    for module in by_rest[: min(count, total) - sum(shares.values())]:
+        shares[module] += 1
+    return {
+        module: sorted(
+            sorted(everything[module], key=lambda mutation: _lot(mutation, seed))[: shares[module]],
+            key=lambda mutation: mutation.begin,
+        )
+        for module in modules
+    }
+
+
+def _lot(mutation: Mutation, seed: int) -> str:
+    return hashlib.sha256(f"{seed} {mutation.module} {mutation.was} {mutation.became}".encode()).hexdigest()
 
 
 def _compiles(source: bytes) -> bool:
@@ -169,114 +228,221 @@ def _compiles(source: bytes) -> bool:
     return True
 
 
-def killed(mutation: Mutation | None, tests: list[str]) -> bool:
-    """Whether the tests notice: run in a fork, so that libraries are imported once for all mutations."""
-    child = os.fork()
-    if child == 0:
-        _run(mutation, tests)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) != 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Stages of tests that are to notice a mutation of a module, the quickest first; without a mutation, to pass."""
+
+    modules: tuple[str, ...]  # that every stage must import; a mutation is of the first
+    mutation: Mutation | None
+    stages: tuple[str, ...]  # each some paths
+    limits_seconds: tuple[float, ...]
+
+    def status(self) -> tuple[int, float]:
+        """(pytest's exit status in the first stage that fails, < 0 if it hung, else 0; seconds)."""
+        begin, status = time.perf_counter(), 0
+        for stage, limit_seconds in zip(self.stages, self.limits_seconds, strict=True):
+            status = status or self._forked(stage, limit_seconds)
+        return status, time.perf_counter() - begin
+
+    def _forked(self, stage: str, limit_seconds: float) -> int:
+        """In a fork, so that libraries are imported once for all mutations."""
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(self._run(stage, limit_seconds))
+            finally:
+                os._exit(BROKEN)
+        _, wait_status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what it started and left
+        return os.waitstatus_to_exitcode(wait_status)
+
+    def _run(self, stage: str, limit_seconds: float) -> int:
+        import pytest
+
+        os.setsid()
+        signal.alarm(math.ceil(limit_seconds))  # nothing handles it: the kernel ends the process
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        sources = {(TOP / module).resolve(): (TOP / module).read_bytes() for module in self.modules}
+        if self.mutation:
+            sources = {path: self.mutation.applied_to(source) for path, source in sources.items()}
+        imported = _serve(sources)
+        with tempfile.TemporaryDirectory() as folder:
+            # A timeout of pytest's would take the alarm for itself.
+            options = ["-x", "-q", "--timeout=0", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            options.append(f"--basetemp={folder}/t")
+            status = int(pytest.main([*options, *stage.split()], plugins=[_SameExamples()]))
+        return status if status or imported == sources.keys() else NOT_IMPORTED
 
 
-def _run(mutation: Mutation | None, tests: list[str]) -> None:
-    """Never returns; the exit status is pytest's."""
-    import signal
+class _SameExamples:
+    """A plug-in of pytest: always the same examples, and no search for the smallest that fails."""
 
-    import pytest
+    def pytest_configure(self) -> None:
+        from hypothesis import Phase, settings
 
-    os.setsid()
-    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
-    signal.alarm(LIMIT_SECONDS)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(nowhere, descriptor)
-    if mutation:
-        module = TOP / mutation.module
-        _serve(module, mutation.of(module.read_bytes()))
-    with tempfile.TemporaryDirectory() as folder:
-        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/t", *tests])
-    os._exit(int(status))
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutations", derandomize=True, database=None, phases=phases)
+        settings.load_profile("mutations")
 
 
-def _serve(path: Path, text: bytes) -> None:
-    """Let the import system find `text` where the file at `path` is asked for."""
+def _serve(sources: Mapping[Path, bytes]) -> set[Path]:
+    """Let the import system find these texts where files are asked for; returns those that were, as it goes."""
     from importlib.machinery import SourceFileLoader
 
     original = SourceFileLoader.get_code
+    imported: set[Path] = set()
 
     def get_code(self: SourceFileLoader, fullname: str) -> object:
-        if Path(self.path).resolve() == path.resolve():
-            return compile(text, self.path, "exec")
-        return original(self, fullname)
+        path = Path(self.path).resolve()
+        if path not in sources:
+            return original(self, fullname)
+        imported.add(path)
+        return compile(sources[path], self.path, "exec")
 
     SourceFileLoader.get_code = get_code  # type: ignore[assignment]
+    return imported
 
 
 def _preload() -> None:
     """What takes long to import and is not mutated."""
     import click
-    import matplotlib
+    import matplotlib.pyplot
     import numpy
     import pandas
+    import pyarrow
     import pydantic
     import pytest
     import rich.console
     import scipy.stats
 
-    del click, matplotlib, numpy, pandas, pydantic, pytest, rich, scipy
-
-
-def _judge(item: tuple[Mutation, list[str]]) -> tuple[Mutation, bool]:
-    return item[0], killed(*item)
+    del click, matplotlib, numpy, pandas, pyarrow, pydantic, pytest, rich, scipy
 
 
 def main() -> int:
     """Write the table; the exit status is 1 if fewer than nine in ten were killed."""
     parser = argparse.ArgumentParser(description="How many seeded faults do the tests notice?")
-    parser.add_argument("--count", type=int, default=200, help="Number of mutations.")
+    parser.add_argument("--count", type=int, default=200, help="Number of mutations of all modules together.")
     parser.add_argument("--seed", type=int, default=1, help="Seed of the drawing.")
-    parser.add_argument("--module", help="Mutate only this module of mutations.toml.")
-    parser.add_argument("--out", type=Path, default=TOP / "docs" / "mutations.csv", help="Table to write.")
-    options = parser.parse_args()
-    os.chdir(TOP)
-    targets: dict[str, list[str]] = tomllib.loads(TARGETS.read_text(encoding="utf-8"))["tests"]
-    if options.module:
-        targets = {options.module: targets[options.module]}
-    _preload()
-    for module, tests in targets.items():
-        if killed(None, tests):
-            print(f"the tests of {module} fail without any mutation; mend them first", file=sys.stderr)
-            return 1
-    drawn = draw(list(targets), options.count, options.seed)
-    results = []
-    with multiprocessing.get_context("fork").Pool(os.cpu_count(), maxtasksperchild=8) as pool:
-        items = [(mutation, targets[mutation.module]) for mutation in drawn]
-        for mutation, dead in pool.imap(_judge, items):
-            results.append((mutation, dead))
-            verdict = "killed  " if dead else "SURVIVED"
-            print(f"{len(results)}/{len(drawn)} {verdict} {' | '.join(_row(mutation))}", flush=True)
-    num_killed = sum(dead for _, dead in results)
-    with options.out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["module", "line", "was", "became", "killed"])
-        for mutation, dead in results:
-            writer.writerow([*_row(mutation), "yes" if dead else "no"])
-    print(f"{num_killed} of {len(results)} mutations killed; table in {options.out}")
-    return 0 if num_killed >= 0.9 * len(results) else 1
-
-
-def _row(mutation: Mutation) -> Iterator[str]:
-    source = (TOP / mutation.module).read_bytes()
-    begin = source.rindex(b"\n", 0, mutation.begin) + 1
-    end = source.index(b"\n", mutation.end)
-    yield mutation.module
-    yield str(mutation.line)
-    yield source[begin:end].decode().strip()
-    yield (
-        (source[begin : mutation.begin] + mutation.text.encode() + source[mutation.end : end])
-        .decode()
-        .strip()
+    parser.add_argument("--module", action="append", help="Only the mutations of this module (repeatable).")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="Number of processes.")
+    parser.add_argument(
+        "--out", type=Path, help="Table to write instead of docs/mutations.csv and its summary."
     )
+    options = parser.parse_args()
+    if options.module and not options.out:
+        parser.error("--module gives a part of the table: name a file for it with --out")
+    os.chdir(TOP)
+    targets: dict[str, list[str]] = _settings()["tests"]
+    drawn = draw(list(targets), options.count, options.seed)
+    modules = options.module or list(targets)
+    _preload()
+    begin = time.perf_counter()
+    rows = []
+    with multiprocessing.get_context("fork").Pool(options.workers) as pool:
+        limits = {}
+        for stage, status, seconds in pool.imap(_unmutated, _stages(targets, modules)):
+            if status:
+                why = {NOT_IMPORTED: "do not import every module", BROKEN: "do not start"}.get(status, "fail")
+                print(f"{stage}: without any mutation these tests {why}", file=sys.stderr)
+                return 1
+            limits[stage] = max(LEAST_LIMIT_SECONDS, PATIENCE * seconds)
+            print(f"{seconds:3.0f} s unmutated | {stage}", flush=True)
+        trials = [
+            Trial(
+                modules=(module,),
+                mutation=mutation,
+                stages=tuple(targets[module]),
+                limits_seconds=tuple(limits[stage] for stage in targets[module]),
+            )
+            for module in modules
+            for mutation in drawn[module]
+        ]
+        for mutation, status, seconds in pool.imap(_mutated, trials):
+            rows.append(_row(mutation, dead=status != 0))
+            words = " | ".join(filter(None, rows[-1].values()))
+            print(f"{len(rows)}/{len(trials)} {seconds:3.0f} s {words}", flush=True)
+    with (options.out or TABLE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    if not options.out:
+        PAGE.write_text(with_summary(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    print(f"{summary(rows)}\n{time.perf_counter() - begin:.0f} s; table in {options.out or TABLE}")
+    return 0 if killed_share(rows) >= NEEDED_SHARE else 1
+
+
+def _stages(targets: Mapping[str, Sequence[str]], modules: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Each stage, and the modules for which it is one."""
+    for stage in dict.fromkeys(stage for module in modules for stage in targets[module]):
+        yield stage, [module for module in modules if stage in targets[module]]
+
+
+def _unmutated(item: tuple[str, list[str]]) -> tuple[str, int, float]:
+    stage, modules = item
+    trial = Trial(modules=tuple(modules), mutation=None, stages=(stage,), limits_seconds=(600,))
+    return stage, *trial.status()
+
+
+def _mutated(trial: Trial) -> tuple[Mutation, int, float]:
+    assert trial.mutation
+    return trial.mutation, *trial.status()
+
+
+def _settings() -> dict[str, Any]:
+    return tomllib.loads(TARGETS.read_text(encoding="utf-8"))
+
+
+def _row(mutation: Mutation, *, dead: bool) -> dict[str, str]:
+    reasons = {
+        (entry["module"], entry["was"], entry["became"]): entry["reason"]
+        for entry in _settings().get("equivalent", [])
+    }
+    reason = reasons.get((mutation.module, mutation.was, mutation.became), "")
+    if dead and reason:
+        print(f"mutations.toml says that this changes nothing, and a test failed: {mutation.became}")
+    return {
+        "module": mutation.module,
+        "line": str(mutation.line),
+        "was": mutation.was,
+        "became": mutation.became,
+        "result": KILLED if dead else EQUIVALENT if reason else SURVIVED,
+        "reason": "" if dead else reason,
+    }
+
+
+def killed_share(rows: Sequence[dict[str, str]]) -> float:
+    """The killed of all that were drawn: an equivalent mutation counts as a survivor."""
+    return sum(row["result"] == KILLED for row in rows) / len(rows)
+
+
+def summary(rows: Sequence[dict[str, str]]) -> str:
+    """Counts by module as a Markdown table."""
+
+    def line(name: str, group: Sequence[dict[str, str]]) -> str:
+        counts = [sum(row["result"] == result for row in group) for result in (KILLED, SURVIVED, EQUIVALENT)]
+        cells = [name, str(len(group)), *map(str, counts), f"{100 * killed_share(group):.0f} %"]
+        return f"| {' | '.join(cells)} |"
+
+    modules = list(dict.fromkeys(row["module"] for row in rows))
+    return "\n".join(
+        [
+            "| Module | Drawn | Killed | Survived | Equivalent | Killed of drawn |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            *(line(f"`{module}`", [row for row in rows if row["module"] == module]) for module in modules),
+            line("All", rows),
+        ]
+    )
+
+
+def with_summary(page: str, rows: Sequence[dict[str, str]]) -> str:
+    """The page with these counts between its two marks."""
+    before, _, rest = page.partition("<!-- summary -->\n")
+    _, _, after = rest.partition("<!-- end of summary -->")
+    return f"{before}<!-- summary -->\n{summary(rows)}\n<!-- end of summary -->{after}"
 
 
 if __name__ == "__main__":

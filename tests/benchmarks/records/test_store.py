@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +40,13 @@ def test_only_one_holds_the_lock(store):
         pass
 
 
+def test_a_folder_is_busy_while_somebody_holds_its_lock(store):
+    assert not store.busy, "nobody ever locked it"
+    with store.lock():
+        assert Store(store.folder).busy
+    assert not store.busy
+
+
 def test_an_unreadable_plan_is_told(store):
     (store.folder / "study.json").write_text("{")
     with pytest.raises(UsageError, match=r"study\.json"):
@@ -49,7 +55,7 @@ def test_an_unreadable_plan_is_told(store):
 
 def test_study_json_is_written_once(store):
     store.open({"launches": ["other"]})
-    assert json.loads((store.folder / "study.json").read_text()) == {"launches": []}
+    assert (store.folder / "study.json").read_text() == '{\n "launches": []\n}', "for people, too"
 
 
 def test_secrets_and_homes_stay_out(monkeypatch):

@@ -158,6 +158,20 @@ def test_ranks_that_do_not_wait_for_each_other_do_not_suffer_from_late_ones(plan
     assert found.notes == ("ranks do not wait for each other",)
 
 
+def test_stamps_that_one_block_lacks_do_not_separate_late_ranks(plant):
+    truth = Planted(**LOSSES["late"])
+    records = []
+    for record in plant(truth):
+        if record.case.block == 2:
+            windows = [window.model_copy(update={"step_seconds": None}) for window in record.windows]
+            record = record.model_copy(update={"windows": windows})
+        records.append(record)
+    merged = only(records)
+    assert merged.parts[-1].names == ("late ranks", "exposed communication")
+    assert merged.parts[-1].loss.n == 6
+    assert merged.notes == ("steps of none on 4 ranks have no stamps",)
+
+
 def test_the_latest_good_attempt_counts(plant):
     truth = Planted(**LOSSES["exposed"])
     records = plant(truth)
@@ -181,6 +195,18 @@ def test_an_emulated_cluster_may_have_a_measured_base_case(plant):
     assert found.evidence == "emulated"
     assert found.notes == ("base case (a), none on 1 rank, is measured, not emulated",)
     assert losses(found) == pytest.approx(Planted(**LOSSES["all"]).losses, abs=1e-12)
+
+
+def test_controls_of_the_same_kind_of_evidence_come_first(plant):
+    truth = Planted(**LOSSES["all"])
+    emulated = plant(truth, evidence="emulated")
+    slower = plant(Planted(compute=2e-3, base_input=1e-3), study="elsewhere")
+    measured = [record for record in slower if record.case.cell.backend == "none"]
+    for records in ([*measured, *emulated], [*emulated, *measured]):
+        found = only(records)
+        assert found.evidence == "emulated"
+        assert found.notes == ()
+        assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
 
 
 def test_stamps_that_leave_something_out_change_only_how_ranks_differ(plant):

@@ -1,11 +1,13 @@
 """Do 95 % intervals of parts contain the truth in 95 % of simulated studies? Seeds are fixed: nothing is flaky."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dlscale.analysis.findings.waterfall_parts import NAMES, Levels, difference, staircase
 from dlscale.analysis.statistics import block_difference, block_ratio
@@ -104,6 +106,31 @@ def test_unpaired_it_agrees_with_the_ratio_to_first_order(ideal, measured):
     assert found.method == expected.method == "unpaired t"
     for name in ("center", "low", "high"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=2e-4)
+
+
+def test_far_levels_have_noise_of_their_own_and_near_ones_that_beside_the_measured_step():
+    """2 far levels and 2 near ones with logarithms that are easy to add up."""
+
+    # Of a measured step of 8 the levels are 1/2, 1/4, 1/4 and 1/8 by geometric means; the logarithms add up to
+    # ideal / 2 + ideal_resident / 4, and to alone / 4 - mean / 8 - (1/2 + 1/4 + 1/4 - 1/8) measured.
+    def level(center, logs):
+        return center * np.exp(np.array(logs, float))
+
+    levels = Levels(
+        near={
+            "measured": level(8, [0.8, -0.8, 0.8, -0.8]),
+            "alone": level(2, [0.4, -0.4, -0.4, 0.4]),
+            "mean": level(1, [0.8, -0.8, -0.8, 0.8]),
+        },
+        far={"ideal": level(4, [0.2, 0, -0.2]), "ideal_resident": level(2, [0, 0.8, -0.8])},
+    )
+    share = levels.share({"ideal": 1, "ideal_resident": 1, "alone": 1, "mean": -1})
+    near, far = np.array([-0.7, 0.7, -0.7, 0.7]), np.array([0.1, 0.2, -0.3])
+    variances = near.var(ddof=1) / 4, far.var(ddof=1) / 3
+    freedom = sum(variances) ** 2 / (variances[0] ** 2 / 3 + variances[1] ** 2 / 2)
+    assert share.center == pytest.approx(0.875)
+    assert share.high - share.center == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(sum(variances)))
+    assert (share.method, share.n, share.level) == ("unpaired t", 3, 0.95)
 
 
 def test_what_drifts_from_block_to_block_cancels():

@@ -1,0 +1,501 @@
+"""The gates of synchronous and of asynchronous training, with ranks as threads and numbers that floats hold exactly."""
+
+import functools
+import math
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.gates import (
+    falling_gate,
+    finite_gate,
+    identity_gate,
+    largest_of,
+    training_gates,
+    update_gates,
+    worst_deviation,
+)
+from dlscale.models.workload import Shard
+
+SEED = 5
+
+
+@pytest.fixture(autouse=True)
+def _mpi_constants(monkeypatch):
+    """The two constants of mpi4py that gates name, without MPI."""
+    monkeypatch.setitem(
+        sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place", MAX=max))
+    )
+
+
+class Meeting:
+    """What all ranks call together; threads that call different things are an error."""
+
+    def __init__(self, num_ranks):
+        self.barrier = threading.Barrier(num_ranks, timeout=10)
+        self.values = {}
+
+    def exchange(self, rank, kind, value):
+        self.values[rank] = (kind, value)
+        self.barrier.wait()
+        gathered = [self.values[rank] for rank in sorted(self.values)]
+        self.barrier.wait()
+        assert {kind for kind, _ in gathered} == {kind}
+        return [value for _, value in gathered]
+
+
+class Control:
+    """One rank's side of a meeting, with mpi4py's names."""
+
+    def __init__(self, meeting, rank):
+        self.meeting, self.rank = meeting, rank
+
+    def Barrier(self):  # noqa: N802
+        self.meeting.exchange(self.rank, "Barrier", None)
+
+    def Allreduce(self, place, buffer):  # noqa: N802
+        assert place == "in place"
+        buffer[...] = sum(self.meeting.exchange(self.rank, "Allreduce", buffer.copy()))
+
+    def Bcast(self, buffer, root):  # noqa: N802
+        buffer[...] = self.meeting.exchange(self.rank, "Bcast", buffer.copy())[root]
+
+    def allreduce(self, value, op):
+        return functools.reduce(op, self.meeting.exchange(self.rank, "allreduce", value))
+
+    def allgather(self, value):
+        return self.meeting.exchange(self.rank, "allgather", value)
+
+
+class Replica:
+    """Two tensors, whose gradients depend on the rank, the weights, and on whether it is the replica of a gate."""
+
+    def __init__(self, rank, seed, gate):
+        self.rank, self.gate = rank, gate
+        self._weights = [np.array([seed, 2.0]), np.array([-1.0 * seed])]
+
+    def weights(self):
+        return [weight.copy() for weight in self._weights]
+
+    def load(self, weights):
+        self._weights = [weight.copy() for weight in weights]
+
+    def gradients(self):
+        own = [np.array([1.0, -2.0]) * (self.rank + 1), np.array([4.0 - 8.0 * self.rank])]
+        return [g + w / 16 + (0 if self.gate else 0.5) for g, w in zip(own, self._weights, strict=True)]
+
+
+class Ranks:
+    """A backend that exchanges gradients between threads, and what it was asked for.
+
+    `harm` changes the gradients that a rank hands over, `spoil` the weights after a step; both are given the number of
+    steps that the rank has taken.
+    """
+
+    def __init__(self, num_ranks, **options):
+        self.num_ranks = num_ranks
+        self.capabilities = SimpleNamespace(exchanges=options.get("exchanges", True))
+        self.delay = options.get("delay", 0)
+        self.late = options.get("late", self.delay)
+        self.num_accepted = options.get("num_accepted")
+        self.really_accepted = options.get("really_accepted", self.num_accepted)
+        self.wire = options.get("wire", "float32")
+        self.asynchronous = options.get("asynchronous", False)
+        self.broadcasts = options.get("broadcasts", True)
+        self.harm = options.get("harm", lambda _rank, _num_steps, gradients: gradients)
+        self.spoil = options.get("spoil", lambda _rank, _num_steps, weights: weights)
+        self.wires = Meeting(num_ranks)
+        self.lock = threading.Lock()
+        self.seeds, self.order, self.num_open = [], [], 0
+        self.rounds = {}  # step -> (whether enough ranks have come, what they brought)
+        self.shared = None  # weights, of asynchronous ranks
+
+    def factory(self, *, shard, seed, gate=False):
+        return Replica(shard.index, seed, gate)
+
+    def distribute(self, factory, *, shard, seed, gate=False):
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        with self.lock:
+            self.seeds.append(seed)
+            self.num_open += 1
+        if self.capabilities.exchanges and self.broadcasts:
+            replica.load(self.wires.exchange(shard.index, "distribute", replica.weights())[0])
+        if self.asynchronous:
+            self.shared = replica.weights()
+            self.wires.exchange(shard.index, "distributed", None)
+        return Trainer(self, replica, shard)
+
+    def gates(self, precision="fp32"):
+        """What each rank is given; any rank's error is raised."""
+        meeting = Meeting(self.num_ranks)
+        results, errors = [None] * self.num_ranks, []
+
+        def run(rank):
+            shard = Shard(index=rank, count=self.num_ranks)
+            options = {"control": Control(meeting, rank), "shard": shard, "seed": SEED}
+            try:
+                results[rank] = update_gates(self, self.factory, precision=precision, **options)
+            except BaseException as error:
+                errors.append(error)
+                meeting.barrier.abort()
+                self.wires.barrier.abort()
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.num_ranks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return results
+
+
+class Trainer:
+    """Plain SGD with learning rate 1, on the mean of all gradients or on those that come first."""
+
+    def __init__(self, backend, replica, shard):
+        self.backend, self.replica, self.rank = backend, replica, shard.index
+        self.pipeline = [None] * backend.late
+        self.num_steps = 0
+
+    def step(self):
+        backend, rank = self.backend, self.rank
+        gradients = backend.harm(rank, self.num_steps, self.replica.gradients())
+        self.num_steps += 1
+        if backend.asynchronous:
+            with backend.lock:
+                backend.order.append(rank)
+                backend.shared = [w - g for w, g in zip(backend.shared, gradients, strict=True)]
+                weights = backend.shared
+        else:
+            self.pipeline.append(self._mean(gradients))
+            change = self.pipeline.pop(0)
+            weights = self.replica.weights()
+            if change is not None:
+                weights = [w - g for w, g in zip(weights, change, strict=True)]
+        self.replica.load(backend.spoil(rank, self.num_steps, weights))
+
+    def _mean(self, gradients):
+        if not self.backend.capabilities.exchanges:
+            return gradients
+        with self.backend.lock:
+            self.backend.order.append(self.rank)
+        num_accepted = self.backend.really_accepted
+        if num_accepted is None:
+            handed = self.backend.wires.exchange(self.rank, "step", gradients)
+        else:
+            handed = self._first_to_come(gradients, num_accepted)
+        return [sum(parts) / len(handed) for parts in zip(*handed, strict=True)]
+
+    def _first_to_come(self, gradients, num_accepted):
+        """The gradients of the first ranks of the round; the others bring theirs for nothing."""
+        backend = self.backend
+        with backend.lock:
+            full, handed = backend.rounds.setdefault(self.num_steps, (threading.Event(), []))
+            if len(handed) < num_accepted:
+                handed.append(gradients)
+            if len(handed) == num_accepted:
+                full.set()
+        assert full.wait(5)
+        return handed
+
+    def synchronize(self):
+        pass
+
+    def weights(self):
+        return self.replica.weights()
+
+    def close(self):
+        with self.backend.lock:
+            self.backend.num_open -= 1
+
+
+def verdicts(results):
+    """Name -> whether it passed, the same on all ranks."""
+    by_rank = [{gate.name: gate.passed for gate in gates} for gates in results]
+    assert all(rank == by_rank[0] for rank in by_rank)
+    return by_rank[0]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_the_mean_of_all_gradients_passes(num_ranks):
+    backend = Ranks(num_ranks)
+    results = backend.gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": True}
+    assert results[0][1].value == 0.0
+    assert sorted(backend.seeds) == [SEED + rank for rank in range(num_ranks)]
+    assert backend.num_open == 0
+
+
+def test_without_a_backend_each_rank_has_its_own_gradient():
+    results = Ranks(2, exchanges=False).gates()
+    assert verdicts(results) == {"gradient": True}
+    assert "the rank's own gradient" in results[0][0].detail
+    assert verdicts(Ranks(2, exchanges=False, harm=only_on(1, lambda g: 2 * g)).gates()) == {
+        "gradient": False
+    }
+
+
+def only_on(rank, change):
+    """Harm to the gradients of one rank."""
+    return lambda index, _, gradients: [change(g) for g in gradients] if index == rank else gradients
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_one_rank_with_wrong_gradients_fails_all(rank):
+    results = Ranks(3, harm=only_on(rank, lambda g: g * 1.01)).gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": False}
+
+
+def test_weights_that_went_wrong_on_one_rank_fail_all():
+    def spoil(rank, _, weights):
+        return [w + 0.5 * (rank == 1) for w in weights]
+
+    results = Ranks(3, spoil=spoil).gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": False}
+    assert len({gates[1].value for gates in results}) == 1
+
+
+def test_weights_that_were_not_broadcast_fail():
+    assert not verdicts(Ranks(3, broadcasts=False).gates())["broadcast"]
+
+
+def test_a_gradient_that_is_no_number_fails_and_is_not_recorded_as_one():
+    gate = Ranks(2, harm=only_on(1, lambda g: g * math.nan)).gates()[0][1]
+    assert (gate.passed, gate.value) == (False, None)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 1e-2)])
+@pytest.mark.parametrize(("beyond", "passed"), [(False, True), (True, False)])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_tolerance_itself_still_passes(precision, tolerance, beyond, passed, asynchronous):
+    class FromZero(Replica):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self._weights = [np.zeros(2)]
+
+        def gradients(self):
+            return [np.array([1.0, 0.0])]
+
+    error = np.nextafter(tolerance, 1) if beyond else tolerance
+    backend = Ranks(1, harm=lambda *_: [np.array([1.0, error])], asynchronous=asynchronous)
+    backend.factory = lambda *, shard, seed, gate=False: FromZero(shard.index, seed, gate)
+    gate = backend.gates(precision)[0][1]
+    assert gate.tolerance == tolerance
+    assert gate.value == error
+    assert gate.passed == passed
+
+
+def test_rounding_on_the_wire_is_measured_by_any_ranks_largest():
+    def harm(rank, _, gradients):
+        return [g + 0.04 * (rank == 0) for g in gradients]  # of the mean: 0.02
+
+    # The second tensor's gradients are near 4 and -4: the mean is near 0, and 0.02 is much of it.
+    assert not verdicts(Ranks(2, harm=harm).gates())["gradient"]
+    gate = Ranks(2, harm=harm, wire="bfloat16").gates()[0][1]
+    assert gate.passed
+    assert gate.tolerance == 2e-2
+    # Of the first tensor the largest are 4 - 2/16 for weights of 2, of the second 4 + 5/16 for -5.
+    assert gate.value == pytest.approx(0.02 / 3.875, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_gradients_that_are_late_by_what_was_said(delay):
+    results = Ranks(2, delay=delay).gates()
+    assert [gate.name for gate in results[0]] == ["broadcast", "delay", "gradient"]
+    assert verdicts(results) == {"broadcast": True, "delay": True, "gradient": True}
+    assert results[0][1].value == 0
+    assert f" {delay} step earlier" in results[0][2].detail
+
+
+def test_gradients_that_are_not_late_change_weights_too_early():
+    results = Ranks(2, delay=1, late=0).gates()
+    assert verdicts(results) == {"broadcast": True, "delay": False, "gradient": False}
+    assert results[0][1].value == 2, "weights that changed"
+
+
+def test_gradients_that_were_only_skipped_at_the_start_are_not_late():
+    def skip(_, num_steps, gradients):
+        return [g * (num_steps > 0) for g in gradients]
+
+    assert verdicts(Ranks(2, delay=1, late=0, harm=skip).gates()) == {
+        "broadcast": True,
+        "delay": True,
+        "gradient": False,
+    }
+
+
+@pytest.mark.parametrize("num_accepted", [1, 2, 3])
+def test_of_the_first_to_come_the_mean_is_theirs(num_accepted):
+    backend = Ranks(3, num_accepted=num_accepted)
+    results = backend.gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": True}
+    assert set(backend.order[:num_accepted]) == set(range(num_accepted))
+    whose = "the ranks'" if num_accepted == 3 else f"the first {num_accepted} ranks'"
+    assert f"the mean of {whose} own gradients" in results[0][1].detail
+
+
+def test_fewer_gradients_than_are_said_to_be_accepted_fail():
+    assert not verdicts(Ranks(3, num_accepted=2, really_accepted=1).gates())["gradient"]
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "order"),
+    [(1, [0]), (2, [0, 1, 1, 0]), (3, [0, 1, 2, 2, 0, 1]), (4, [0, 1, 2, 3, 3, 0, 1, 2])],
+)
+def test_the_first_and_the_last_rank_both_take_the_first_turn(num_ranks, order):
+    backend = Ranks(num_ranks, asynchronous=True)
+    results = backend.gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": True}
+    assert results[0][1].value == 0.0
+    assert backend.order == order
+    assert set(backend.seeds) == {SEED + rank for rank in range(num_ranks)}
+    assert backend.num_open == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize(
+    "change", [lambda g: 2 * g, lambda g: -g, lambda g: g * math.nan], ids=["twice", "up", "nan"]
+)
+def test_a_turn_that_changes_the_weights_by_something_else_fails_all(rank, change):
+    results = Ranks(3, asynchronous=True, harm=only_on(rank, change)).gates()
+    assert verdicts(results) == {"broadcast": True, "gradient": False}
+
+
+def test_ranks_that_start_apart_are_seen_before_their_turns():
+    assert not verdicts(Ranks(2, asynchronous=True, broadcasts=False).gates())["broadcast"]
+
+
+def tensors(*values):
+    return [np.array(value, np.float64) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected", "largest", "worst"),
+    [
+        ([[0, 0]], [[-4, -1]], [[4, 0]], [4.0], 0.25),
+        ([[0, 0]], [[-4, 1]], [[4, 0]], [4.0], 0.25),
+        ([[0], [0]], [[-5], [-3]], [[4], [2]], [4.0, 2.0], 0.5),
+        ([[0], [0]], [[-3], [-4]], [[2], [4]], [2.0, 4.0], 0.5),
+        # Rounding: on the scale of FLOOR times the largest of all.
+        ([[0], [0]], [[-1000], [-0.25]], [[1000], [0]], [1000.0, 0.0], 0.25),
+        ([[0]], [[0]], [[0]], [0.0], 0.0),
+        ([[0]], [[1]], [[0]], [0.0], math.inf),
+        ([[0]], [[math.nan]], [[1]], [1.0], math.inf),
+        ([[0]], [[-1]], [[1]], [math.nan], math.inf),
+        ([[]], [[]], [[]], [0.0], 0.0),
+        ([], [], [], [], 0.0),
+    ],
+)
+def test_the_worst_deviation_of_all_tensors(before, after, expected, largest, worst):
+    assert worst_deviation(tensors(*before), tensors(*after), tensors(*expected), largest=largest) == worst
+
+
+def test_the_largest_of_a_tensor_is_an_absolute_value():
+    assert largest_of(tensors([-0.5, 0.25], [], [0.125])) == [0.5, 0.0, 0.125]
+
+
+def test_a_weights_last_place_is_not_counted():
+    before = [np.array([0, -(2.0**24)], np.float32)]  # neighbours are 2 apart
+    for error, worst in ((2, 0.0), (3, 0.25)):
+        after = [np.array([-4 - error, -(2.0**24)], np.float32)]
+        expected = tensors([4, 0])
+        assert worst_deviation(before, after, expected, largest=[4.0]) == worst
+
+
+class Gathering:
+    """A control plane that gives what each rank has, whatever this one does."""
+
+    def __init__(self, *values):
+        self.values = values
+
+    def allgather(self, value):
+        return [value, *self.values]
+
+
+def test_ranks_whose_weights_differ_from_rank_0s_are_named():
+    weights = tensors([1, 2], [3])
+    alike = identity_gate(weights, control=Gathering(), name="identity")
+    assert (alike.name, alike.passed, alike.value, alike.tolerance) == ("identity", True, 0.0, 0.0)
+    own = []
+    identity_gate(
+        weights, control=SimpleNamespace(allgather=lambda value: own.append(value) or own), name="x"
+    )
+    other = identity_gate(weights, control=Gathering("another", *own, "a third"), name="identity")
+    assert (other.passed, other.value) == (False, 2.0)
+    assert other.detail.endswith("[1, 3]")
+
+
+def test_ranks_whose_loss_is_not_finite_are_named():
+    trainer = SimpleNamespace(loss=lambda: 1.5)
+    good = finite_gate(trainer, control=Gathering(2.0))
+    assert (good.passed, good.value, good.tolerance) == (True, 0.0, 0.0)
+    assert good.detail.endswith("none")
+    bad = finite_gate(trainer, control=Gathering(math.nan, 2.0, math.inf))
+    assert (bad.passed, bad.value) == (False, 2.0)
+    assert bad.detail.endswith("[1, 3]")
+
+
+class Losing:
+    """A trainer with one loss after the other."""
+
+    def __init__(self, *losses):
+        self.losses, self.num_steps, self.num_synchronizations = losses, 0, 0
+
+    def step(self):
+        self.num_steps += 1
+
+    def synchronize(self):
+        self.num_synchronizations += 1
+
+    def loss(self):
+        return self.losses[max(0, self.num_steps - 1)]
+
+    def weights(self):
+        return tensors([1])
+
+
+@pytest.mark.parametrize(
+    ("options", "first_losses", "names"),
+    [
+        ({}, None, ["finite_loss", "identity"]),
+        ({}, [9.0], ["finite_loss", "identity"]),
+        ({"exchanges": False}, [9.0], ["finite_loss"]),
+        ({"asynchronous": True}, None, ["finite_loss"]),
+        ({"asynchronous": True}, [9.0], ["finite_loss", "falling_loss"]),
+    ],
+)
+def test_what_is_looked_at_after_the_windows(options, first_losses, names):
+    gates = training_gates(Ranks(1, **options), Losing(1.0), control=Gathering(), first_losses=first_losses)
+    assert [gate.name for gate in gates] == names
+    assert all(gate.passed for gate in gates)
+
+
+def test_losses_are_compared_with_those_of_as_many_further_steps():
+    trainer = Losing(1.0, 3.0)
+    _, gate = training_gates(
+        Ranks(1, asynchronous=True), trainer, control=Gathering(), first_losses=[3.0, 5.0]
+    )
+    assert trainer.num_steps == 2
+    assert trainer.num_synchronizations == 1
+    assert gate.value == 0.5
+    # Both variances are 2: three times sqrt(2 / 2 + 2 / 2), over a mean of 4.
+    assert gate.tolerance == pytest.approx(1 + 3 * math.sqrt(2) / 4)
+
+
+def test_a_rise_within_chance_is_allowed_for_losses_below_zero_too():
+    gate = falling_gate([-3.0, -5.0], [-1.0, -3.0], control=Gathering([-1.0, -3.0]))
+    assert gate.tolerance > 1
+
+
+def test_a_single_loss_has_no_chance():
+    gate = falling_gate([2.0], [2.0], control=Gathering())
+    assert (gate.passed, gate.value, gate.tolerance) == (True, 1.0, 1.0)
+
+
+def test_no_loss_to_fall_from():
+    gate = falling_gate([0.0, 0.0], [1.0, 1.0], control=Gathering())
+    assert (gate.passed, gate.value) == (False, None)

@@ -1,0 +1,156 @@
+"""How long a plan's launches take, by hand: a step of the workloads here takes 0.08 s."""
+
+import pytest
+
+from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.study.plan import Launch, Plan, step_seconds
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import load_study
+from dlscale.models import load_workload
+
+STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
+START = 2.4 + 4 * STEP
+RULES = {"warmup_steps": 10, "min_windows": 5, "min_window_seconds": 1.0, "min_steps": 20}
+
+
+def a_cell(**changes):
+    fields = {
+        "workload": "hep_cnn",
+        "preset": "paper",
+        "framework": "torch",
+        "backend": "ring",
+        "environment": "default",
+        "scaling_mode": "weak",
+        "num_ranks": 2,
+        "cores_per_rank": 1,
+        "threads_per_rank": 1,
+        "local_batch": 2,
+        "global_batch": 4,
+        "precision": "fp32",
+        "data": "synthetic",
+    }
+    return Cell.model_validate(fields | changes)
+
+
+def a_launch(*controls, block=0, **changes):
+    cells = [a_cell(control=control, **changes) for control in controls or ("train",)]
+    return Launch(cases=tuple(Case(cell=cell, block=block, position=0) for cell in cells), data=None)
+
+
+def a_plan(*launches, budget="1s", rules=None, ranks_per_node=4, **options):
+    return Plan(
+        study=load_study("weak-scaling", budget=budget, rules=RULES | (rules or {})),
+        launches=launches,
+        shape=Shape(
+            sizes=(Size(1, 2),),
+            ranks_per_node=ranks_per_node,
+            num_cores=4,
+            cores_per_rank=1,
+            threads_per_rank=1,
+        ),
+        sample_seconds={"hep_cnn": 0.01},
+        **options,
+    )
+
+
+def test_a_launch_takes_its_start_and_its_windows_with_their_warm_up():
+    launch = a_launch()
+    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 * 1.0)
+    assert a_plan(launch).seconds([launch, launch]) == pytest.approx(2 * (START + 1.35 * 5))
+    assert a_plan(launch).seconds([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "seconds"),
+    [
+        ({"min_window_seconds": 0.0}, 1.35 * 20 * STEP),
+        ({"min_window_seconds": 0.0, "min_windows": 25}, 1.35 * 25 * STEP),
+        ({"min_window_seconds": 0.0, "warmup_steps": 30}, 30 * STEP),
+    ],
+)
+def test_where_steps_are_long_their_number_counts(rules, seconds):
+    launch = a_launch()
+    assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(START + seconds)
+
+
+def test_communication_only_takes_a_second_of_its_launch():
+    launch = a_launch("train", "exchange")
+    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 + 1.0)
+
+
+def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_communication_only_ones():
+    launches = (a_launch("train", "exchange"), a_launch("train", "synthetic", backend="none"))
+    plan = a_plan(*launches, budget="100s")
+    share = (100 - 2 * START - 1.0) / 3
+    assert plan.budget_per_case == pytest.approx(share)
+    assert plan.seconds(launches) == pytest.approx(100)
+    assert plan.seconds(launches[:1]) == pytest.approx(START + share + 1.0)
+
+
+def test_a_part_of_a_study_has_the_share_of_the_whole():
+    launch = a_launch()
+    plan = a_plan(launch, budget="100s", known_budget_per_case=17.0)
+    assert plan.seconds([launch]) == pytest.approx(START + 17.0)
+
+
+def test_a_budget_without_cases_and_one_that_starting_has_used_up():
+    assert a_plan(budget="10s").budget_per_case == 10
+    assert a_plan(a_launch()).budget_per_case == pytest.approx(1 - START)
+
+
+def test_compiling_takes_half_a_minute_for_the_gate_and_for_each_case():
+    launch = a_launch("train", "synthetic", backend="none", compiled=True)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(3 * 30 + START + 2 * 1.35 * 5)
+
+
+def test_tensorflow_starts_more_slowly():
+    launch = a_launch(framework="tensorflow")
+    assert a_plan(launch).seconds([launch]) == pytest.approx(6.0 + 4 * STEP + 1.35 * 5)
+
+
+def test_a_training_of_fixed_length_takes_all_its_steps():
+    launch = a_launch("train", "synthetic", backend="none")
+    plan = a_plan(launch, rules={"train_steps": 1000})
+    assert plan.seconds([launch]) == pytest.approx(START + 1000 * STEP + 1.35 * 5)
+    assert plan.least_seconds([launch]) == plan.seconds([launch]), "nothing is saved on the way"
+
+
+@pytest.mark.parametrize(("train_steps", "steps"), [(1000, 40 + 100), (120, 120)])
+def test_one_with_checkpoints_must_reach_the_first(train_steps, steps):
+    launch = a_launch()
+    plan = a_plan(launch, rules={"train_steps": train_steps, "checkpoint_every": 100, "max_warmup_steps": 40})
+    assert plan.seconds([launch]) == pytest.approx(START + train_steps * STEP)
+    assert plan.least_seconds([launch]) == pytest.approx(START + steps * STEP)
+    assert plan.least_seconds([launch, launch]) == pytest.approx(2 * (START + steps * STEP))
+
+
+def test_published_speeds_are_those_of_a_node():
+    launch = a_launch(preset="paper")
+    alone = a_plan(launch, ranks_per_node=None).seconds([launch])
+    assert a_plan(launch).seconds([launch]) - alone == pytest.approx(4 * (STEP - STEP / 4))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_without_a_published_speed_the_operations_of_three_forward_passes_count(device):
+    preset = load_workload("hep_cnn").preset("tiny")
+    cell = a_cell(preset="tiny", cores_per_rank=2, device=device)
+    speed = {"cpu": 2 * 50e9, "gpu": 5e12}[device]
+    assert step_seconds(cell) == pytest.approx(3 * 2 * preset.forward_flops_per_sample / speed)
+    launch = a_launch(preset="tiny", cores_per_rank=2, device=device)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(2.4 + 4 * step_seconds(cell) + 1.35 * 5)
+
+
+def test_workers_and_servers_fit_where_each_has_its_cores():
+    plan = a_plan(ranks_per_node=None)  # 4 cores
+    assert plan.fits(a_cell(num_ranks=2, cores_per_rank=2))
+    assert plan.fits(a_cell(num_ranks=3, num_servers=1))
+    assert not plan.fits(a_cell(num_ranks=4, num_servers=1))
+    assert not plan.fits(a_cell(num_ranks=3, cores_per_rank=2))
+    assert a_plan(ranks_per_node=4).fits(a_cell(num_ranks=64)), "the scheduler finds the nodes"
+
+
+def test_the_digest_is_that_of_the_cells_whatever_their_order():
+    first, second = a_launch(block=0), a_launch(block=1)
+    assert a_plan(first, second).digest == a_plan(second, first).digest
+    assert len({a_plan(first).digest, a_plan(second).digest, a_plan(first, second).digest}) == 3
+    assert (first.cell, first.id) == (first.cases[0].cell, first.cases[0].id)
