@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import efficiency_summary, scaling_table
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render.terminal_table import efficiency_summary
 
 
 def rows_of(records, backend):
