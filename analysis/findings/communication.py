@@ -246,10 +246,11 @@ def _reason(exchange: Communication) -> str | None:
 
 MAX_SIZES = 6  # per exchange: the sizes with the most bytes
 COMMUNICATION_LEGEND = (
-    "Alone: one bucket after the other while nobody computes. Compute: none on as many ranks. Predicted of a step: "
-    "their sum where the exchange is in line; else between the longer one and the sum. Step / sum: the measured step "
-    f"over that sum, hidden: of the exchange alone, late ranks left out; with {100 * LEVEL:.0f} % t intervals over n "
-    "blocks of launches. Buckets: the slowest rank's mean time of one, the median over launches; busbw is "
+    "Alone: one bucket after the other while no rank computes. Compute: none on as many ranks. Predicted of a step: "
+    "their sum where the exchange is not overlapped; else between the longer one and the sum. Step / sum: measured "
+    "step time / (compute + communication); hidden: share of communication overlapped, stragglers excluded; with "
+    f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Buckets: the slowest rank's mean time of one, the "
+    "median over launches; busbw is "
     "algbw x 2 (P - 1) / P."
 )
 Bucket = tuple[Communication, BucketSize]

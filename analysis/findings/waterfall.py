@@ -20,7 +20,7 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings.waterfall_parts import (
     BATCH,
     EXPOSED,
-    LATE,
+    STRAGGLERS,
     Level,
     Levels,
     Stair,
@@ -182,7 +182,7 @@ def _merged(
         yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
     elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
         yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
-    if {LATE, EXPOSED} <= joined:
+    if {STRAGGLERS, EXPOSED} <= joined:
         yield (
             f"steps of none on {ranks} have no stamps"
             if mine.together
@@ -209,11 +209,16 @@ def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
 def waterfall_block_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
     """One flat row per part and block, from which the intervals are computed. None for unpaired waterfalls."""
     return [
-        {**_setting(waterfall), "study": study, "block": block, "part": part.name, "loss": loss}
+        {**_setting(waterfall), "study": study, "block": block, **name_columns(part.name), "loss": loss}
         for waterfall in falls
         for (study, block), losses in waterfall.by_block
         for part, loss in zip(waterfall.parts, losses, strict=True)
     ]
+
+
+def name_columns(name: str | None) -> dict[str, str | None]:
+    """The columns `part`, with the names of schema 1, where stragglers were late ranks, and `cause`, as shown."""
+    return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
 
 
 def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
@@ -228,7 +233,7 @@ def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
         return [
             {
                 **common,
-                "part": None,
+                **name_columns(None),
                 **interval_columns("loss", None),
                 **interval_columns("seconds", None),
                 **about,
@@ -237,7 +242,7 @@ def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
     return [
         {
             **common,
-            "part": part.name,
+            **name_columns(part.name),
             **interval_columns("loss", part.loss),
             **interval_columns("seconds", part.seconds),
             **about,
@@ -257,7 +262,7 @@ def _setting(waterfall: Waterfall) -> dict[str, Any]:
 
 
 def waterfall_headline(waterfall: Waterfall) -> str:
-    """`resnet50 on ring: scaling efficiency 93 % [91, 95] at 8 ranks; the largest loss is late ranks: ...`"""
+    """`resnet50 on ring: scaling efficiency 93 % [91, 95] at 8 ranks; the largest loss is stragglers: ...`"""
     subject = f"{waterfall.cell.workload} on {backend_name(waterfall.cell)}"
     if waterfall.evidence != "measured":
         subject += f" ({waterfall.evidence})"
@@ -288,7 +293,7 @@ def _why(waterfall: Waterfall) -> str:
 
 
 def part_sentence(part: Part) -> str:
-    """`late ranks: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
+    """`stragglers: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
     milliseconds = number(round(1000 * part.seconds.center, 6))
     return f"{part.name}: {share_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
 
@@ -337,7 +342,7 @@ def _loss_data(row: LossRow) -> dict[str, Any]:
         "backend": backend_name(cell),
         "num_ranks": cell.num_ranks,
         "evidence": row.waterfall.evidence,
-        "part": row.label,
+        **name_columns(row.label),
         "share": row.loss.center,
         "share_low": row.loss.low,
         "share_high": row.loss.high,

@@ -8,7 +8,7 @@ Levels form a staircase, in seconds per step; every part is the height of one st
       | co-running              N ranks share memory, caches and power, and compute more slowly
       | input stall             N ranks wait longer for their samples than 1 rank does
     mean       N ranks of `none`: the average rank's step
-      | late ranks              every step has a latest rank, and all others wait for it
+      | stragglers              every step has a latest rank, and all others wait for it
     latest     N ranks of `none`: mean over steps of the latest rank's
       | exposed communication   the rest
     measured   N ranks over the backend
@@ -18,7 +18,7 @@ the average rank's step, so that no time counts twice:
 
     rank 0  |---- computes ----|~ input ~|                         below the line: what the average rank does,
     rank 1  |------- computes -------|~~~~~ input ~~~~~|           computing (co-running) and fetching (input stall);
-    rank 2  |---- computes ----|~~ input ~~|                       beyond it: late ranks, whatever made them late
+    rank 2  |---- computes ----|~~ input ~~|                       beyond it: stragglers, whatever made them late
                                           mean        latest
 
 Below the line, training on resident tensors, which fetches nothing, separates computing from fetching. The base case
@@ -50,8 +50,8 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, t_interval
 from dlscale.benchmarks.records.record import Cell
 
 BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
-LATE, EXPOSED = "late ranks", "exposed communication"
-NAMES = (BATCH, CO_RUNNING, INPUT, LATE, EXPOSED)  # in the order of the staircase
+STRAGGLERS, EXPOSED = "stragglers", "exposed communication"
+NAMES = (BATCH, CO_RUNNING, INPUT, STRAGGLERS, EXPOSED)  # in the order of the staircase
 
 # "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. Seconds per step.
 Level = Literal[
@@ -89,7 +89,7 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
         landings += [(CO_RUNNING, resident), (INPUT, {"mean": 1})]
     else:
         landings.append((CO_RUNNING, {"mean": 1}))
-    landings.append((LATE, {"latest": 1} if together and "latest" in known else None))
+    landings.append((STRAGGLERS, {"latest": 1} if together and "latest" in known else None))
     landings.append((EXPOSED, {"measured": 1}))
     return _between(landings)
 

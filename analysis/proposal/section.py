@@ -189,16 +189,13 @@ def result_sentence(curve: Curve) -> str:
 
 
 def threshold_sentence(curve: Curve) -> str:
-    """The sizes at which the efficiency threshold is surely kept, possibly kept, and not kept."""
+    """The sizes whose efficiency is certainly, possibly and certainly not at or above the threshold."""
     mark = f"{100 * curve.threshold:g} %"
     surely, possibly = curve.keeping("surely"), curve.keeping("possibly")
     unknown = [size for size in curve.sizes if size.verdict == "unknown"]
     several = [size for size in curve.sizes if size.num_ranks > 1 and size.verdict != "unknown"]
     if not several:
-        return (
-            f"Whether an efficiency of {mark} is kept cannot be said: insufficient data, no size above 1 rank has an "
-            "efficiency with an interval."
-        )
+        return f"Insufficient data for a threshold of {mark}: no size above 1 rank has an efficiency with an interval."
     sentences = []
     fewest_lost = min(
         (size for size in curve.sizes if size.verdict == "not"), key=lambda size: size.num_ranks, default=None
@@ -206,23 +203,24 @@ def threshold_sentence(curve: Curve) -> str:
     gap = bool(surely and fewest_lost and surely.num_ranks > fewest_lost.num_ranks)
     if surely and surely.num_ranks > 1:
         sentences.append(
-            f"An efficiency of {mark} is surely kept {'on' if gap else 'up to'} {size_text(surely)}: "
-            "the whole interval of "
-            f"{percent(surely.efficiency)} lies at or above it."
+            f"Efficiency stays at or above {mark} {'on' if gap else 'up to'} {size_text(surely)}, "
+            f"at {100 * LEVEL:.0f} % confidence: {percent(surely.efficiency)}."
         )
     else:
-        sentences.append(f"No size above 1 rank surely keeps an efficiency of {mark}.")
+        sentences.append(
+            f"No size above 1 rank has an efficiency of {mark} or more at {100 * LEVEL:.0f} % confidence."
+        )
     if possibly and (surely is None or possibly.num_ranks > surely.num_ranks):
         sentences.append(
-            f"On {size_text(possibly)} it is possibly kept: the interval of {percent(possibly.efficiency)} has it "
-            "inside, and more launches would tell."
+            f"On {size_text(possibly)} the interval {percent(possibly.efficiency)} contains {mark}: more launches "
+            "would decide."
         )
     if fewest_lost:
         sentences.append(
-            f"It is not kept on {size_text(fewest_lost)}, with {percent(fewest_lost.efficiency)}."
+            f"Efficiency is below {mark} on {size_text(fewest_lost)}: {percent(fewest_lost.efficiency)}."
         )
     if gap:
-        sentences.append("That a larger size keeps it and a smaller one does not should be looked into.")
+        sentences.append("A larger size reaches the threshold and a smaller one does not: find out why.")
     if unknown:
         sentences.append(f"Insufficient data on {', '.join(size_text(size) for size in unknown)}.")
     return " ".join(sentences)
@@ -233,7 +231,10 @@ def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
     if curve.evidence != "measured":
         return f"No node-hours are derived from {curve.evidence} numbers: a request needs those of the machine itself."
     if request is None:
-        return f"No node-hours are derived: no size has an efficiency that surely keeps {100 * curve.threshold:g} %."
+        return (
+            f"No node-hours are derived: no size has an efficiency of {100 * curve.threshold:g} % or more at "
+            f"{100 * LEVEL:.0f} % confidence."
+        )
     what = f"One training on {_large(request.samples)} samples on {size_text(request.size)}"
     return (
         f"{what} takes {rate(request.hours)} hours from its first step to its last, {rate(request.node_hours)} "

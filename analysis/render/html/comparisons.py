@@ -20,8 +20,8 @@ def contrasts_lead(declared: Contrasts) -> str:
     """A sentence on what was declared, and whether there are enough blocks."""
     short = [contrast.num_blocks for contrast in declared.found if too_few(contrast)]
     lead = (
-        f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together before any number was "
-        f"looked at: {declared.blocks_needed} blocks of launches or more can carry a claim"
+        f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together, before any number was "
+        f"seen: a claim needs {declared.blocks_needed} blocks of launches or more"
     )
     if not short:
         return f"{lead}."

@@ -269,7 +269,7 @@ def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
         "total": {
             "center": _drawn(total.center, 100),
             "value": share_text(total),
-            "text": f"in total\n{share_text(total)} lost\n{efficiency_text(loss.kept)} kept\n"
+            "text": f"in total\n{share_text(total)} lost\n{efficiency_text(loss.kept)} of the ideal speed\n"
             f"{total.method}, n = {total.n}",
         },
         "from": _drawn(min(0.0, *ends), 100),

@@ -161,7 +161,7 @@ def _heat_map(name: str, family: Family, heat: RankTimes, known: Stragglers | No
     return HeatMap(
         name=name,
         title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
-        says=f"Each rank against the median of all, over {plural(heat.num_windows, 'window')}.",
+        says=f"Each rank relative to the median of all ranks, over {plural(heat.num_windows, 'window')}.",
         values=tuple(tuple(1 + value for value in values[rank].tolist()) for rank in ranks),
         hosts=tuple(hosts[rank] for rank in ranks),
         ranks=tuple(ranks),

@@ -78,22 +78,22 @@ def page_of(
     sections = [
         _section("losses", "Where the speed goes", _losses(table, causes)),
         _contrasts(table.contrasts),
-        _section("backends", "Backends beside each other", _backends(table)),
+        _section("backends", "Backend comparison", _backends(table)),
         _section(
             "exchange",
-            "The exchange by itself",
+            "Communication only",
             communication.exchange_blocks(table.exchanges, drawn),
             lead=communication.LEAD,
         ),
         _section("throughput", "Throughput", rates),
-        _section("own", "Against one rank of the same backend", own, lead=OWN),
+        _section("own", "Relative to one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
         _section("launches", "Every launch", _launches(table, every)),
         _section("energy", "Energy", _energy(table)),
-        _section("costs", "Start, input and saving", _costs(table)),
-        _section("gaps", "What is missing", _gaps(table, study, bad_files)),
+        _section("costs", "Start-up, input and checkpoints", _costs(table)),
+        _section("gaps", "Missing and failed launches", _gaps(table, study, bad_files)),
         _section(
-            "productivity", "What it takes in a script", _known(PRODUCTIVITY.of(stored_changes(table.pairs)))
+            "productivity", "Lines of code per backend", _known(PRODUCTIVITY.of(stored_changes(table.pairs)))
         ),
         _section("environment", "Environment", _environment(records), folded=True),
     ]
@@ -138,7 +138,7 @@ def _backends(table: ScalingTable) -> Iterator[Block]:
 
 def _contrasts(contrasts: Contrasts | None) -> Section:
     """The section of contrasts: a table and, for the most ranks, sentences."""
-    title = "Which differences are beyond chance"
+    title = "Significant differences"
     if contrasts is None:
         return _section("contrasts", title, ())
     return _section(
@@ -227,7 +227,7 @@ def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, .
         worst = min(exchanging, key=lambda loss: loss.kept.center)
         if worst is not best:
             sentences.append(
-                f"That is the most of {plural(len(exchanging), 'curve')}; the least: {worst.sentence}"
+                f"That is the highest of {plural(len(exchanging), 'curve')}; the lowest: {worst.sentence}"
             )
         causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1)
         if causes:
@@ -264,7 +264,7 @@ def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[st
     if len(ordered) > 1:
         last, least = ordered[-1]
         name = f"{workload_title(last.cell.workload)} ({last.cell.framework}) on {backend_name(last.cell)}"
-        sentences.append(f"The least of {len(ordered)} is {efficiency_text(least)}: {name}.")
+        sentences.append(f"The lowest of {len(ordered)} is {efficiency_text(least)}: {name}.")
     return (*sentences, *verdict)[:3]
 
 
@@ -315,7 +315,7 @@ def _strip(loss: Loss, training: str = "") -> Strip:
     where = f"{loss.name}, {plural(loss.num_ranks, 'rank')}"
     return Strip(
         name=f"{training}: {where}" if training else where,
-        kept=f"{efficiency_text(loss.kept)} kept",
+        kept=f"{efficiency_text(loss.kept)} of ideal",
         cause=_cause(loss),
         certain=len(loss.largest) == 1,
         segments=tuple(_segments(loss)),
@@ -328,7 +328,7 @@ def _cause(loss: Loss) -> str:
     if len(largest) == 1:
         return _says(largest[0])
     if largest:
-        return f"{' or '.join(part.label for part in largest)}: cannot be separated"
+        return f"{' or '.join(part.label for part in largest)}: not separable"
     low = loss.kept.complement().low
     return "no single cause is significant" if low is not None and low > 0 else "no significant loss"
 
@@ -336,7 +336,7 @@ def _cause(loss: Loss) -> str:
 def _segments(loss: Loss) -> Iterator[Segment]:
     """The segments of a strip. A gain (a negative part) has no width; the losses are scaled to the total loss."""
     left = min(1.0, max(0.0, loss.kept.center))
-    yield Segment(begin=0.0, width=_percent(left), says=f"{efficiency_text(loss.kept)} kept")
+    yield Segment(begin=0.0, width=_percent(left), says=f"{efficiency_text(loss.kept)} of the ideal speed")
     costs: Sequence[Part] = [part for part in loss.parts if part.share.center > 0]
     scale = (1 - left) / (sum(part.share.center for part in costs) or 1.0)
     for part in costs:

@@ -29,51 +29,61 @@ def test_strong_scaling_has_a_plain_speed_up(kept, curve_of):
 @pytest.mark.parametrize(
     ("shares", "wobble", "said"),
     [
-        ({1: 1, 2: 0.95, 4: 0.9}, 0.0, ["surely kept up to 4 ranks (1 node)"]),
+        ({1: 1, 2: 0.95, 4: 0.9}, 0.0, ["at or above 75 % up to 4 ranks (1 node), at 95 % confidence"]),
         (
             {1: 1, 2: 0.95, 4: 0.5},
             0.0,
-            ["surely kept up to 2 ranks", "It is not kept on 4 ranks (1 node), with 50"],
+            ["at or above 75 % up to 2 ranks", "below 75 % on 4 ranks (1 node): 50"],
         ),
         (
             {1: 1, 2: 0.95, 4: 0.75},
             0.02,
-            ["surely kept up to 2 ranks", "On 4 ranks (1 node) it is possibly kept"],
+            [
+                "at or above 75 % up to 2 ranks",
+                "On 4 ranks (1 node) the interval",
+                "more launches would decide",
+            ],
         ),
-        ({1: 1, 2: 0.6, 4: 0.5}, 0.0, ["No size above 1 rank surely keeps", "It is not kept on 2 ranks"]),
-        ({1: 1, 2: 0.6, 4: 0.9}, 0.0, ["surely kept on 4 ranks", "should be looked into"]),
+        (
+            {1: 1, 2: 0.6, 4: 0.5},
+            0.0,
+            ["No size above 1 rank has an efficiency of 75 % or more", "below 75 % on 2 ranks"],
+        ),
+        ({1: 1, 2: 0.6, 4: 0.9}, 0.0, ["at or above 75 % on 4 ranks", "find out why"]),
     ],
 )
 def test_the_threshold_is_surely_possibly_or_not_kept(kept, curve_of, shares, wobble, said):
     text = section.threshold_sentence(curve_of(kept({"none": {1: 1.0}, "ring": shares}, wobble=wobble)))
     for part in said:
         assert part in text
-    assert ("possibly" in text) == any("possibly" in part for part in said)
+    assert ("would decide" in text) == any("would decide" in part for part in said)
 
 
 def test_another_threshold_is_named(kept, curve_of):
     text = section.threshold_sentence(curve_of(kept(GOOD), threshold=0.925))
-    assert "An efficiency of 92.5 % is surely kept up to 2 ranks" in text
-    assert "not kept on 4 ranks" in text
+    assert "Efficiency stays at or above 92.5 % up to 2 ranks" in text
+    assert "below 92.5 % on 4 ranks" in text
 
 
 def test_two_launches_are_insufficient(kept, curve_of):
     curve = curve_of(kept(GOOD, num_blocks=2))
-    assert "cannot be said: insufficient data" in section.threshold_sentence(curve)
+    assert "Insufficient data for a threshold of 75 %" in section.threshold_sentence(curve)
     assert "insufficient data for an interval" in section.result_sentence(curve)
-    assert asked(curve) == "No node-hours are derived: no size has an efficiency that surely keeps 75 %."
+    assert asked(curve) == (
+        "No node-hours are derived: no size has an efficiency of 75 % or more at 95 % confidence."
+    )
 
 
 def test_one_rank_says_nothing_about_scaling(kept, curve_of):
     curve = curve_of(kept({"none": {1: 1.0}}))
     assert "nothing can be said about scaling" in section.result_sentence(curve)
-    assert "cannot be said" in section.threshold_sentence(curve)
+    assert "Insufficient data" in section.threshold_sentence(curve)
 
 
 def test_without_a_base_case_there_is_no_efficiency(kept, curve_of):
     curve = curve_of(kept({"ring": {2: 1.0, 4: 0.9}}))
     assert "There is no efficiency" in section.result_sentence(curve)
-    assert "cannot be said" in section.threshold_sentence(curve)
+    assert "Insufficient data" in section.threshold_sentence(curve)
 
 
 def test_node_hours_are_told_with_what_is_not_in_them(kept, curve_of):

@@ -214,12 +214,12 @@ def interval(center: float, half: float = 0.006, n: int = 6) -> Interval:
 
 
 def made_losses(trainings: Sequence[tuple[str, str]], num_ranks: int = 8) -> list[Loss]:
-    """Exposed communication costs most over mpi and gloo, late ranks over ring."""
+    """Exposed communication costs most over mpi and gloo, stragglers over ring."""
     shares = {"ring": (0.02, 0.035, 0.01), "mpi": (0.02, 0.03, 0.09), "gloo": (0.02, 0.031, 0.14)}
     losses = []
     for workload, framework in trainings:
         for backend, parts in shares.items():
-            names = ("co-running", "late ranks", "exposed communication")
+            names = ("co-running", "stragglers", "exposed communication")
             made = [
                 Part(label=name, share=interval(share), milliseconds=interval(share * 200, 1.2))
                 for name, share in zip(names, parts, strict=True)

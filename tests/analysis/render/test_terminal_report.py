@@ -106,7 +106,7 @@ def test_the_whole_report_has_plots_table_and_rules(made, page):
 def test_comparisons_are_told(made):
     records = made.study(trainings=ONE, rank_counts=(1, 8), num_blocks=7)
     text = " ".join(printed(render_report(made.whole(records), scaling_table(records))).split())
-    assert "Which differences are beyond chance 2 comparisons of backend, declared together" in text
+    assert "Significant differences 2 comparisons of backend, declared together" in text
     assert "slower than ring on 8 ranks (corrected p 0.03" in text
 
 

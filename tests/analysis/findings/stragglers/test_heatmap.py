@@ -1,4 +1,4 @@
-"""The heat-map: the matrix handed to the plot, lines between hosts, marks at late ranks, equal bytes on a redraw."""
+"""The heat-map: the matrix handed to the plot, lines between hosts, marks at stragglers, equal bytes on a redraw."""
 
 import numpy as np
 import pytest

@@ -82,7 +82,7 @@ class Planted:
 
     @property
     def latest(self) -> float:
-        return self.mean + self.parts["late ranks"]
+        return self.mean + self.parts["stragglers"]
 
     @property
     def measured(self) -> float:
@@ -95,7 +95,7 @@ class Planted:
             **({"batch effect": self.batch} if self.strong else {}),
             "co-running": self.co_running + float(self.rank_delays.mean()),
             **({"input stall": self.input} if self.reads else {}),
-            "late ranks": float(self.rank_delays.max() - self.rank_delays.mean()),
+            "stragglers": float(self.rank_delays.max() - self.rank_delays.mean()),
             "exposed communication": self.exposed,
         }
 

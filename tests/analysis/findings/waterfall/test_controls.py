@@ -11,25 +11,25 @@ from .conftest import LOSSES, MS, Planted, losses, only
         (
             {"alone", "synthetic"},
             True,
-            ["batch effect", "co-running", "input stall", "late ranks", "exposed communication"],
+            ["batch effect", "co-running", "input stall", "stragglers", "exposed communication"],
             [],
         ),
         (
             {"synthetic"},
             True,
-            ["batch effect and co-running", "input stall", "late ranks", "exposed communication"],
+            ["batch effect and co-running", "input stall", "stragglers", "exposed communication"],
             ["1 rank at the local batch of 4 ranks was not measured"],
         ),
         (
             {"alone"},
             True,
-            ["batch effect", "co-running and input stall", "late ranks", "exposed communication"],
+            ["batch effect", "co-running and input stall", "stragglers", "exposed communication"],
             ["resident data were not measured on 1 rank and on 4 ranks of none in the same blocks"],
         ),
         (
             set(),
             False,
-            ["batch effect, co-running and input stall", "late ranks and exposed communication"],
+            ["batch effect, co-running and input stall", "stragglers and exposed communication"],
             [
                 "1 rank at the local batch of 4 ranks was not measured",
                 "resident data were not measured on 1 rank and on 4 ranks of none in the same blocks",
@@ -59,7 +59,7 @@ def test_the_batch_alone_without_its_input_leaves_the_input_with_the_co_running(
 
 def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect(plant):
     found = only(plant(Planted(reads=False, co_running=1 * MS)))
-    assert [part.name for part in found.parts] == ["co-running", "late ranks", "exposed communication"]
+    assert [part.name for part in found.parts] == ["co-running", "stragglers", "exposed communication"]
     assert found.notes == ()
 
 
@@ -91,7 +91,7 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
     assert methods == {
         "co-running": "unpaired t",
         "input stall": "unpaired t",
-        "late ranks": "paired t",
+        "stragglers": "paired t",
         "exposed communication": "paired t",
     }
     narrow = {part.name: part.loss.high - part.loss.low for part in found.parts}
@@ -154,7 +154,7 @@ def test_ranks_that_do_not_wait_for_each_other_do_not_suffer_from_late_ones(plan
             one = one.model_copy(update={"windows": windows})
         records.append(one)
     found = only(records)
-    assert found.parts[-1].name == "late ranks and exposed communication"
+    assert found.parts[-1].name == "stragglers and exposed communication"
     assert found.notes == ("ranks do not wait for each other",)
 
 
@@ -167,7 +167,7 @@ def test_stamps_that_one_block_lacks_do_not_separate_late_ranks(plant):
             record = record.model_copy(update={"windows": windows})
         records.append(record)
     merged = only(records)
-    assert merged.parts[-1].names == ("late ranks", "exposed communication")
+    assert merged.parts[-1].names == ("stragglers", "exposed communication")
     assert merged.parts[-1].loss.n == 6
     assert merged.notes == ("steps of none on 4 ranks have no stamps",)
 

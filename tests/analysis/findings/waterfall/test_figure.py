@@ -110,7 +110,7 @@ def test_labels_have_units_and_names_stand_once(study):
     figure.draw_without_rendering()
     assert {axes.get_xlabel() for axes in figure.axes} == {"of the ideal speed lost [%]"}
     names = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
-    assert names == ["co-running", "input stall", "late ranks", "exposed communication", "together"]
+    assert names == ["co-running", "input stall", "stragglers", "exposed communication", "together"]
     assert [axes.get_title(loc="left").split(",")[0] for axes in figure.axes] == ["gloo", "mpi", "ring"]
 
 

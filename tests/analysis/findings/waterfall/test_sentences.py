@@ -25,7 +25,7 @@ from dlscale.analysis.statistics import Interval
 from .conftest import Planted, only
 
 MS = 1e-3
-PARTS = ("co-running", "input stall", "late ranks", "exposed communication")
+PARTS = ("co-running", "input stall", "stragglers", "exposed communication")
 ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1.2 * MS)
 
 
@@ -69,7 +69,7 @@ def test_two_comparisons_with_the_largest_loss_share_the_5_percent(plant, seed, 
 def test_the_largest_losses_are_named_where_a_loss_is_certain(plant):
     one = only(plant(ALL))
     assert one.largest_names == ("exposed communication",)
-    assert replace(one, rivals=("late ranks",)).largest_names == ("exposed communication", "late ranks")
+    assert replace(one, rivals=("stragglers",)).largest_names == ("exposed communication", "stragglers")
     uncertain = tuple(replace(part, loss=interval(0.1, 0.1)) for part in one.parts)
     assert replace(one, parts=uncertain).largest_names == ()
     few = only(plant(ALL, num_blocks=2))
@@ -137,6 +137,12 @@ def test_rows_add_up_and_have_stable_keys(plant):
         "co-running",
         "input stall",
         "late ranks",
+        "exposed communication",
+    ]
+    assert [row["cause"] for row in rows] == [
+        "co-running",
+        "input stall",
+        "stragglers",
         "exposed communication",
     ]
     assert sum(row["loss"] for row in rows) == pytest.approx(1 - rows[0]["efficiency"])
@@ -209,6 +215,6 @@ def test_the_terminal_shows_the_parts_and_what_they_are_together(plant):
     for part in render_waterfalls(waterfalls(launches_of(plant(ALL)))):
         console.print(part)
     text = " ".join(console.file.getvalue().split())
-    for words in ("Where the speed goes", "late ranks", "0.296", "in total 19.2 [19.2, 19.2]"):
+    for words in ("Where the speed goes", "stragglers", "0.296", "in total 19.2 [19.2, 19.2]"):
         assert words in text
     assert list(render_waterfalls([])) == []

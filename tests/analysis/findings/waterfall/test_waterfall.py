@@ -100,4 +100,4 @@ def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it(plant):
     records = plant(truth)
     windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
     assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
-    assert losses(only(records))["late ranks"] == pytest.approx(1.2 * MS / truth.measured)
+    assert losses(only(records))["stragglers"] == pytest.approx(1.2 * MS / truth.measured)

@@ -44,7 +44,7 @@ def page(browser, path):
 def test_the_largest_cause_is_seen_at_a_glance(browser, path, width, height):
     browser.open(path, width=width, height=height)
     assert len(browser.texts(".strips li")) == 3  # the best backend of each training
-    assert {text.split(":")[0] for text in browser.texts(".strips .certain")} == {"late ranks"}
+    assert {text.split(":")[0] for text in browser.texts(".strips .certain")} == {"stragglers"}
     places = browser.run(
         "return [...document.querySelectorAll('.strips .largest')].map((one) => one.getBoundingClientRect().toJSON())"
     )

@@ -38,7 +38,7 @@ def test_a_planted_difference_is_claimed_with_its_size(made):
 def test_too_few_blocks_say_how_many_are_needed_and_claim_nothing(made):
     page = made.whole(made.study(trainings=ONE))
     assert (
-        "8 blocks of launches or more can carry a claim; here are 6, so 6 comparisons cannot "
+        "a claim needs 8 blocks of launches or more; here are 6, so 6 comparisons cannot "
         in section(page).lead
     )
     assert not any(isinstance(block, Sentence) for block in section(page).blocks)

@@ -46,7 +46,7 @@ def test_of_several_trainings_best_and_worst_are_told(made):
     records = made.study()
     page = made.page(records, causes=causes_of(scaling_table(records)))
     assert page.title == "How CosmoGAN and HEP-CNN scale on local"
-    assert page.summary[1].startswith("That is the most of 9 curves; the least: ")
+    assert page.summary[1].startswith("That is the highest of 9 curves; the lowest: ")
     assert page.summary[2] == "The largest loss is exposed communication in 9 of 9."
 
 
@@ -233,7 +233,7 @@ def test_losses_on_the_most_ranks_are_drawn_and_all_are_in_the_table(made):
 
 def test_parts_that_are_not_told_apart_are_not_ranked(made):
     losses = [
-        replace(loss, largest=("late ranks", "exposed communication")) for loss in made.losses(made.TRAININGS)
+        replace(loss, largest=("stragglers", "exposed communication")) for loss in made.losses(made.TRAININGS)
     ]
     page = made.page(made.study(), causes=Causes(losses=tuple(losses)))
     assert len(page.summary) == 2  # no sentence counts causes

@@ -21,7 +21,7 @@ def test_a_strip_is_the_ideal_speed_and_its_largest_loss_is_marked(made):
     assert [one.largest for one in gloo.segments] == [False, False, False, True]
     assert gloo.certain
     assert gloo.cause == "exposed communication: 14.0 % [13.4, 14.6]"
-    assert gloo.kept == "81 % [80, 82] kept"
+    assert gloo.kept == "81 % [80, 82] of ideal"
 
 
 def test_what_was_gained_takes_no_room_from_what_is_kept(made):
@@ -34,9 +34,9 @@ def test_what_was_gained_takes_no_room_from_what_is_kept(made):
 
 def test_causes_that_are_not_told_apart_are_not_marked_as_certain(made):
     loss = made.losses(ONE)[0]
-    (strip,) = strips([replace(loss, largest=("late ranks", "co-running"))])
+    (strip,) = strips([replace(loss, largest=("stragglers", "co-running"))])
     assert not strip.certain
-    assert strip.cause == "co-running or late ranks: cannot be separated"
+    assert strip.cause == "co-running or stragglers: not separable"
 
 
 def test_a_certain_loss_without_a_certain_cause_says_so(made):
