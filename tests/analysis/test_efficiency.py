@@ -12,6 +12,14 @@ def only(table, **wanted):
     return rows[0]
 
 
+def test_a_backend_whose_launches_all_failed_has_a_row_that_says_so(make_record):
+    records = [make_record(backend="ring", block=block, failure="hung") for block in range(6)]
+    row = only(scaling_table([*records, make_record()]), backend="ring")
+    assert (row.throughput, row.num_launches, row.num_planned) == (None, 0, 6)
+    assert row.evidence == "measured"
+    assert "every launch failed" in row.notes
+
+
 @pytest.mark.parametrize("mode", ["weak", "strong"])
 def test_an_ideal_series_has_efficiency_1(make_record, mode):
     records = [
