@@ -52,7 +52,7 @@ def run(tmp_path):
 def test_it_says_the_verdict_and_where_the_section_is(run):
     status, out, _, folder = run(records(), "--samples", "1_000_000", "--runs", "3")
     assert status == 0
-    assert "An efficiency of 75 % is surely kept up to 2 ranks" in out
+    assert "Efficiency stays at or above 75 % up to 2 ranks" in out
     assert "3 trainings take" in out
     assert f"proposal: {folder / 'proposal' / 'proposal'}.md and .tex" in out
     assert (folder / "proposal" / "proposal.tex").exists()
@@ -61,7 +61,7 @@ def test_it_says_the_verdict_and_where_the_section_is(run):
 def test_too_few_launches_are_insufficient_but_written(run):
     status, out, _, folder = run(records(num_blocks=2))
     assert status == INSUFFICIENT_DATA
-    assert "insufficient data" in out
+    assert "Insufficient data for a threshold of 75 %" in out
     assert (folder / "proposal" / "proposal.md").exists()
 
 
