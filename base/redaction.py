@@ -16,8 +16,8 @@ def redact(text: str) -> str:
     text = text.replace(home + "/", "~/")
     names = {Path.home().name, *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}
     for user in sorted(names, key=len, reverse=True):
-        # Two letters occur in many words: they are a name only where no letter or digit adjoins them.
-        pattern = re.escape(user) if len(user) > 2 else rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
+        # A name only where no letter or digit adjoins it: "ted" is in "interrupted" too.
+        pattern = rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
         # Earlier redactions stay as they are, also for a user whose name is "user".
         text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
     return text

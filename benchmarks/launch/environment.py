@@ -19,8 +19,15 @@ PROBE_SECONDS = 300
 # Variables that change what runs; no others of a user's environment are recorded.
 RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_", "OMPI_MCA_", "I_MPI_",
-    "NCCL_", "GLOO_", "HOROVOD_", "CCL_", "TF_", "TORCH_", "CUDA_VISIBLE", "MALLOC_", "DLSCALE_",
+    "NCCL_", "GLOO_", "HOROVOD_", "CCL_", "TORCH_", "CUDA_VISIBLE", "MALLOC_", "DLSCALE_",
 )  # fmt: skip
+# TensorFlow's by name: Terraform's variables have its prefix too.
+RECORDED_NAMES = frozenset({
+    "TF_CPP_MIN_LOG_LEVEL", "TF_CUDNN_USE_AUTOTUNE", "TF_DETERMINISTIC_OPS", "TF_ENABLE_ONEDNN_OPTS",
+    "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_GPU_THREAD_COUNT", "TF_GPU_THREAD_MODE",
+    "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_USE_LEGACY_KERAS", "TF_XLA_FLAGS",
+})  # fmt: skip
+SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASS")
 
 
 def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
@@ -127,7 +134,13 @@ def framework_remedy(framework: str) -> str:
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables on the allow-list, with home folder and user name redacted."""
-    return {k: redact(v) for k, v in sorted(variables.items()) if k.startswith(RECORDED_PREFIXES)}
+    return {name: redact(value) for name, value in sorted(variables.items()) if is_recorded(name)}
+
+
+def is_recorded(name: str) -> bool:
+    """Whether a variable changes what runs, and by its name holds no secret."""
+    listed = name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)
+    return listed and not any(word in name.upper() for word in SECRET_WORDS)
 
 
 def combine(*digests: str) -> str:

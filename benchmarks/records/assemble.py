@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.redaction import redacted
+from dlscale.base.redaction import redact, redacted
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
@@ -111,7 +111,10 @@ def assemble(
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
-        failure=Failure.model_validate(redacted(failure.model_dump())) if failure else None,
+        failure=failure
+        and failure.model_copy(
+            update={"message": redact(failure.message), "log_tail": redact(failure.log_tail)}
+        ),
     )
 
 
@@ -121,7 +124,7 @@ def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
         [event for place, event in spool.events if isinstance(event, GateResult) and place in (None, index)]
         for spool in spools
     ]
-    return [Gate(**redacted(asdict(gate))) for gate in max(per_rank, key=len)]
+    return [Gate(**asdict(gate) | {"detail": redact(gate.detail)}) for gate in max(per_rank, key=len)]
 
 
 def _compare(gate: Gate) -> str:
@@ -213,7 +216,7 @@ def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
         return []
     unread = EnergyReading(source=None, reason="the node's first rank did not train to the end")
     return [
-        NodeEnergy(rank=spool.rank, node=info.node, **redacted(asdict(reading)))
+        NodeEnergy(rank=spool.rank, node=info.node, **asdict(reading) | {"reason": redacted(reading.reason)})
         for spool in spools
         if (info := spool.info) and info.local_rank == 0
         for reading in spool.of(EnergyReading, index) or [unread]

@@ -1,16 +1,18 @@
 """No user name and no home folder reaches a record, from whatever text they come."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dlscale.base import redaction
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint
+from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
+    EnergyReading,
     GateResult,
     NodeInfo,
     RankInfo,
@@ -41,10 +43,40 @@ def jane(monkeypatch):
 
 @pytest.mark.parametrize("end", ["good", "gate", "error"])
 def test_no_name_in_a_record(tmp_path, end):
-    spool = SpoolWriter(tmp_path, 0)
+    found = a_record(tmp_path, end=end, kind="error")
+    text = found.model_dump_json()
+    for word in ("jane", "jdoe7", "/home", "hunter2", "hvs.1"):
+        assert word not in text, text
+    assert "~/x.so of <user>" in text
+    (node,) = found.nodes
+    assert (node.node, node.load_before) == ("n1", 0.1)
+    assert node.load_after == (None if end == "error" else 1.5)
+    assert found.good == (end == "good")
+
+
+@pytest.mark.parametrize(
+    "user", ["ted", "ill", "killed", "gate", "error", "gradient", "rapl", "measured", "ring", "2"]
+)
+def test_a_user_named_like_a_word_of_the_record_has_valid_records(tmp_path, monkeypatch, user):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home") / user)
+    for kind in get_args(Failure.model_fields["kind"].annotation):
+        found = a_record(tmp_path / kind, end="error", kind=kind)
+        assert Record.model_validate_json(found.model_dump_json()) == found
+        assert found.failure.kind == kind
+        assert [gate.name for gate in found.gates] == ["gradient"]
+        assert [reading.source for reading in found.energy] == ["rapl"]
+
+
+def a_record(folder, *, end, kind):
+    """What one rank leaves: a good case, one that fails its gate, or one that ends early."""
+    folder.mkdir(exist_ok=True)
+    spool = SpoolWriter(folder, 0)
     spool.write(RankInfo(rank=0, local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1))
     spool.write(NodeInfo(**NODE))
     spool.write(GateResult(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
+    spool.write(
+        EnergyReading(source="rapl", parts="2 packages", joules=1.0, seconds=1.0, reason=PLANTED), case=0
+    )
     spool.write(CaseResult(steady=True, loss=0.7, settings={"plan": PLANTED}), case=0)
     if end != "error":
         spool.write(CaseEnd(peak_rss_bytes=1, load=1.5), case=0)
@@ -52,6 +84,9 @@ def test_no_name_in_a_record(tmp_path, end):
     variables = {
         "UCX_TLS": PLANTED,
         "AWS_SECRET_ACCESS_KEY": "hunter2",
+        "TF_TOKEN_app_terraform_io": "hvs.1",
+        "TF_VAR_password": "hvs.1",
+        "UCX_AUTH_TOKEN": "hvs.1",
         "HOME": "/home/jane",
         "USER": "jdoe7",
     }
@@ -65,27 +100,23 @@ def test_no_name_in_a_record(tmp_path, end):
         oversubscribed=False,
         environment_variables=environment.recorded_variables(variables),
     )
-    found = assemble(
+    return assemble(
         Case(cell=CELL, block=0, position=0),
         0,
-        read_spools(tmp_path, 1),
+        read_spools(folder, 1),
         attempt=1,
         metadata=metadata,
-        failure=Failure(kind="error", rank=0, message=PLANTED, log_tail=PLANTED),
+        failure=Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED),
     )
-    text = found.model_dump_json()
-    for word in ("jane", "jdoe7", "/home", "hunter2"):
-        assert word not in text, text
-    assert "~/x.so of <user>" in text
-    (node,) = found.nodes
-    assert (node.node, node.load_before) == ("n1", 0.1)
-    assert node.load_after == (None if end == "error" else 1.5)
-    assert found.good == (end == "good")
 
 
 def test_a_short_name_is_replaced_only_where_it_is_a_name(monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/home/ab"))
     assert redaction.redact("/scratch/ab/lab and ab") == "/scratch/<user>/lab and <user>"
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/ted"))
+    assert (
+        redaction.redact("interrupted by ted: /scratch/ted_1") == "interrupted by <user>: /scratch/<user>_1"
+    )
 
 
 def test_paths_survive_a_command_given_in_the_top_folder(monkeypatch):
