@@ -7,6 +7,12 @@ PYTHON ?= python3
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+# Those of other targets.
+KNOWN := $(VARIABLES) SIZES REFERENCE FIGURE ON THRESHOLD SAMPLES RUNS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
+NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
+$(if $(UNKNOWN),$(error no variable $(UNKNOWN); $(if $(NEAREST),did you mean: $(NEAREST),choose one of: $(KNOWN))))
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
 RESULTS_OPTION = $(call option,RESULTS)

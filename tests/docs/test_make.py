@@ -1,0 +1,37 @@
+"""Variables of make: what the Makefile does not know is refused before anything runs."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+def make(*words):
+    return subprocess.run(["make", "-n", *words], cwd=TOP, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("BACKEND=ring", "no variable BACKEND; did you mean: BACKENDS"),
+        ("ranks=2", "no variable ranks; did you mean: RANKS"),
+        ("COLOUR=red", "no variable COLOUR; choose one of: SYSTEM "),
+    ],
+)
+def test_an_unknown_variable_is_an_error(word, said):
+    done = make("weak-scaling", word)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    "word", ["BACKENDS=none,ring", "RANKS=1,2", "RESULTS=/tmp/elsewhere", "PYTHON=python3"]
+)
+def test_a_known_variable_is_passed_on(word):
+    done = make("weak-scaling", word)
+    assert done.returncode == 0, done.stderr
+    name, _, value = word.partition("=")
+    assert name == "PYTHON" or f"--{name.lower()} '{value}'" in done.stdout
