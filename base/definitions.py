@@ -10,9 +10,9 @@ import tomllib
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError
@@ -24,6 +24,15 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
 
+def _check_file_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError(
+            f"{value!r} cannot name a folder; give 1 to 100 letters, digits, '.', '_' and '-', no sign first"
+        )
+    return value
+
+
+FileName = Annotated[str, AfterValidator(_check_file_name)]  # a part of a path, and never another folder
 M = TypeVar("M", bound=BaseModel)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import tempfile
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
@@ -18,9 +20,10 @@ def write_atomically(
     `durable=False` does not wait for the disk: for files that are worthless after a crash of the machine.
     Raises UsageError, which ends with `remedy`, if the disk is full or the folder is not writable.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # In a shared folder, others could put a link where a name can be guessed.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
@@ -43,9 +46,8 @@ def make_folder(path: Path) -> None:
     """Create the folder `path`. Raises UsageError if that fails or it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".probe.{os.getpid()}"
-        probe.touch(mode=0o600)
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=path):
+            pass
     except OSError as error:
         raise UsageError(
             f"results folder {path} is not writable: {error.strerror}; choose another one with --results"

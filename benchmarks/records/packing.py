@@ -147,7 +147,8 @@ def _row(path: Path, content: bytes) -> dict[str, Any]:
 def _replaced(path: Path, temporary: Path) -> Iterator[IO[bytes]]:
     """A file at `temporary` that replaces `path` if the block succeeds."""
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        temporary.unlink(missing_ok=True)  # what a kill left behind, or a link that somebody put there
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             yield file
         temporary.rename(path)

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from dlscale.base import definitions
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Fingerprint, Setting
@@ -127,7 +127,7 @@ EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACK
 class Study(Frozen):
     """Which cells are compared, how often each is launched, and how long that may take."""
 
-    name: str
+    name: FileName
     title: str
     scaling_mode: Literal["weak", "strong"]
     workloads: list[str]

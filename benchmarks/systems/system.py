@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, NonNegativeInt, PositiveInt, model_validator
 
 from dlscale.base import definitions
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
 
@@ -173,7 +173,7 @@ class Environment(Frozen):
 class System(Frozen):
     """A machine: its hardware, the source of each number, and how programs are started on it."""
 
-    name: str
+    name: FileName
     aliases: list[str] = []
     title: str
     state: Literal["in service", "retired", "example"] = "in service"

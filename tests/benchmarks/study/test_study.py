@@ -96,6 +96,15 @@ def test_a_study_file_can_choose_the_batch(tmp_path: Path):
     assert {c.local_batch for c in cells(plan(str(path), batch=5))} == {5}
 
 
+@pytest.mark.parametrize("name", ["../../../escaped/x", "<script>", "", ".hidden", "a/b", "x" * 101, "a\\nb"])
+def test_a_study_has_a_name_that_stays_in_its_folder(tmp_path: Path, name: str):
+    text = resources.files("dlscale.benchmarks").joinpath("study", "studies", "weak-scaling.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('name = "weak-scaling"', f'name = "{name}"'))
+    with pytest.raises(UsageError, match="name: .* cannot name a folder"):
+        load_study(str(path))
+
+
 def test_resources_per_rank_are_a_constant_of_the_study():
     found = [c for c in cells(plan(ranks=[1, 2], num_cores=8)) if c.control != "whole_machine"]
     assert {(c.cores_per_rank, c.threads_per_rank) for c in found} == {(4, 4)}

@@ -1,0 +1,36 @@
+"""Files are written whole, and never where somebody else wants them."""
+
+import os
+import stat
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+
+
+def test_a_link_with_the_name_that_could_be_guessed_is_not_followed(tmp_path):
+    precious, path = tmp_path / "precious", tmp_path / "report.html"
+    precious.write_text("mine")
+    for name in (f".report.html.{os.getpid()}.tmp", f".probe.{os.getpid()}"):
+        (tmp_path / name).symlink_to(precious)
+    make_folder(tmp_path)
+    write_atomically(path, "page")
+    assert precious.read_text() == "mine"
+    assert path.read_text() == "page"
+    assert not path.is_symlink()
+
+
+def test_a_file_is_private_and_leaves_nothing_beside_it(tmp_path):
+    write_atomically(tmp_path / "a", b"1")
+    write_atomically(tmp_path / "a", b"2")
+    assert (tmp_path / "a").read_bytes() == b"2"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_that_cannot_be_replaced_is_one_line_and_leaves_nothing(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(UsageError, match=r"cannot write .*a: "):
+        write_atomically(tmp_path / "a", "1")
+    assert os.listdir(tmp_path) == ["a"]
