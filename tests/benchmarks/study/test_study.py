@@ -101,7 +101,7 @@ def test_a_study_has_a_name_that_stays_in_its_folder(tmp_path: Path, name: str):
     text = resources.files("dlscale.benchmarks").joinpath("study", "studies", "weak-scaling.toml").read_text()
     path = tmp_path / "mine.toml"
     path.write_text(text.replace('name = "weak-scaling"', f'name = "{name}"'))
-    with pytest.raises(UsageError, match="name: .* cannot name a folder"):
+    with pytest.raises(UsageError, match=r"name: .* cannot name a folder"):
         load_study(str(path))
 
 
