@@ -5,8 +5,8 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_toml
 
 
 class Frozen(BaseModel):
@@ -54,7 +55,7 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
     """
     if name.endswith(".toml"):
         path = Path(name)
-        if not path.is_file():
+        if not os.path.isfile(path):  # unlike Path's own, False also for a name that no file can have
             raise UsageError(
                 f"no file {name}; give the path of a TOML file, or one of: {', '.join(names(folder))}"
             )
@@ -66,9 +67,13 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
             f"no {what} {name!r}; choose one of: {', '.join(names(folder))}, or give the path of a .toml file"
         )
     try:
-        return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = parse_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}; correct that line") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return kind.model_validate(content)
     except ValidationError as error:
         raise UsageError(f"{path}: {first_problem(error)}") from None
 

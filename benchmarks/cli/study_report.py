@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from dlscale.analysis.render.html.model import Page
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
@@ -24,7 +24,7 @@ from dlscale.benchmarks.records.store import Store
 def order_of(folder: Path) -> list[str]:
     """What the study names, in its order; nothing where study.json does not say."""
     try:
-        study = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        study = parse_json_object((folder / "study.json").read_bytes())["study"]
         return [*study["backends"], *study["frameworks"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []

@@ -26,6 +26,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case
 from dlscale.benchmarks.study.plan import Launch, Plan
@@ -301,7 +302,7 @@ class JobFiles:
             self.events_path.read_text(encoding="utf-8").splitlines() if self.events_path.exists() else []
         ):
             with suppress(ValueError):
-                events.append(json.loads(line))
+                events.append(parse_json_object(line))
         return events
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import launchers
 from dlscale.benchmarks.launch.causes import who_died
@@ -235,7 +235,7 @@ def _why(text: str, status: int) -> str:
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         try:
-            yield json.loads(line)
+            yield parse_json_object(line)
         except ValueError:
             return  # written when its process was killed: nothing whole comes after it
 

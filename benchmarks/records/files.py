@@ -7,7 +7,6 @@ files, byte by byte. An invalid file is reported, never skipped silently.
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_json
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record, Window
 
 RECORDS_FOLDER = "records"
@@ -252,7 +252,7 @@ def _unreadable(path: Path, error: OSError) -> BadFile:
 
 def _why_invalid(text: bytes, error: ValidationError) -> str:
     try:
-        content = json.loads(text)
+        content = parse_json(text)
     except ValueError:  # not UTF-8, or not JSON
         return "not complete JSON; restore it, or delete it so that the case is run again"
     version = content.get("schema_version") if isinstance(content, dict) else None

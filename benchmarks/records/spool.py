@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_json_object
 
 SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
 
@@ -206,7 +207,7 @@ def format_event(event: Event, *, case: int | None = None) -> str:
 
 def parse_event(line: str) -> tuple[int | None, Event]:
     """(number of the case or None, event) from a line. Raises ValueError if it is not a known event."""
-    values = json.loads(line)
+    values = parse_json_object(line)
     name, case = values.pop("event", None), values.pop("case", None)
     if name not in TYPES:
         raise ValueError(f"unknown event {name!r}")

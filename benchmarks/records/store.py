@@ -21,6 +21,7 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.files import (
     PACK_FILE,
@@ -137,11 +138,11 @@ class Store:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
         path = self.folder / "study.json"
         try:
-            launches = json.loads(path.read_text(encoding="utf-8"))["launches"]
+            launches = parse_json_object(path.read_bytes())["launches"]
             return [Case.model_validate(case) for launch in launches for case in launch]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{path} cannot be read ({error}); run the study again, which writes it"
+                f"{path} cannot be read ({' '.join(str(error).split())[:200]}); run the study again, which writes it"
             ) from None
 
     def next_attempt(self, case: Case) -> int:

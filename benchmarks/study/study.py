@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from pydantic import (
 from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Fingerprint, Setting
 from dlscale.benchmarks.systems.system import System
@@ -210,8 +210,8 @@ def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:
 
 def _option_value(text: str) -> Setting:
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
     return value if isinstance(value, str | int | float | bool) else text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
+from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 DATA_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -45,9 +45,11 @@ def lint(name: str) -> list[str]:
     """
     path = _path(name)
     try:
-        system = System.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = parse_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         return [f"is not valid TOML: {error}"]
+    try:
+        system = System.model_validate(content)
     except ValidationError as error:
         return definitions.problems(error)
     shipped = {stem: load_system(stem) for stem in definitions.names("systems")}

@@ -1,0 +1,106 @@
+"""Definitions and plans that somebody else wrote: a wrong one is one line, whatever is in it."""
+
+import random
+from importlib import resources
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.study import load_study, parse_backend_options
+from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.system import load_system
+
+DEEP = 100_000
+HOSTILE = [
+    pytest.param(b"a = " + b"[" * DEEP, id="lists in lists"),
+    pytest.param(b"a = " + b"{b = " * DEEP, id="tables in tables"),
+    pytest.param(b"a = " + b"9" * 5000, id="5000 digits"),
+    pytest.param(b"budget = inf", id="infinity"),
+    pytest.param(b'name = "\xff"', id="no UTF-8"),
+    pytest.param(b"\x00" * 100, id="zeros"),
+]
+STUDIES = resources.files("dlscale.benchmarks").joinpath("study", "studies")
+SYSTEMS = resources.files("dlscale.benchmarks").joinpath("systems")
+
+
+def refused(load, path):
+    """The words with which it is refused; empty if it is not."""
+    try:
+        load(str(path))
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+@pytest.mark.parametrize("load", [load_study, load_system])
+def test_a_hostile_definition_is_one_line(tmp_path, content, load):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+    said = refused(load, path)
+    assert said
+    assert "\n" not in said
+    assert all("\n" not in line for line in lint(str(path)))
+
+
+@pytest.mark.parametrize("load", [load_study, load_system])
+def test_a_name_that_no_file_can_have_is_one_line(load):
+    for name in ("x" * 5000 + ".toml", "a\0b.toml"):
+        assert refused(load, name).startswith("no file ")
+
+
+@pytest.mark.parametrize(
+    ("load", "text"),
+    [
+        (load_study, STUDIES.joinpath("weak-scaling.toml").read_bytes()),
+        (load_system, SYSTEMS.joinpath("cori.toml").read_bytes()),
+    ],
+)
+def test_damaged_definitions_are_one_line(tmp_path, load, text):
+    """500 times a few bytes changed, removed or doubled; a seed makes it the same 500 for everybody."""
+    choice, path, num_refused = random.Random(28), tmp_path / "mine.toml", 0  # noqa: S311
+    for _ in range(500):
+        damaged = bytearray(text)
+        for _ in range(choice.randint(1, 4)):
+            place = choice.randrange(len(damaged))
+            length = choice.choice([1, 1, 8, 200])
+            piece = choice.choice(
+                [b"", damaged[place : place + length] * 2, bytes(choices_of(choice, length))]
+            )
+            damaged[place : place + length] = piece
+        path.write_bytes(damaged)
+        said = refused(load, path)
+        assert "\n" not in said
+        num_refused += bool(said)
+    assert num_refused > 250
+
+
+def choices_of(choice, length):
+    """Bytes that mean something in TOML, and some that do not."""
+    return choice.choices(b"[]{}=\"'#.,\n019ex_-\\\xff\x00", k=length)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * DEEP,
+        b"[]",
+        b"null",
+        b'{"launches": 5}',
+        b'{"launches": [[5]]}',
+        b'{"launches": {"a": 1}}',
+        b"\xff",
+    ],
+)
+def test_a_hostile_plan_is_one_line(tmp_path, content):
+    (tmp_path / "study.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"study\.json cannot be read") as caught:
+        Store(tmp_path).planned()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hostile_option_is_a_string():
+    deep = "[" * DEEP
+    assert parse_backend_options(f"ring.x={deep}") == {"ring": {"x": deep}}
+    assert parse_backend_options("ring.x=" + "9" * 5000) == {"ring": {"x": "9" * 5000}}
