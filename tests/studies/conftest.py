@@ -64,9 +64,9 @@ class Bench:
             env={**os.environ, **environment},
         )
 
-    def report(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """What `dlscale report` prints of the study."""
-        command = [DLSCALE, "report", "--results", str(self.folder / "results"), *options]
+    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Another command about the study's results."""
+        command = [DLSCALE, *words, "--results", str(self.folder / "results")]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     @contextmanager

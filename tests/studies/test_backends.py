@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.benchmarks.records.files import load_parity
+
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
@@ -37,6 +39,10 @@ def test_every_backend_in_every_framework(bench):
         measured.setdefault(record.case.cell.backend, set()).add(record.case.cell.framework)
     assert {backend: measured[backend] for backend in expected} == expected
     assert "backend nccl does not support device cpu: left out" in " ".join(done.stdout.split())
+    (study,) = bench.folder.glob("results/*/*")
+    (parity,) = load_parity(study)
+    assert parity.passed
+    assert "same network (parity gate passed)" in " ".join(bench.ask("report", "--full").stdout.split())
     for record in records:
         served = record.case.cell.backend == "grpc_ps"
         assert len(record.servers) == record.case.cell.num_servers == int(served)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 from collections import Counter
 
 import pytest
@@ -16,6 +15,12 @@ pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 @pytest.mark.any_mpi
 def test_a_study_from_command_to_figures(bench):
     bench.study.write_text(STUDY.replace('"loader"', '"loader", "exchange"'))
+    dry = bench.run("--dry-run")
+    assert dry.returncode == 0
+    commands = [line for line in dry.stdout.splitlines() if "mpiexec" in line]
+    assert all("-m dlscale.benchmarks.rank.worker" in line for line in commands)
+    assert not bench.record_files()
+
     done = bench.run()
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
@@ -27,11 +32,26 @@ def test_a_study_from_command_to_figures(bench):
     assert cells == expected
     for record in records:
         check_record(record)
+    assert Counter(map(num_started, commands)) == Counter(
+        num_started(command) for command in {record.command for record in records}
+    )
     for name in ("throughput", "efficiency"):
         for suffix in ("png", "pdf", "svg", "csv"):
             assert list(bench.folder.glob(f"results/*/*/figures/*{name}.{suffix}"))
     assert "samples/s" in done.stdout
     assert not list(bench.folder.glob("results/*/*/spool/*"))
+
+    # Report and status read the records alone.
+    report = bench.ask("report", "--json")
+    assert report.returncode == 4, "one launch cannot carry an interval"
+    table = json.loads(report.stdout)
+    assert table["schema"] == 1
+    assert {row["control"] for row in table["rows"]} == {"train", "synthetic", "loader"}
+    status = bench.ask("status", "--json")
+    assert status.returncode == 0
+    (row,) = json.loads(status.stdout)["rows"]
+    assert (row["planned"], row["done"], row["failed"]) == (len(records), len(records), 0)
+    assert bench.ask("report", "nothing-like-it").returncode == 1
 
     # The same command again has nothing left to do, and measures nothing twice.
     again = bench.run()
@@ -47,6 +67,11 @@ def test_a_study_from_command_to_figures(bench):
     assert once_more.returncode == 0
     assert "1 to run" in once_more.stdout
     assert Record.model_validate_json(lost.read_text()).bucket_bytes == before.bucket_bytes
+
+
+def num_started(command):
+    """The ranks that a command starts."""
+    return command.split(" -n ")[1].split()[0]
 
 
 def check_record(record):
@@ -75,42 +100,6 @@ def check_record(record):
     text = record.model_dump_json()
     assert "/root" not in text
     assert "/home" not in text
-
-
-def test_dry_run_shows_the_exact_commands_and_starts_nothing(bench):
-    done = bench.run("--dry-run", "--backends", "ring")
-    assert done.returncode == 0
-    commands = [line for line in done.stdout.splitlines() if "mpiexec" in line]
-    assert len(commands) == 2
-    assert all("-m dlscale.benchmarks.rank.worker" in line for line in commands)
-    assert sorted(line.split(" -n ")[1].split()[0] for line in commands) == ["1", "2"]
-    assert not bench.record_files()
-    started = bench.run("--backends", "ring")
-    assert started.returncode == 0
-    assert {record.command.split(" -n ")[1].split()[0] for record in bench.records()} == {"1", "2"}
-
-
-def test_report_and_status_read_the_records_alone(bench):
-    assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
-    results = str(bench.folder / "results")
-    dlscale = bench.command()[0]
-
-    def ask(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [dlscale, *words, "--results", results], capture_output=True, text=True, check=False
-        )
-
-    report = ask("report", "--json")
-    assert report.returncode == 4, "one launch cannot carry an interval"
-    table = json.loads(report.stdout)
-    assert table["schema"] == 1
-    assert {row["control"] for row in table["rows"]} == {"train", "synthetic", "loader"}
-    status = ask("status", "--json")
-    assert status.returncode == 0
-    assert [(row["planned"], row["done"], row["failed"]) for row in json.loads(status.stdout)["rows"]] == [
-        (3, 3, 0)
-    ]
-    assert ask("report", "nothing-like-it").returncode == 1
 
 
 def test_more_ranks_than_cores_is_allowed_warned_and_recorded(bench):

@@ -5,35 +5,32 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.files import load_parity
-from dlscale.models import NAMES
 from dlscale.models.frameworks import FRAMEWORKS
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
 
-EIGHT = {(workload, framework) for workload in NAMES for framework in FRAMEWORKS}
 
-
+# Each workload once, each framework twice: both in all are in tests/models and tests/parity, both in one study in
+# test_backends.
 @pytest.mark.slow
-def test_all_workloads_in_all_frameworks(bench):
+@pytest.mark.parametrize(
+    ("framework", "workloads"), [("torch", "cosmogan,inception_v3"), ("tensorflow", "hep_cnn,resnet50")]
+)
+def test_all_workloads(bench, framework, workloads):
     done = bench.run(
-        "--workloads", "all", "--frameworks", "all", "--backends", "ring", "--ranks", "2", limit=540
+        *("--workloads", workloads, "--frameworks", framework, "--backends", "ring", "--ranks", "2"),
+        limit=540,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records), [record.failure for record in records]
-    assert {(one.case.cell.workload, one.case.cell.framework) for one in records} == EIGHT
-    assert {one.case.cell.num_ranks for one in records} == {2}
+    assert {record.case.cell.workload for record in records} == set(workloads.split(","))
     for record in records:
         assert {gate.name for gate in record.gates} >= {"broadcast", "gradient", "identity", "finite_loss"}
         assert record.skipped_samples == [0] * record.case.cell.num_ranks
     (study,) = bench.folder.glob("results/*/*")
-    parities = load_parity(study)
-    assert {parity.workload for parity in parities} == set(NAMES)
-    assert all(parity.passed for parity in parities)
-    for workload, framework in EIGHT:
+    for workload in workloads.split(","):
         assert list(study.glob(f"figures/{workload}-tiny-{framework}-weak-fp32-throughput.png"))
-    assert "same network (parity gate passed)" in " ".join(bench.report("--full").stdout.split())
 
 
 @pytest.fixture
@@ -49,9 +46,8 @@ def maps(tmp_path):
 ON_MAPS = ("--workloads", "cosmogan", "--backends", "ring", "--ranks", "2")
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps, framework):
-    done = bench.run(*ON_MAPS, "--frameworks", framework, "--data", str(maps))
+def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps):
+    done = bench.run(*ON_MAPS, "--frameworks", "torch", "--data", str(maps))
     assert done.returncode == 2
     (record,) = bench.records()
     assert record.failure.kind == "error"
@@ -60,9 +56,8 @@ def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps, framework):
     assert "\n" not in record.failure.message
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_bad_sample_is_skipped_and_counted(bench, maps, framework):
-    done = bench.run(*ON_MAPS, "--frameworks", framework, "--data", str(maps), "--skip-bad")
+def test_a_bad_sample_is_skipped_and_counted(bench, maps):
+    done = bench.run(*ON_MAPS, "--frameworks", "tensorflow", "--data", str(maps), "--skip-bad")
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
     assert sum(record.skipped_samples) >= 1
