@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 
 import pytest
 
@@ -32,6 +33,16 @@ def pairs(*, exchanging):
 def pytest_configure(config):
     config.addinivalue_line("markers", "exchanging: `any_pair` is only of backends that exchange gradients")
     config.addinivalue_line("markers", "on_ranks(*sizes): left out of launches of another number of ranks")
+
+
+WHOLE_FILE = re.compile(r"^pytestmark = pytest\.mark\.on_ranks\((.*)\)$", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path):
+    """Leave out a whole file before it is imported: TensorFlow and Keras take seconds on every rank."""
+    if collection_path.name.startswith("test_") and (found := WHOLE_FILE.search(collection_path.read_text())):
+        return None if shows(*map(int, found[1].split(","))) else True
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

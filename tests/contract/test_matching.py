@@ -6,6 +6,8 @@ import pytest
 import dlscale.collectives
 from dlscale.collectives.buffers import BuffersDifferError, check_buffers_match
 
+pytestmark = pytest.mark.on_ranks(2, 3)
+
 
 @pytest.fixture(scope="module")
 def collective(any_collective, world):

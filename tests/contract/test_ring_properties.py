@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.on_ranks(2, 3, 4)
+
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
 OPS = ("sum", "average", "min", "max")
 LIMITS = (48, 4096, 32 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024)  # bytes where another path may begin

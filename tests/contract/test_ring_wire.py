@@ -7,6 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 
+pytestmark = pytest.mark.on_ranks(2, 3, 4)
+
 UNIT = 2.0**-8  # of rounding to bfloat16
 LAYOUTS = (0, 1, 2)  # ranks per node; 0 leaves the node whole
 COUNTS = (1, 2, 31, 32, 33, 1000, 65_537, 300_001)

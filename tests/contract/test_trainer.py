@@ -13,6 +13,8 @@ from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Input, Shard
 
+pytestmark = pytest.mark.on_ranks(1, 2, 3)
+
 
 @pytest.fixture
 def pair(any_pair):
@@ -44,21 +46,12 @@ def make_factory(name, framework, *, synthetic=True, device="cpu"):
 
 
 # CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without.
-@pytest.fixture(
-    params=[
-        *(
-            pytest.param(name, marks=pytest.mark.on_ranks(2))
-            for name in ("hep_cnn-synthetic", "hep_cnn-events")
-        ),
-        "cosmogan-synthetic",
-    ]
-)
+@pytest.fixture(params=[pytest.param("hep_cnn-events", marks=pytest.mark.on_ranks(2)), "cosmogan-synthetic"])
 def factory(request, framework, device):
     name, source = request.param.split("-")
     return make_factory(name, framework, synthetic=source == "synthetic", device=device)
 
 
-@pytest.mark.on_ranks(1, 2, 3)
 def test_the_gates_pass(backend, factory, world, shard):
     gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert [gate.name for gate in gates if not gate.passed] == []
