@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = "docs/examples"
 TOP = Path(__file__).parents[2]
 LINE = re.compile(r"(\d+) steps, loss ([\d.]+) -> ([\d.]+), weights ([0-9a-f]{8})")

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {
     "keras_fit.py": "over all their points",
     "tensorflow_loop.py": ", then 0.0",

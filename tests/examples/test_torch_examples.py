@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {
     "mpi4py_allreduce.py": "found the weights",
     "torch_backend.py": "learned a sine",

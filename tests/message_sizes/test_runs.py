@@ -17,7 +17,7 @@ from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 KIB = 2**10
-pytestmark = pytest.mark.requires("mpiexec", "ring")
+pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec", "ring")]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from dlscale.models import NAMES, load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.workload import Workload
 
-pytestmark = pytest.mark.requires("tensorflow")
+pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -49,7 +49,8 @@ def test_every_backend_in_every_framework(bench):
         assert all(seconds is not None for seconds in record.phases.import_backend)
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_asynchronous_servers_count_what_they_applied(bench, framework):
     options = ("--backend-options", "grpc_ps.asynchronous=true", "--data", "synthetic", "--servers", "2")
     done = bench.run(*SERVED, "--frameworks", framework, *options)
@@ -84,7 +85,8 @@ def endless(bench):
     return path
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_killed_server_ends_the_launch_and_is_named(bench, framework):
     with bench.start(*SERVED, "--frameworks", framework, study=endless(bench)) as process:
         os.kill(server_pid(bench), signal.SIGKILL)
@@ -95,11 +97,13 @@ def test_a_killed_server_ends_the_launch_and_is_named(bench, framework):
     assert record.failure.message.startswith("server 0 (rank 2) died")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "framework"),
     [
         ("grpc_ps", "torch"),
-        *(pytest.param(name, "tensorflow", marks=pytest.mark.slow) for name in ("grpc_ps", "tf_collective")),
+        ("grpc_ps", "tensorflow"),
+        ("tf_collective", "tensorflow"),
     ],
 )
 def test_a_port_in_use_is_a_record_that_says_so(bench, backend, framework):
@@ -170,6 +174,7 @@ def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):
     assert not bench.record_files()
 
 
+@pytest.mark.slow
 @pytest.mark.requires("horovod-torch")
 def test_horovods_timeline_is_written_outside_of_studies(bench):
     out = bench.folder / "trace.json"

@@ -78,6 +78,7 @@ def test_resume_tries_failures_again_up_to_a_limit(bench):
     assert [record.attempt for record in bench.records()] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_resume_of_a_study_on_another_system_is_one_line(bench):
     bench.run("--backends", "none", "--ranks", "1", "--data", "synthetic")
     path = planned(bench)

@@ -83,6 +83,7 @@ def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(be
     assert [window for window in record.windows if window.phase == "steady"]
 
 
+@pytest.mark.slow
 def test_a_continued_study_repeats_nothing(bench):
     with bench.start() as process:
         wait_for(lambda: len(bench.record_files()) >= 2)
@@ -96,6 +97,7 @@ def test_a_continued_study_repeats_nothing(bench):
     assert len(good) == len(set(good)) == 12
 
 
+@pytest.mark.slow
 def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
     """The control shares a launch with the training: killed in the middle of it, the training is done."""
     study = long_study(bench, '"none"')
@@ -142,6 +144,7 @@ def test_only_one_dlscale_measures_into_a_folder(bench):
     assert "another dlscale is measuring" in second.stderr
 
 
+@pytest.mark.slow
 def test_a_corrupt_record_is_told_before_anything_starts(bench):
     assert bench.run("--backends", "none", "--ranks", "1").returncode == 0
     victim = bench.record_files()[0]
@@ -197,6 +200,7 @@ def small_disk(bench, size, command):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requires("root")
 def test_a_full_disk(bench):
     run = " ".join(bench.command("--backends", "none,ring", "--ranks", "1"))

@@ -9,7 +9,7 @@ import pytest
 
 from dlscale.models import load_workload
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(240)]
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 LONG = ("--backends", "ring", "--ranks", "2", "--data", "synthetic", "--checkpoint-every", "40")

@@ -7,12 +7,15 @@ import pytest
 
 from dlscale.models.frameworks import FRAMEWORKS
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.requires("mpiexec", "ring", "tensorflow"),
+    pytest.mark.timeout(600),
+]
 
 
 # Each workload once, each framework twice: both in all are in tests/models and tests/parity, both in one study in
 # test_backends.
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "workloads"), [("torch", "cosmogan,inception_v3"), ("tensorflow", "hep_cnn,resnet50")]
 )
@@ -66,7 +69,6 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps):
     assert json.loads(study.read_text())["study"]["skip_bad"] is True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_compiled_network_passes_the_gates(bench, framework):
     options = ("--frameworks", framework, "--backends", "ring", "--ranks", "2")
