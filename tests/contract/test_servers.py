@@ -23,8 +23,8 @@ def make_factory(name, framework):
     return load_workload(name).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
 
 
-@pytest.mark.on_ranks(2, 3)
-@pytest.mark.parametrize("workload", [pytest.param("hep_cnn", marks=pytest.mark.on_ranks(2)), "cosmogan"])
+@pytest.mark.on_ranks(2)
+@pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])
 def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, world, shard):
     backend = connected(*pair, {"asynchronous": True})
     assert backend.asynchronous
