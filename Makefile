@@ -71,7 +71,7 @@ proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOL
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So do whole studies,
 # which start programs more than they compute; the longest come first. What is left fills all cores by itself or is timed.
 UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
-STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging
+STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging tests/gpu
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder

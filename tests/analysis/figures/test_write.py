@@ -92,6 +92,7 @@ def test_an_svg_needs_no_font_no_other_file_and_no_date(make_study, tmp_path):
     assert "<image" in path.read_text()
 
 
+@pytest.mark.slow
 def test_other_processes_write_the_same_bytes(make_study, tmp_path):
     records = make_study(num_blocks=3)
     source = tmp_path / "records"

@@ -145,6 +145,7 @@ def test_nothing_is_packed_while_somebody_measures(store):
         packing.pack(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["pack", "pack again", "unpack"])
 def test_killed_at_any_moment_nothing_is_lost(store, make_record, change):
     """SIGKILL before each call that touches a file; the records are complete then, and the same command goes on."""

@@ -140,6 +140,7 @@ def test_tensorflow_sees_the_gpu_of_its_local_rank_alone(monkeypatch):
     assert done == [("visible", "gpu 1", "GPU"), ("grows", "gpu 1", True), ("tf32", False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_environment_without_gpus_says_so(framework):
     framework_module(framework)

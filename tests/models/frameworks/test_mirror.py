@@ -16,7 +16,7 @@ from dlscale.models.frameworks._tensorflow import _flops
 from dlscale.models.weights import draw_initial
 from dlscale.models.workload import Execution, Input, Shard
 
-WORKLOADS = ("resnet50", "inception_v3")
+WORKLOADS = ("resnet50", pytest.param("inception_v3", marks=pytest.mark.slow))
 LOCAL_BATCH = {"resnet50": 4, "inception_v3": 2}
 
 

@@ -135,6 +135,7 @@ def test_the_memory_bound_says_that_the_gradients_fit(everything):
     assert memory.words == "0.154 MB of gradients fit into 32 MiB of cache"
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_and_one_more(everything, without, tmp_path):
     more = {path.name for path in write_figures(scaling_table(everything), tmp_path / "a")}
     fewer = {path.name for path in write_figures(scaling_table(without), tmp_path / "b")}
