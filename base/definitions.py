@@ -28,7 +28,8 @@ class Frozen(BaseModel):
 def _check_file_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
         raise ValueError(
-            f"{value!r} cannot name a folder; give 1 to 100 letters, digits, '.', '_' and '-', no sign first"
+            f"{value!r} cannot name a folder; give up to 100 letters, digits, '.', '_' and '-', a letter or digit "
+            "first"
         )
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,8 @@ RECORDED_NAMES = frozenset({
     "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_GPU_THREAD_COUNT", "TF_GPU_THREAD_MODE",
     "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_USE_LEGACY_KERAS", "TF_XLA_FLAGS",
 })  # fmt: skip
-SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASS")
+# Words of a name, so that no MPI's PASSIVE or KEEPALIVE counts.
+SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASS(?:WORD|WD|PHRASE)?)S?(?:_|$)", re.IGNORECASE)
 
 
 def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
@@ -134,13 +136,16 @@ def framework_remedy(framework: str) -> str:
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables on the allow-list, with home folder and user name redacted."""
-    return {name: redact(value) for name, value in sorted(variables.items()) if is_recorded(name)}
+    return {
+        name: redact(value)
+        for name, value in sorted(variables.items())
+        if changes_runs(name) and not SECRET.search(name)
+    }
 
 
-def is_recorded(name: str) -> bool:
-    """Whether a variable changes what runs, and by its name holds no secret."""
-    listed = name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)
-    return listed and not any(word in name.upper() for word in SECRET_WORDS)
+def changes_runs(name: str) -> bool:
+    """Whether a variable is on the list of those that change what runs."""
+    return name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)
 
 
 def combine(*digests: str) -> str:

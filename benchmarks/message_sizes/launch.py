@@ -18,7 +18,7 @@ from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import launchers
 from dlscale.benchmarks.launch.causes import who_died
-from dlscale.benchmarks.launch.environment import is_recorded
+from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.launch.supervisor import end_group, now
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, peer_variables
 from dlscale.benchmarks.records.message_sizes import (
@@ -124,7 +124,7 @@ def variables_of(order: LaunchOrder, place: Place) -> dict[str, str]:
 
 def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """A user's variables without those that would change what is measured."""
-    return {name: value for name, value in variables.items() if not is_recorded(name)}
+    return {name: value for name, value in variables.items() if not changes_runs(name)}
 
 
 def _imb(order: LaunchOrder, folder: Path) -> list[str]:

@@ -7,8 +7,6 @@ import pytest
 
 from dlscale.base.errors import UsageError
 
-pytestmark = pytest.mark.on_ranks(2, 3, 4)
-
 UNIT = 2.0**-8  # of rounding to bfloat16
 LAYOUTS = (0, 1, 2)  # ranks per node; 0 leaves the node whole
 COUNTS = (1, 2, 31, 32, 33, 1000, 65_537, 300_001)
@@ -208,13 +206,12 @@ def run(ring, world, values, *, num_steps, bucket):
     return total / num_steps
 
 
+@pytest.mark.on_ranks(2, 3, 4)
 @pytest.mark.parametrize("ranks_per_node", LAYOUTS)
 def test_error_feedback_makes_the_mean_over_steps_right(join, world, ranks_per_node):
     ring = join(ranks_per_node=ranks_per_node)
     bare = join(ranks_per_node=ranks_per_node, error_feedback=False)
     values = gradients(world, 2000)
-    if ring.size == 1:
-        pytest.skip("one rank alone rounds nothing")
     num_steps = 200
     true = np.mean(np.array(values, dtype=np.float64), axis=0)
     size = np.mean(np.abs(np.array(values, dtype=np.float64)), axis=0)
@@ -332,9 +329,8 @@ def test_an_unknown_wire_is_refused():
         Settings(wire="float8")
 
 
+@pytest.mark.on_ranks(2, 3, 4)
 def test_debug_compares_the_arguments_of_rounded_operations_too(join, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     ring = join(debug=True)
     with pytest.raises(ValueError, match="ranks disagree: rank 0 called rounded allreduce of 10"):
         ring.allreduce(np.ones(10 + ring.rank, dtype=np.float32), bucket=0)
@@ -343,9 +339,8 @@ def test_debug_compares_the_arguments_of_rounded_operations_too(join, world):
     np.testing.assert_array_equal(buffer, ring.size)
 
 
+@pytest.mark.on_ranks(2, 3, 4)
 def test_lengths_that_differ_raise_instead_of_giving_wrong_sums(join, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank agrees with itself")
     ring = join()
     error = None
     try:

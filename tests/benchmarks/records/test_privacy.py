@@ -135,3 +135,9 @@ def test_root_is_no_name(monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/root"))
     monkeypatch.setenv("USER", "root")
     assert redaction.redact("/root/x root complex") == "~/x root complex"
+
+
+def test_a_setting_that_only_sounds_like_a_secret_is_recorded():
+    names = ("UCX_KEEPALIVE_INTERVAL", "MPIR_CVAR_RMA_PASSIVE", "TF_NUM_INTRAOP_THREADS")
+    secrets = ("UCX_AUTH_TOKEN", "FI_PSM3_UUID_KEY", "DLSCALE_DB_PASSWORD", "TORCH_hub_secret", "TF_CONFIG_X")
+    assert environment.recorded_variables(dict.fromkeys((*names, *secrets), "1")).keys() == set(names)
