@@ -139,9 +139,3 @@ def launch(tmp_path):
 def open_mpi():
     """Whether this environment's MPI is Open MPI."""
     return is_open_mpi(mpiexec()[0])
-
-
-@pytest.fixture
-def own_files():
-    """own_files(): names of the ring's files in /dev/shm."""
-    return lambda: sorted(path.name for path in Path("/dev/shm").glob("dlscale-ring-*"))  # noqa: S108

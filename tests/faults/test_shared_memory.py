@@ -1,6 +1,10 @@
-"""Shared memory that is private, leaves nothing behind, and does not run out later."""
+"""Shared memory that is private, leaves nothing behind, and does not run out later.
+
+/dev/shm is the whole machine's: all tests that put files there stand in this file, so that one worker runs them.
+"""
 
 import os
+import random
 import shutil
 import signal
 import stat
@@ -38,6 +42,32 @@ def wait_until(condition, seconds=JOIN_SECONDS):
     while not condition():
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.01)
+
+
+@pytest.fixture
+def own_files():
+    """own_files(): names of the ring's files in /dev/shm."""
+    return lambda: sorted(path.name for path in SHM.glob("dlscale-ring-*"))
+
+
+@pytest.mark.parametrize("path", ["staged", "push"])
+def test_a_killed_rank_is_named_dead_and_leaves_no_files(launch, path, own_files):
+    ranks = launch("reduce_for_ever", num_ranks=3, path=path, shared_memory="shm")
+    ranks.wait_for("ready")
+    time.sleep(random.Random(path).uniform(0, 0.1))  # noqa: S311
+    ranks.signal(1, signal.SIGKILL)
+    for error in ranks.wait_for("error", [0, 2]):
+        assert f"rank 1 (process {ranks.pid(1)}) is dead" in error["text"], error
+    assert not own_files()
+
+
+def test_all_ranks_killed_leave_nothing_behind(launch, own_files):
+    for shared_memory in ("memfd", "shm"):
+        ranks = launch("reduce_for_ever", path="push", shared_memory=shared_memory)
+        ranks.wait_for("ready")
+        for rank in (0, 1):
+            ranks.signal(rank, signal.SIGKILL)
+        assert not own_files()
 
 
 @pytest.mark.requires("compiler")
