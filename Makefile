@@ -68,19 +68,19 @@ report: .venv  ## One screen about the latest study, and its page: report.html i
 proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
 	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
-# Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So do whole studies,
-# which start programs more than they compute; the longest come first. What is left fills all cores by itself or is timed.
+# Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
+# ranks, which load programs more than they compute; the longest come first. What is left is timed, or makes networks.
 UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
-STUDIES := tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging tests/gpu
+LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging tests/gpu
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder
 ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
-REST = tests $(foreach path,$(UNIT) $(STUDIES),--ignore=$(path))
+REST = tests $(foreach path,$(UNIT) $(LAUNCHING),--ignore=$(path))
 
 test: .venv  ## All tests that every machine can run, without the slow ones
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m 'not slow' $(PARALLEL)
-	$(PYTEST) $(STUDIES) -m 'not slow' $(PARALLEL) $(IN_ORDER)
+	$(PYTEST) $(LAUNCHING) -m 'not slow' $(PARALLEL) $(IN_ORDER)
 	$(PYTEST) $(REST) -m 'not slow' --durations=10
 
 test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
@@ -88,11 +88,11 @@ test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs r
 
 test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
 	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL)
-	$(PYTEST) $(STUDIES) $(PARALLEL) $(IN_ORDER)
+	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER)
 	$(PYTEST) $(REST) --durations=10
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
-	  tests/mpi tests/studies -m any_mpi --durations=10
+	  tests/mpi tests/studies -m any_mpi $(PARALLEL) $(IN_ORDER)
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
