@@ -15,6 +15,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import Counts, Words, study_of
 from dlscale.benchmarks.exports.harness import HarnessRun, jube_file, ramble_files, reframe_test
 from dlscale.benchmarks.launch.launchers import cpus_per_rank
+from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import NAMES as BACKENDS
@@ -28,7 +29,7 @@ OURS = (
 DEFAULT_NODES = (1, 2, 4)
 DEFAULT_RANKS = (1, 2)
 SPARE_MINUTES = 10  # of a test's time limit
-BUDGETS = 3  # a study's launches take longer than its windows
+ESTIMATES = 3  # a study may take longer than its plan says
 
 
 def _harness_options(command: F) -> F:
@@ -132,7 +133,9 @@ def _harness_run(
     chosen = study_of(study, machine, given | {"nodes": nodes, "ranks": ranks, "backends": backends})
     for name in chosen.backends:
         definitions.one_of("backend", name, BACKENDS)
-    per_node = shape(chosen, machine).ranks_per_node or 1
+    points = shape(chosen, machine)
+    plan = expand(chosen, environment="", shape=points, data=given["data"], policy=machine.policy)
+    per_node = points.ranks_per_node or 1
     return HarnessRun(
         study=_absolute(study),
         study_title=chosen.title,
@@ -143,7 +146,7 @@ def _harness_run(
         sizes=tuple(sorted({*(nodes or []), *(ranks or [])})),
         ranks_per_node=per_node,
         cpus_per_rank=cpus_per_rank(machine, per_node),
-        minutes=math.ceil(BUDGETS * chosen.budget / 60) + SPARE_MINUTES,
+        minutes=math.ceil(ESTIMATES * plan.seconds(plan.launches) / 60) + SPARE_MINUTES,
         more=more,
     )
 

@@ -12,11 +12,15 @@ from typing import Any, TypeVar
 
 import click
 
+from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import num_comparisons
+from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import with_capability
@@ -149,7 +153,11 @@ STUDY_OPTIONS = (
     ),
     click.option("--skip-bad", **YES, help="Skip and count samples that cannot be read."),
     click.option("--budget", help="Wall time for the study, e.g. 240s, 4min or 1h."),
-    click.option("--launches", type=int, help="Launches per cell; a 95 % interval needs 6."),
+    click.option(
+        "--launches",
+        type=int,
+        help="Launches per cell; a 95 % interval needs 6. Default: as many as the comparisons of backends need.",
+    ),
     click.option("--warmup-steps", type=int, help="Minimum steps before the first window."),
     click.option("--max-steps", type=int, help="Maximum steps per case, warm-up included."),
     click.option(
@@ -174,6 +182,7 @@ STUDY_OPTIONS = (
     ),
     results_option,
 )
+LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
@@ -190,15 +199,26 @@ def study_options(command: F) -> F:
 
 
 def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
-    """The named study, or the one in that file, changed by the options. Raises UsageError."""
+    """The named study, or the one in that file, changed by the options. Raises UsageError.
+
+    One that says no number of launches gets what the comparisons of its backends need, and an interval at least.
+    """
     if machine.scheduler == "none":
         _check_placement(machine, options)
-    return load_study(
+    study = load_study(
         name,
         **{field: options[field] for field in STUDY_FIELDS},
         backend_options=_with_open_ports(options),
         rules={field: options[field] for field in RULE_OPTIONS},
     )
+    if study.launches:
+        return study
+    plan = expand(
+        study, environment="", shape=shape(study, machine), data=options["data"], policy=machine.policy
+    )
+    comparisons = num_comparisons(launch.cell for launch in plan.launches)
+    enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
+    return study.model_copy(update={"launches": enough})
 
 
 def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -157,10 +157,10 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
     click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}")
-    if todo and plan.seconds(plan.launches) > 1.05 * study.budget:
+    if todo and study.budget and (needed := plan.seconds(plan.launches)) > 1.05 * study.budget:
         click.echo(
-            f"warning: the rules of measuring need more than the budget of {format_seconds(study.budget)}: every "
-            "launch gets its shortest windows"
+            f"warning: {plan.num_launches} launches of each cell need at least {format_seconds(needed)}; the budget of "
+            f"{format_seconds(study.budget)} is exceeded, and every launch gets its shortest windows"
         )
 
 
@@ -191,9 +191,9 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
         for launch in launches:
             cell = launch.cell
             # Each tier of sizes has blocks of its own.
-            block = launch.cases[0].block % plan.study.launches
+            block = launch.cases[0].block % plan.num_launches
             progress.started(
-                f"block {block + 1}/{plan.study.launches}, {cell.workload} in {cell.framework} over {cell.backend} "
+                f"block {block + 1}/{plan.num_launches}, {cell.workload} in {cell.framework} over {cell.backend} "
                 f"on {cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
             )
             records = run_launch(campaign, launch)

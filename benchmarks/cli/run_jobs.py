@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,7 @@ from dlscale.benchmarks.launch.campaign import (
     campaign_for_rehearsal,
     open_campaign,
 )
-from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.study.plan import Launch
+from dlscale.benchmarks.study.plan import Launch, num_comparisons
 from dlscale.benchmarks.study.sizes import chosen_partition
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
@@ -216,7 +215,7 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
     cells = {case.cell.id for launch in plan.launches for case in launch.cases}
     click.echo(
         f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name}: {len(cells)} cells, "
-        f"{plan.study.launches} launches of each, {len(jobs)} jobs; "
+        f"{plan.num_launches} launches of each, {len(jobs)} jobs; "
         f"{plan.shape.ranks_per_node} ranks per node, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
     table = Table(box=None, pad_edge=False)
@@ -255,32 +254,22 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
 
 
 def _show_precision(campaign: Campaign) -> None:
-    study = campaign.plan.study
-    exchanging = [name for name in study.backends if capabilities(name).exchanges]
-    width = half_width(study.launches)
-    if study.launches == 1:
+    plan = campaign.plan
+    exchanging = [name for name in plan.study.backends if capabilities(name).exchanges]
+    width = half_width(plan.num_launches)
+    if plan.num_launches == 1:
         click.echo("1 launch per cell: no intervals; give --launches 6 or more")
     else:
         click.echo(
-            f"{study.launches} blocks: 95 % intervals of +-{width:.2f} times the spread between launches "
+            f"{plan.num_launches} blocks: 95 % intervals of +-{width:.2f} times the spread between launches "
             f"(+-{2 * width:.1f} % at a spread of 2 %)"
         )
-    comparisons = num_comparisons(case.cell for launch in campaign.plan.launches for case in launch.cases)
+    comparisons = num_comparisons(case.cell for launch in plan.launches for case in launch.cases)
     if comparisons < 1:
         return
     needed = blocks_needed(comparisons)
-    verdict = "enough" if study.launches >= needed else f"too few: give --launches {needed}"
+    verdict = "enough" if plan.num_launches >= needed else f"too few: give --launches {needed}"
     click.echo(
         f"{comparisons} comparisons of backends with {exchanging[0]} over all numbers of ranks need at least {needed} "
         f"blocks: {verdict}"
     )
-
-
-def num_comparisons(cells: Iterable[Cell]) -> int:
-    """The number of comparisons that `dlscale compare` makes: each backend versus the first, on several ranks."""
-    contenders: dict[tuple[object, ...], set[str]] = {}
-    for cell in cells:
-        if cell.control == "train" and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
-            key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
-            contenders.setdefault(key, set()).add(cell.id)
-    return sum(len(ids) - 1 for ids in contenders.values())

@@ -66,6 +66,7 @@ def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str,
     plan = Plan(
         study=study.study,
         launches=job.plan().launches,
+        num_launches=study.study.launches or 1,
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,
         sample_seconds=sample_seconds(study.system.name),

@@ -76,7 +76,7 @@ def cut(
     """
     jobs: list[JobPlan] = []
     warnings: list[str] = []
-    for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.study.launches):
+    for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         blocks = [tuple(block) for _, block in groupby(of_tier, key=lambda launch: launch.cases[0].block)]
         sizes = max((launch.cell for block in blocks for launch in block), key=lambda cell: cell.num_nodes)
         share = -(-len(blocks) // min(plan.study.allocations, len(blocks)))

@@ -26,6 +26,7 @@ from dlscale.base.files import make_folder
 from dlscale.base.quantities import Count, Quantity, Text
 from dlscale.benchmarks.launch import environment, gpus, launchers, supervisor
 from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch.start_times import learn_start_times, read_start_times
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
@@ -213,6 +214,7 @@ def prepare_campaign(
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
+    plan = replace(plan, start_seconds=read_start_times(results / system.name))
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(plan)):
         raise UsageError(next(iter(campaign.unusable.values())))
@@ -290,9 +292,12 @@ def abandoned_cases(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
 
 def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
     """Run one launch, or record why it cannot be started here."""
-    reason = campaign.why_not(launch)
     prepared = campaign.prepare(launch)
-    return refuse(prepared, campaign.store, reason) if reason else supervise(prepared, campaign.store)
+    if reason := campaign.why_not(launch):
+        return refuse(prepared, campaign.store, reason)
+    records = supervise(prepared, campaign.store)
+    learn_start_times(campaign.store.folder.parent, records)
+    return records
 
 
 def campaign_for_jobs(

@@ -91,7 +91,11 @@ class CaseRun:
         context = self.context
         replica = self.factory(shard=context.shard, seed=context.seed)
         steady = measure(
-            LoaderOnly(replica), context.control, context.rules, deadline=self.deadline, emit=self._emit
+            LoaderOnly(replica),
+            context.control,
+            shortened_rules(context.rules),
+            deadline=time.perf_counter(),
+            emit=self._emit,
         )
         self._write_energy()
         self._write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))

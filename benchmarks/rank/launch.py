@@ -23,7 +23,7 @@ from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Case, Cell, num_sharing
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
-from dlscale.benchmarks.study.plan import EXCHANGE_SECONDS
+from dlscale.benchmarks.study.plan import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
@@ -124,7 +124,7 @@ def run_launch_on_rank(
 def _share(cases: Sequence[Case], seconds: float) -> float:
     """What the first of those cases may have of the time that is left for all of them."""
     sharing = num_sharing(cases)
-    return (seconds - EXCHANGE_SECONDS * (len(cases) - sharing)) / max(1, sharing)
+    return (seconds - SHORT_CONTROL_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
 
 def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:

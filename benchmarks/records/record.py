@@ -44,7 +44,7 @@ class Configuration(Frozen):
     study_digest: str  # of the resolved study
     system_digest: str  # of the resolved system file
     skip_bad: bool
-    budget_seconds: PositiveFloat
+    budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[str, Setting]  # durations of warm-up and measurement
     fabric: dict[str, Setting]  # from the system file, in base units; empty if not given
 
@@ -152,9 +152,15 @@ class Case(Frozen):
         return f"{self.cell.id}-{self.block:02d}"
 
 
+SHORT_CONTROLS = (
+    "exchange",
+    "loader",
+)  # vary less than a training: shorter windows, and no more than the rules ask for
+
+
 def num_sharing(cases: Iterable[Case]) -> int:
-    """The number of cases that share a launch's time; communication-only ones take the minimum set by the rules."""
-    return sum(case.cell.control != "exchange" for case in cases)
+    """The number of cases that share a launch's time: all but the short controls."""
+    return sum(case.cell.control not in SHORT_CONTROLS for case in cases)
 
 
 class Window(Frozen):

@@ -63,9 +63,10 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     """The plan of a study. A block holds one launch of every cell of its tier, base cases included (M4).
 
     Cores and threads per rank are constants of the study. Sizes that cannot share a job are in separate tiers
-    (`tiers`) with separate blocks, numbered from t * launches on in tier t. A backend that does not support one of the
-    frameworks is left out there, with a warning. Raises UsageError for unknown names, a global batch that the ranks do
-    not divide, a local batch that the network cannot train on, and data that do not fit.
+    (`tiers`) with separate blocks, numbered from t * launches on in tier t. A study that says no number of launches
+    gets one of each cell. A backend that does not support one of the frameworks is left out there, with a warning.
+    Raises UsageError for unknown names, a global batch that the ranks do not divide, a local batch that the network
+    cannot train on, and data that do not fit.
     """
     paths = _data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
@@ -90,9 +91,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
             references.append([maker.cell("none", 1, shape.num_cores, "whole_machine")])
+    num_launches = study.launches or 1
     return Plan(
         study=study,
-        launches=tuple(_blocks(study, tiers(shape.sizes, policy), groups, references)),
+        launches=tuple(_blocks(study, num_launches, tiers(shape.sizes, policy), groups, references)),
+        num_launches=num_launches,
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),
     )
@@ -273,13 +276,14 @@ def _divisors(number: int) -> list[int]:
 
 def _blocks(
     study: Study,
+    num_launches: int,
     tiers: Sequence[Sequence[Size]],
     groups: Mapping[Size, list[Group]],
     references: Sequence[Group],
 ) -> Iterator[Launch]:
     order = random.Random(study.seed)  # noqa: S311 - not used for security
-    for (tier, sizes), index in product(enumerate(tiers), range(study.launches)):
-        block = tier * study.launches + index
+    for (tier, sizes), index in product(enumerate(tiers), range(num_launches)):
+        block = tier * num_launches + index
         members = [group for size in sizes for group in groups[size]]
         members += references if block < study.reference_launches else []
         order.shuffle(members)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from dlscale.benchmarks.records.record import Case, Cell, num_sharing
+from dlscale.benchmarks.records.record import SHORT_CONTROLS, Case, Cell, num_sharing
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
+from dlscale.collectives import capabilities
 from dlscale.models import load_workload
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
-EXCHANGE_SECONDS = 1.0  # for a communication-only case
+SHORT_CONTROL_SECONDS = 0.6
 START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # from the start of a launch to its first window
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 1.35  # windows with warm-up / windows
@@ -47,11 +48,15 @@ class Plan:
 
     study: Study
     launches: tuple[Launch, ...]
+    num_launches: int  # of each cell
     shape: Shape
     warnings: tuple[str, ...] = field(default=())
     known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
+    start_seconds: Mapping[str, float] = field(
+        default_factory=dict
+    )  # cell -> learnt from its earlier launches
 
     @property
     def num_cores(self) -> int:
@@ -95,8 +100,8 @@ class Plan:
         A training of fixed length takes all of its steps or, unless `to_end`, those to its first checkpoint.
         """
         rules, step = self.study.rules, self._step_seconds(cell)
-        if cell.control == "exchange":
-            return EXCHANGE_SECONDS
+        if cell.control in SHORT_CONTROLS:
+            return SHORT_CONTROL_SECONDS
         num_steps = max(rules.min_windows, rules.min_steps)
         if rules.train_steps and cell.control == "train":
             if to_end or not rules.checkpoint_every:
@@ -107,13 +112,15 @@ class Plan:
 
     @cached_property
     def budget_per_case(self) -> float:
-        """Seconds of the budget per case after all launches have started; may be negative."""
+        """Seconds of the budget per case after all launches have started; may be negative. 0 without a budget."""
         if self.known_budget_per_case is not None:
             return self.known_budget_per_case
+        if self.study.budget is None:
+            return 0.0
         num_cases = sum(len(launch.cases) for launch in self.launches)
         sharing = sum(num_sharing(launch.cases) for launch in self.launches)
         taken = sum(self._start_seconds(launch) for launch in self.launches)
-        taken += EXCHANGE_SECONDS * (num_cases - sharing)
+        taken += SHORT_CONTROL_SECONDS * (num_cases - sharing)
         return (self.study.budget - taken) / max(1, sharing)
 
     def _step_seconds(self, cell: Cell) -> float:
@@ -124,6 +131,8 @@ class Plan:
 
     def _start_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection and gates; each trainer of a compiled network compiles it again."""
+        if learnt := self.start_seconds.get(launch.cell.id):
+            return learnt
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
         return START_SECONDS[launch.cell.framework] + compiling + 4 * self._step_seconds(launch.cell)
 
@@ -133,3 +142,13 @@ def step_seconds(cell: Cell) -> float:
     preset = load_workload(cell.workload).preset(cell.preset)
     flops = 3 * preset.forward_flops_per_sample * cell.local_batch
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
+
+
+def num_comparisons(cells: Iterable[Cell]) -> int:
+    """The number of comparisons that `dlscale compare` makes: each backend versus the first, on several ranks."""
+    contenders: dict[tuple[object, ...], set[str]] = {}
+    for cell in cells:
+        if cell.control == "train" and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
+            key = (cell.workload, cell.framework, cell.num_ranks, cell.num_nodes)
+            contenders.setdefault(key, set()).add(cell.id)
+    return sum(len(ids) - 1 for ids in contenders.values())

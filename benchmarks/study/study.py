@@ -152,8 +152,10 @@ class Study(Frozen):
     ranks_per_node: PositiveInt | None = None  # None: the system's
     partition: str | None = None  # None: the system's
     allocations: PositiveInt = 1  # minimum number of jobs that the launches of a cell are spread over (M5)
-    launches: PositiveInt
-    budget: PositiveFloat  # seconds; written as "4min" and the like
+    launches: PositiveInt | None = None  # of each cell; None: as many as the comparisons of backends need
+    budget: PositiveFloat | None = (
+        None  # seconds, written as "4min" and the like; None: the rules' shortest windows
+    )
     controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
     reference_launches: NonNegativeInt = 0
     seed: int = 1  # for the order within blocks and the initial weights

@@ -272,7 +272,8 @@ def _entries(record: Record) -> Iterator[Entry]:
             yield "batch job", name, value, Tags()
     if record.configuration:
         yield "study", "digest", record.configuration.study_digest, Tags()
-        yield "study", "budget", f"{record.configuration.budget_seconds:g} s", Tags()
+        budget = record.configuration.budget_seconds
+        yield "study", "budget", f"{budget:g} s" if budget else "none", Tags()
         yield from _group("rules", record.configuration.rules, Tags())
         yield from _group("fabric", record.configuration.fabric, Tags())
     yield "study", "seed of order and weights", record.order_seed, Tags()

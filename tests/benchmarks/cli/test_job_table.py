@@ -2,8 +2,13 @@
 
 import itertools
 
-from dlscale.benchmarks.cli.run_jobs import num_comparisons
+import pytest
+
+from dlscale.benchmarks.cli.options import study_of
+from dlscale.benchmarks.cli.run import run
 from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.study.plan import num_comparisons
+from dlscale.benchmarks.systems.system import load_system
 
 
 def cells(backends, ranks, frameworks=("torch",), **fields):
@@ -38,3 +43,19 @@ def test_each_backend_against_the_first_on_every_number_of_ranks_above_1():
 
 def test_launches_of_a_cell_count_once():
     assert num_comparisons(cells(["mpi", "ring"], [2]) * 6) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "launches"),
+    [
+        ("--ranks 1,2", 7),  # 2 comparisons
+        ("--ranks 1,2,4", 8),  # 4
+        ("--ranks 1,2 --backends none,mpi,ring", 6),  # 1
+        ("--ranks 1,2 --backends none", 6),  # none, but intervals
+        ("--ranks 1,2 --launches 2", 2),
+    ],
+)
+def test_a_study_without_a_number_of_launches_gets_what_its_comparisons_need(words, launches):
+    with run.make_context("dlscale run", ["weak-scaling", *words.split()]) as context:
+        study = study_of("weak-scaling", load_system("local"), context.params)
+    assert study.launches == launches

@@ -41,6 +41,7 @@ def a_plan(*launches, budget="1s", rules=None, ranks_per_node=4, **options):
     return Plan(
         study=load_study("weak-scaling", budget=budget, rules=RULES | (rules or {})),
         launches=launches,
+        num_launches=1,
         shape=Shape(
             sizes=(Size(1, 2),),
             ranks_per_node=ranks_per_node,
@@ -73,18 +74,33 @@ def test_where_steps_are_long_their_number_counts(rules, seconds):
     assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(START + seconds)
 
 
-def test_communication_only_takes_a_second_of_its_launch():
-    launch = a_launch("train", "exchange")
-    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 + 1.0)
+@pytest.mark.parametrize("control", ["exchange", "loader"])
+def test_short_controls_take_little_of_their_launch(control):
+    launch = a_launch("train", control)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 + 0.6)
 
 
-def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_communication_only_ones():
+def test_starts_that_were_learnt_replace_the_estimate_of_their_cell():
+    slow, other = a_launch(), a_launch(backend="mpi")
+    plan = a_plan(slow, other, start_seconds={slow.cell.id: 20.0})
+    assert plan.seconds([slow]) == pytest.approx(20 + 1.35 * 5)
+    assert plan.seconds([other]) == pytest.approx(START + 1.35 * 5)
+
+
+def test_without_a_budget_windows_are_the_shortest():
+    launch = a_launch()
+    plan = a_plan(launch, budget=None)
+    assert plan.budget_per_case == 0
+    assert plan.seconds([launch]) == pytest.approx(START + 1.35 * 5)
+
+
+def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_short_ones():
     launches = (a_launch("train", "exchange"), a_launch("train", "synthetic", backend="none"))
     plan = a_plan(*launches, budget="100s")
-    share = (100 - 2 * START - 1.0) / 3
+    share = (100 - 2 * START - 0.6) / 3
     assert plan.budget_per_case == pytest.approx(share)
     assert plan.seconds(launches) == pytest.approx(100)
-    assert plan.seconds(launches[:1]) == pytest.approx(START + share + 1.0)
+    assert plan.seconds(launches[:1]) == pytest.approx(START + share + 0.6)
 
 
 def test_a_part_of_a_study_has_the_share_of_the_whole():
