@@ -9,7 +9,7 @@ the controls that ran in the same launches as the training.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dlscale.analysis.families import Family, FrameworkPair, family_of, pairs_of
@@ -24,6 +24,7 @@ from dlscale.analysis.findings.communication import Communication, communication
 from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
+from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
 from dlscale.analysis.findings.outliers import (
     Outliers,
     Trimmed,
@@ -135,6 +136,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "start_up": [to_start_up_row(start) for start in table.start_ups],
         "checkpoints": [to_saving_row(saving) for saving in table.savings],
         "energy": [to_energy_row(energy) for energy in table.energies],
+        "interference": table.interference and asdict(table.interference) | {"busy": table.interference.busy},
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
     }
 
@@ -232,6 +234,7 @@ class ScalingTable:
     savings: tuple[Saving, ...]
     energies: tuple[Energy, ...]
     drifts: tuple[Drift, ...]
+    interference: Interference | None  # None: not known
     waterfalls: tuple[Waterfall, ...]
     exchanges: tuple[Communication, ...]
     lateness: tuple[Stragglers, ...]
@@ -309,7 +312,14 @@ def scaling_table(
     falls = waterfalls(measured)
     outlying, parities = outliers(measured), list(parities)
     kept = trimmed(measured, outlying)
-    contrasts = study_contrasts(measured, order=order, outlying=outlying, parities=parities)
+    disturbance = interference(measured)
+    contrasts = study_contrasts(
+        measured,
+        order=order,
+        outlying=outlying,
+        parities=parities,
+        unclaimable=why_unclaimable(disturbance),
+    )
     rows = _with_limits(
         [row for launches in measured for row in _scaling_rows(launches, measured, kept)], everything
     )
@@ -323,6 +333,7 @@ def scaling_table(
         savings=tuple(savings(records)),
         energies=tuple(energies(measured)),
         drifts=tuple(drifts(everything)),
+        interference=disturbance,
         waterfalls=falls,
         exchanges=communications(everything, falls),
         lateness=stragglers(measured),

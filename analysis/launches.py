@@ -1,8 +1,9 @@
 """The launches of every cell: the one model of what was measured, from which all numbers are computed.
 
 `launches_of` builds it once from the records. The attempt of a case that counts is selected here and nowhere else: the
-latest good one. A launch gives one value, the median over its steady windows of seconds per step (a cost; rates follow
-from it), because windows of one launch are correlated; statistics are computed over launches.
+latest good one, of those that other programs did not disturb if there is one. A launch gives one value, the median over
+its steady windows of seconds per step (a cost; rates follow from it), because windows of one launch are correlated;
+statistics are computed over launches.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LaunchValue = Literal["world", "mean", "latest", "samples_per_second"]
 
 @dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
 class MeasuredCase:
-    """A case with the attempt that counts: the latest good one; the latest of all if none is good.
+    """A case with the attempt that counts (`select_attempts`); the latest of all if none is good.
 
     Only good cases have values. The windows' seconds per step are the slowest rank's, and the launch's value is their
     median.
@@ -194,7 +195,8 @@ def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:
     cases = []
     for (_, _, cell_id, _), group in attempts.items():
         latest_first = sorted(group, key=lambda record: -record.attempt)
-        good = next((record for record in latest_first if why_unusable(record) is None), None)
+        usable = [record for record in latest_first if why_unusable(record) is None]
+        good = next((record for record in usable if not record.disturbed), usable[0] if usable else None)
         cases.append(
             MeasuredCase(
                 record=good or latest_first[0],

@@ -59,7 +59,8 @@ def provenance(records: Iterable[Record]) -> Provenance:
     )
     digest = hashlib.sha256()
     for record in ordered:
-        digest.update(record.model_dump_json().encode() + b"\n")
+        # As it was written: fields that records have got since then must not change the digest of old ones.
+        digest.update(record.model_dump_json(exclude_unset=True).encode() + b"\n")
     return Provenance(
         studies=tuple(sorted({record.study for record in ordered})),
         systems=tuple(sorted({record.system for record in ordered})),

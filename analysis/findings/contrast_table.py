@@ -156,11 +156,6 @@ def _without_text(contrast: Contrast) -> str:
 Compared = tuple[Contrasts, Contrast]
 
 
-def too_few(contrast: Contrast) -> bool:
-    """Whether only more blocks are missing for a verdict."""
-    return contrast.verdict == "cannot be shown" and contrast.ratio is not None and contrast.num_blocks > 0
-
-
 def compared(contrasts: Contrasts) -> list[Compared]:
     """The rows of the table."""
     return [(contrasts, contrast) for contrast in contrasts.found]
@@ -194,7 +189,7 @@ def _probability(p: float | None) -> Value:
 
 def _why(pair: Compared) -> str:
     contrasts, contrast = pair
-    return f"needs {contrasts.blocks_needed} blocks" if too_few(contrast) else contrast.reason
+    return f"needs {contrasts.blocks_needed} blocks" if contrast.too_few else contrast.reason
 
 
 CONTRASTS = TableOf[Compared](

@@ -120,6 +120,7 @@ class Contrast:
     p_adjusted: float | None  # Holm's, over all declared comparisons
     verdict: Verdict
     reason: str  # of "cannot be shown"; else empty
+    too_few: bool  # whether only more blocks are missing for a verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +143,13 @@ def contrasts(
     *,
     flagged: Flagged | None = None,
     forbidden: Callable[[Declared], str] | None = None,
+    unclaimable: str = "",
 ) -> Contrasts:
     """Test all declared comparisons. `flagged` launches are outliers: they count, and `without` excludes them.
 
     `forbidden` gives the reason why two may not be compared, such as frameworks whose networks differ; empty if they
-    may. A pair without a number still counts in the correction: a failed backend makes no other claim easier.
+    may. `unclaimable` is why the whole study claims nothing; its ratios are given. A pair without a number still counts
+    in the correction: a failed backend makes no other claim easier.
     """
     pairs, flagged = declaration.pairs, flagged or {}
     reasons = [forbidden(pair) if forbidden else "" for pair in pairs]
@@ -158,11 +161,12 @@ def contrasts(
     tested = []
     for index, pair in enumerate(pairs):
         ratio = None if reasons[index] else _throughput_ratio(pair)
+        why_none = reasons[index] or _why_none(pair) or unclaimable
         verdict, reason = _judge(
             ratio,
             p_adjusted=adjusted[index],
             can_be_shown=reachable[index] <= CONTRAST_ALPHA,
-            why_none=reasons[index] or _why_none(pair),
+            why_none=why_none,
             needed=needed,
             num_declared=len(pairs),
         )
@@ -178,6 +182,7 @@ def contrasts(
                 p_adjusted=None if p_values[index] is None else adjusted[index],
                 verdict=verdict,
                 reason=reason,
+                too_few=verdict == "cannot be shown" and not why_none,
             )
         )
     return Contrasts(
@@ -191,6 +196,7 @@ def study_contrasts(
     order: Sequence[str] = (),
     outlying: Iterable[Outliers] = (),
     parities: Iterable[Parity] = (),
+    unclaimable: str = "",
 ) -> Contrasts | None:
     """The contrasts that are declared of a study by default; None if there are no two values to compare.
 
@@ -200,7 +206,12 @@ def study_contrasts(
         declaration = declare(measured, order=order)
     except UsageError:  # nothing to compare, which is no error in a report
         return None
-    return contrasts(declaration, flagged=flagged_blocks(outlying), forbidden=parity_forbids(parities))
+    return contrasts(
+        declaration,
+        flagged=flagged_blocks(outlying),
+        forbidden=parity_forbids(parities),
+        unclaimable=unclaimable,
+    )
 
 
 def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:

@@ -15,7 +15,6 @@ from rich.text import Text
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
-from dlscale.analysis.findings.contrast_table import too_few
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
@@ -33,6 +32,8 @@ MOST_SENTENCES = 4  # about a factor that is compared across trainings
 def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> RenderableType:
     """The screen, for `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
     contrasts, parts = table.contrasts, list[RenderableType]()
+    if table.interference and table.interference.text:
+        parts += [Text(table.interference.text, style="bold" if table.interference.busy else ""), ""]
     for family in table.families:
         parts += [*_render_family(table, family), ""]
     if contrasts and contrasts.factor != "backend":
@@ -58,7 +59,7 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
     if notes:
         yield Text(_notes_text(notes))
     falls = list(_on_most_ranks(table.waterfalls_of(family)))
-    if falls:
+    if falls and not (table.interference and table.interference.busy):
         yield ""
         yield Text(f"Largest loss on {plural(falls[0].cell.num_ranks, 'rank')}, of the ideal speed", "bold")
         losses = Table.grid(padding=(0, 2))
@@ -155,7 +156,7 @@ def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
     for contrast in declared:
         if contrast.verdict == "cannot be shown":
             reason = contrast.reason
-            if too_few(contrast):
+            if contrast.too_few:
                 reason = f"{contrast.num_blocks} blocks of launches, {needed} are needed"
             reasons.setdefault(reason, []).append(
                 f"{_side(contrast.contender)} and {contrast.reference.name}"

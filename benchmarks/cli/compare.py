@@ -17,6 +17,7 @@ from rich.console import Console, Group
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json, render_contrasts
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
+from dlscale.analysis.findings.interference import interference, why_unclaimable
 from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.study_comparison import compare_studies as compare_records
 from dlscale.analysis.findings.study_comparison import (
@@ -189,7 +190,12 @@ def contrast_study(
     )
     parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
-    tested = contrasts(declaration, flagged=flagged_blocks(outliers(measured)), forbidden=forbidden)
+    tested = contrasts(
+        declaration,
+        flagged=flagged_blocks(outliers(measured)),
+        forbidden=forbidden,
+        unclaimable=why_unclaimable(interference(measured)),
+    )
     show_contrasts(tested, as_json=as_json)
     if any(forbidden(pair) for pair in declaration.pairs) and not all(parity.passed for parity in parities):
         return NOT_COMPARABLE

@@ -42,6 +42,12 @@ class LaunchProgress:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def more(self, num_launches: int, planned_seconds: float) -> None:
+        """There is more to do than was said at first."""
+        self._left += planned_seconds
+        total = (self._progress.tasks[0].total or 0) + num_launches
+        self._progress.update(self._task, total=total)
+
     def started(self, what: str) -> None:
         """A launch begins."""
         left = f"{format_seconds(self._seconds_left())} left"

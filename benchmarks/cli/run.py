@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_seconds
+from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE, run_jobs
 from dlscale.benchmarks.cli.options import say_given_up, study_of, study_options
 from dlscale.benchmarks.cli.progress import LaunchProgress
@@ -24,6 +26,7 @@ from dlscale.benchmarks.launch.campaign import (
     prepare_campaign,
     run_launch,
 )
+from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.systems.system import load_system
 
@@ -50,9 +53,20 @@ def plan(study: str, **options: Any) -> int:
     "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
 )
 @click.option(
+    "--wait-quiet",
+    help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
+)
+@click.option(
     "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
 )
-def run(study: str, dry_run: bool, in_allocation: bool, compatibility_lines: bool, **options: Any) -> int:
+def run(
+    study: str,
+    dry_run: bool,
+    in_allocation: bool,
+    wait_quiet: str | None,
+    compatibility_lines: bool,
+    **options: Any,
+) -> int:
     """Run STUDY (weak-scaling, strong-scaling or a .toml file), print one screen about it and draw its figures.
 
     On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command
@@ -70,6 +84,7 @@ def run(study: str, dry_run: bool, in_allocation: bool, compatibility_lines: boo
         options,
         start=not dry_run,
         in_allocation=in_allocation,
+        wait_quiet=wait_quiet,
         compatibility_lines=compatibility_lines,
     )
 
@@ -80,11 +95,18 @@ def _run(
     *,
     start: bool,
     in_allocation: bool = False,
+    wait_quiet: str | None = None,
     compatibility_lines: bool = False,
 ) -> int:
     system = load_system(options["system"])
     study = study_of(name, system, options)
+    wait_seconds = _wait_seconds(wait_quiet)
     if system.scheduler != "none" and not in_allocation:
+        if wait_quiet:
+            raise UsageError(
+                f"--wait-quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
+                "--in-allocation"
+            )
         if compatibility_lines:
             raise UsageError(
                 "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
@@ -105,7 +127,9 @@ def _run(
         return 0
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return run_here(campaign, data=options["data"], compatibility_lines=compatibility_lines)
+    return run_here(
+        campaign, data=options["data"], wait_seconds=wait_seconds, compatibility_lines=compatibility_lines
+    )
 
 
 def run_here(
@@ -113,14 +137,20 @@ def run_here(
     *,
     data: str | None,
     max_attempts: int | None = None,
+    wait_seconds: float | None = None,
     compatibility_lines: bool = False,
 ) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
+
+    With `wait_seconds` it begins when no other program uses the machine, or raises UsageError after that time.
+    """
     with open_campaign(campaign, {"data": data}, max_attempts=max_attempts) as launches:
         _print_plan(campaign, launches)
         if max_attempts:
             say_given_up(abandoned_cases(campaign, launches), max_attempts)
         _check_parity(campaign)
+        if launches:
+            _see_to_other_programs(wait_seconds, gpus=campaign.plan.study.device == "gpu")
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
@@ -185,19 +215,59 @@ def _print_commands(campaign: Campaign) -> None:
         click.echo(shlex.join(campaign.command(launch)))
 
 
+def _wait_seconds(asked: str | None) -> float | None:
+    try:
+        return parse_seconds(asked) if asked else None
+    except ValueError as error:
+        raise UsageError(f"--wait-quiet: {error}") from None
+
+
+def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
+    """Wait until they are quiet, if asked to; else warn if they are not."""
+    if wait_seconds is not None:
+        said: list[str] = []  # what keeps the machine busy changes every second; once is enough
+
+        def tell(text: str) -> None:
+            if not said:
+                click.echo(
+                    f"waiting for at most {format_seconds(wait_seconds)} until the machine is quiet: {text}"
+                )
+            said.append(text)
+
+        wait_until_quiet(wait_seconds, gpus=gpus, tell=tell)
+    elif not (load := read_other_load(gpus=gpus)).quiet:
+        click.echo(
+            f"warning: {load.text}; the numbers will show it. --wait-quiet 30min waits until they are done"
+        )
+
+
 def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
+    """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
     plan = campaign.plan
+    repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
     with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
-        for launch in launches:
-            cell = launch.cell
-            # Each tier of sizes has blocks of its own.
-            block = launch.cases[0].block % plan.num_launches
-            progress.started(
-                f"block {block + 1}/{plan.num_launches}, {cell.workload} in {cell.framework} over {cell.backend} "
-                f"on {cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-            )
+
+        def run_one(launch: Launch, what: str) -> bool:
+            """Whether other programs disturbed it."""
+            progress.started(f"{what}, {_training_of(launch)}")
             records = run_launch(campaign, launch)
-            progress.finished(
-                plan.seconds([launch]),
-                [f"{record.case.id}: {record.failure.message}" for record in records if record.failure],
-            )
+            failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
+            progress.finished(plan.seconds([launch]), failures)
+            return any(record.good and record.disturbed for record in records)
+
+        for index, members in groupby(launches, key=lambda launch: launch.cases[0].block):
+            # Each tier of sizes has blocks of its own.
+            block = f"block {index % plan.num_launches + 1}/{plan.num_launches}"
+            disturbed = [launch for launch in members if run_one(launch, block)]
+            for launch in disturbed[:repeats]:
+                progress.more(1, plan.seconds([launch]))
+                run_one(launch, f"{block} again, other programs disturbed it")
+            repeats -= min(repeats, len(disturbed))
+
+
+def _training_of(launch: Launch) -> str:
+    cell = launch.cell
+    if cell.control == "whole_machine":
+        return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
+    ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
+    return f"{cell.workload} in {cell.framework} over {cell.backend} on {ranks}"

@@ -19,6 +19,7 @@ from dlscale.benchmarks.rank.controls import (
 )
 from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
+from dlscale.benchmarks.rank.other_programs import OtherPrograms
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.study import Rules
@@ -42,6 +43,7 @@ class LaunchContext:
     seed: int
     spool: SpoolWriter
     meter: Meter | None  # the node's, on the one rank of it that reads it
+    others: OtherPrograms | None  # likewise
     # Filled by the first training for the communication-only case of the launch; None where there is no such case:
     # counting gradients copies the weights, which would show in the memory of `none`.
     bucket_bytes: list[int] | None
@@ -162,7 +164,9 @@ class CaseRun:
                 context.control,
                 shortened_rules(context.rules),
                 deadline=time.perf_counter(),
-                emit=lambda window: self._write(replace(window, bucket_seconds=exchange.take_seconds())),
+                emit=lambda window: self._write_window(
+                    replace(window, bucket_seconds=exchange.take_seconds())
+                ),
             )
             self._write(
                 CaseResult(
@@ -211,12 +215,17 @@ class CaseRun:
 
     def _emit(self, window: MeasuredWindow) -> None:
         """Between windows: the barrier before the next one holds all ranks until this one is through."""
-        self._write(window)
+        self._write_window(window)
         meter = self.context.meter
         if meter and window.phase == "warmup":
             meter.begin()
         elif meter:
             meter.passed()
+
+    def _write_window(self, window: MeasuredWindow) -> None:
+        others = self.context.others
+        share = others.share() if others else None  # since the last window: the time between two is short
+        self._write(replace(window, foreign_cpu=share) if window.phase == "steady" else window)
 
     def _write_energy(self) -> None:
         for reading in self.context.meter.end() if self.context.meter else ():

@@ -20,6 +20,7 @@ from dlscale.benchmarks.rank.affinity import SIZE_VARIABLES, local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
+from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Case, Cell, num_sharing
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
@@ -68,6 +69,7 @@ def run_launch_on_rank(
     cell = spec.cases[0].cell
     _check_size(everyone.Get_size(), cell)
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
+    others = watch_other_programs(everyone, cores=cores, reads=not (job and job.is_server))
     if job and job.is_server:
         return _serve(job, spec, spool, cores=cores)
     world = job.workers if job else everyone
@@ -95,6 +97,7 @@ def run_launch_on_rank(
         seed=spec.seed,
         spool=spool,
         meter=meter,
+        others=others,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     with _phase(spool, "gates"):

@@ -150,6 +150,9 @@ def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
         seconds=[window.seconds for window in windows],
         step_seconds=_matrix([window.step_seconds for window in windows]),
         bucket_seconds=_matrix([window.bucket_seconds for window in windows]),
+        foreign_cpu=max(
+            (window.foreign_cpu for window in windows if window.foreign_cpu is not None), default=None
+        ),
     )
 
 

@@ -179,6 +179,9 @@ class Window(Frozen):
     seconds: list[float]  # [P]
     step_seconds: list[list[float]] | None = None  # [P][num_steps], if the control needs them
     bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
+    # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
+    # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
+    foreign_cpu: float | None = None
 
 
 class Gate(Frozen):
@@ -304,3 +307,25 @@ class Record(Frozen):
     def good(self) -> bool:
         """True if the case is done: it ran to its end and every gate passed."""
         return self.failure is None
+
+    @property
+    def foreign_cpu(self) -> float | None:
+        """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
+        known = [
+            (max(window.seconds), window.foreign_cpu)
+            for window in self.windows
+            if window.phase == "steady" and window.foreign_cpu is not None
+        ]
+        if not known:
+            return None
+        seconds = sum(seconds for seconds, _ in known)
+        return max(0.0, sum(seconds * share for seconds, share in known) / seconds)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs took more than a quiet machine's own share."""
+        return (self.foreign_cpu or 0.0) > DISTURBED
+
+
+# Of CPU time, over a launch. What an idle system does by itself is below 1 % of it.
+DISTURBED = 0.05

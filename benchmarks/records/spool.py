@@ -89,6 +89,7 @@ class MeasuredWindow:
         None  # in a window of fixed time: local batches of all ranks that the weights took up
     )
     bucket_seconds: list[float] | None = None  # over all steps; communication only
+    foreign_cpu: float | None = None  # share of the node's cores that other programs took, on one rank of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import (
     ConfigDict,
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -158,6 +159,8 @@ class Study(Frozen):
     )
     controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
     reference_launches: NonNegativeInt = 0
+    # Most launches that are run again because other programs disturbed them, as a share of all.
+    repeats: float = Field(default=0.25, ge=0, le=1)
     seed: int = 1  # for the order within blocks and the initial weights
     rules: Rules = Rules()
 

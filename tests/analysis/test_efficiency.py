@@ -225,6 +225,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             "start_up",
             "checkpoints",
             "energy",
+            "interference",
             "productivity",
         ),
     ]

@@ -32,6 +32,7 @@ nodes = [1, 2, 4]
 launches = 2
 allocations = 2
 budget = 1
+repeats = 0
 [rules]
 warmup_steps = 10
 max_warmup_steps = 12

@@ -28,6 +28,7 @@ precision = "fp32"
 ranks = [1, 2]
 launches = 1
 budget = 1
+repeats = 0
 controls = ["synthetic", "loader"]
 [rules]
 warmup_steps = 10

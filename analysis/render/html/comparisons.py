@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from dlscale.analysis.findings.backends import BackendComparison, backend_notes
-from dlscale.analysis.findings.contrast_table import contrast_sentences, contrast_title, too_few
+from dlscale.analysis.findings.contrast_table import contrast_sentences, contrast_title
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Sentence
@@ -18,7 +18,7 @@ CLAIMED = ("faster", "slower", "alike")
 
 def contrasts_lead(declared: Contrasts) -> str:
     """A sentence on what was declared, and whether there are enough blocks."""
-    short = [contrast.num_blocks for contrast in declared.found if too_few(contrast)]
+    short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
     lead = (
         f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together, before any number was "
         f"seen: a claim needs {declared.blocks_needed} blocks of launches or more"
@@ -51,7 +51,7 @@ def contrast_texts(declared: Contrasts) -> list[Sentence]:
             for sentence in contrast_sentences(
                 contrast
                 for contrast in group
-                if contrast.contender.cell.num_ranks == most and not too_few(contrast)
+                if contrast.contender.cell.num_ranks == most and not contrast.too_few
             )
         ]
     return sentences

@@ -153,6 +153,8 @@ def study_warnings(
     kinds = {row.evidence for row in table.rows if row.evidence}
     if len(kinds) > 1:
         warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
+    if table.interference and table.interference.text:
+        warnings.insert(0, (table.interference.text, "gaps"))
     drifted = [drift for drift in table.drifts if drift.steady is False]
     warnings += [(f"{drift.text[0].upper()}{drift.text[1:]}.", "gaps") for drift in drifted]
     if table.failures:

@@ -78,6 +78,7 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
         seed=1,
         spool=spool,
         meter=meter,
+        others=None,
         bucket_bytes=None,
     )
     CaseRun(context=context, index=0, cell=CELL, factory=lambda **_: Loader(), deadline=0.0).run()

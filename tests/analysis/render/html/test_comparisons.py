@@ -3,7 +3,6 @@
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.findings.contrast_table import too_few
 from dlscale.analysis.render.html.model import Sentence
 from dlscale.analysis.render.tables import Table
 
@@ -82,7 +81,7 @@ def test_frameworks_that_may_not_be_compared_are_not(made):
     assert {one.reason for one in found.found} == {
         "torch and tensorflow: parity not checked, so do not compare them"
     }
-    assert not any(map(too_few, found.found))
+    assert not any(contrast.too_few for contrast in found.found)
 
 
 def test_a_launch_that_stands_out_is_told_of_beside(made):

@@ -1,0 +1,110 @@
+"""CPU time of other programs: what a report of a busy study says, and what it does not claim."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.launches import launches_of, select_attempts
+from dlscale.analysis.render.terminal import render_screen
+
+
+@pytest.fixture
+def disturbed(make_record):
+    """A record in whose windows other programs took these shares of the CPU time."""
+
+    def make(*shares, **options):
+        record = make_record(window_factors=[1.0] * len(shares), **options)
+        warmup, *steady = record.windows
+        windows = [
+            window.model_copy(update={"foreign_cpu": share})
+            for window, share in zip(steady, shares, strict=True)
+        ]
+        return record.model_copy(update={"windows": [warmup, *windows]})
+
+    return make
+
+
+@pytest.fixture
+def study(disturbed):
+    """Eight blocks of three backends of which ring is faster; some blocks are disturbed."""
+
+    def make(*busy_blocks):
+        sides = {"none": (1, 100.0), "mpi": (2, 150.0), "ring": (2, 180.0)}
+        return [
+            disturbed(
+                *[0.4 if block in busy_blocks else 0.01] * 4,
+                backend=backend,
+                num_ranks=num_ranks,
+                block=block,
+                samples_per_second=rate * (1 + 0.001 * block),
+            )
+            for block in range(8)
+            for backend, (num_ranks, rate) in sides.items()
+        ]
+
+    return make
+
+
+def screen(records):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render_screen(scaling_table(records)))
+    return " ".join(console.file.getvalue().split())
+
+
+def test_shares_are_weighted_by_time_and_noise_below_0_cancels(disturbed):
+    assert disturbed(0.3, -0.1, 0.1).foreign_cpu == pytest.approx(0.1)
+    assert disturbed(-0.1, -0.1).foreign_cpu == 0
+    assert disturbed(None, None).foreign_cpu is None
+    assert [disturbed(share).disturbed for share in (None, 0.04, 0.06)] == [False, False, True]
+
+
+def test_of_two_attempts_the_undisturbed_one_counts(disturbed):
+    first, again = disturbed(0.3, attempt=1), disturbed(0.4, attempt=2)
+    quiet = disturbed(0.0, attempt=3)
+    assert select_attempts([first, quiet, again])[0].record == quiet
+    assert select_attempts([quiet.model_copy(update={"attempt": 1}), again])[0].record.attempt == 1
+    assert select_attempts([first, again])[0].record == again, "the latest, if all are disturbed"
+
+
+def test_a_busy_study_says_so_first_and_claims_nothing(study):
+    records = study(2, 3)
+    text = screen(records)
+    assert text.startswith(
+        "The machine was busy: other programs took 40 % of the CPU time in 24 of 96 windows, so nothing is claimed."
+    )
+    assert "Insufficient data to compare ring and mpi: the machine was busy" in text
+    assert "Largest loss" not in text
+    table = scaling_table(records)
+    assert {contrast.verdict for contrast in table.contrasts.found} == {"cannot be shown"}
+    assert all(contrast.ratio for contrast in table.contrasts.found), "numbers are given"
+    assert scaling_json(table)["interference"] == {
+        "num_launches": 24,
+        "num_disturbed": 6,
+        "num_windows": 96,
+        "num_busy": 24,
+        "share": pytest.approx(0.4),
+        "busy": True,
+    }
+
+
+def test_a_quiet_study_says_nothing_of_it_and_claims(study):
+    text = screen(study())
+    assert "other programs" not in text
+    assert "ring is faster than mpi" in text
+
+
+def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed):
+    records = [record for record in study() if record.case.block or record.case.cell.backend != "none"]
+    records.append(disturbed(*[0.4] * 4, samples_per_second=100.0))
+    text = screen(records)
+    assert text.startswith(
+        "1 of 24 launches were disturbed by other programs, which took 40 % of the CPU time in 4"
+    )
+    assert "ring is faster than mpi" in text
+
+
+def test_records_that_do_not_know_say_nothing(make_record):
+    assert scaling_table([make_record()]).interference is None
+    assert launches_of([make_record()])
