@@ -1,5 +1,7 @@
 """What is in results/published, transcribed a second time; and what may not stand there."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,7 @@ def test_no_value_is_missing(published):
         ("tf-cnn-k80", "InceptionV3, EC2", "throughput", 8, 230),
         ("tf-cnn-ec2", "ResNet-50, batch 64", "throughput", 32, 1388),
         ("tf-cnn-ec2", "InceptionV3, batch 32", "throughput", 16, 427),
+        ("tf-cnn-ec2", "ResNet-152, batch 32", "throughput", 32, 565),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput", 32, 27.213),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput_half_width", 16, 1.095),
         ("cosmogan-edison", "Horovod over Cray MPI", "efficiency", 16, 0.97),
@@ -85,6 +88,28 @@ def test_no_value_is_missing(published):
 )
 def test_values_are_those_of_the_publications(published, figure, series, quantity, x, value):
     assert at(published, figure, series, quantity, x) == pytest.approx(value, rel=1e-12)
+
+
+def test_a_series_and_its_note_name_the_same_batch(published):
+    named = [
+        (row.series, row.note)
+        for values in published.values.values()
+        for row in values
+        if re.search(r"batch \d+", row.series) and re.search(r"batch \d+ per", row.note)
+    ]
+    assert named
+    for series, note in named:
+        assert re.findall(r"batch (\d+)", series) == re.findall(r"batch (\d+) per", note)
+
+
+@pytest.mark.parametrize("figure", ["cray-inception-daint", "cray-resnet50-cori"])
+def test_two_bullets_of_a_slide_are_two_statements(published, figure):
+    said = [one.statement for one in published.statements_of(figure)]
+    assert (
+        "Users can easily achieve ideal scaling performance across DL frameworks utilizing stochastic "
+        "gradient descent"
+    ) in said
+    assert "Scale up your training workload to hundreds of nodes or more on Cray systems" in said
 
 
 @pytest.mark.parametrize(
