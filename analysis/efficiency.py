@@ -14,9 +14,8 @@ from typing import Any
 
 from dlscale.analysis.families import Family, FrameworkPair, family_of, pairs_of
 from dlscale.analysis.findings import communication as exchange_rows
-from dlscale.analysis.findings import productivity
+from dlscale.analysis.findings import productivity, waterfall_table
 from dlscale.analysis.findings import stragglers as late_rows
-from dlscale.analysis.findings import waterfall as waterfall_rows
 from dlscale.analysis.findings.backends import BackendComparison, compare_backends, to_backend_rows
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
 from dlscale.analysis.findings.checkpoints import Saving, savings, to_saving_row
@@ -130,7 +129,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "schema": SCALING_SCHEMA,
         "rows": scaling_rows(table),
         "backends": backends,
-        "waterfalls": waterfall_rows.waterfall_rows(table.waterfalls),
+        "waterfalls": waterfall_table.waterfall_rows(table.waterfalls),
         "exchanges": exchange_rows.communication_rows(table.exchanges),
         "late": late_rows.straggler_rows(table.lateness),
         "start_up": [to_start_up_row(start) for start in table.start_ups],

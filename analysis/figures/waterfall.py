@@ -16,7 +16,8 @@ from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
-from dlscale.analysis.findings.waterfall import Waterfall, waterfall_rows
+from dlscale.analysis.findings.waterfall import Waterfall
+from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name, number, share_text
 from dlscale.analysis.statistics import LEVEL, Interval

@@ -30,6 +30,10 @@ reads data, too, and its input stall is part of the ideal step. So only the incr
 `efficiency.input_stall` is the whole stall, as a share of a step. If the control of a stair was not measured, its part
 is not guessed but merged with the next one, under both names.
 
+Nobody waits for samples longer than fetching them takes. So where fetching alone was measured (control `loader`), the
+input stall lies between minus what 1 rank and plus what N ranks need for it (`InputBound`), whatever noise the
+difference of four levels has; what it loses or gains by that is co-running's, and the sum of the two stays.
+
 `gather` finds the launches that are a cell's controls; `Levels` are the heights that they measured, block by block,
 from which the interval of a part is estimated.
 """
@@ -38,7 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -46,8 +50,8 @@ import numpy as np
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import Seconds
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, t_interval
-from dlscale.benchmarks.records.record import Cell
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, t_interval
+from dlscale.benchmarks.records.record import Cell, Control
 
 BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
 STRAGGLERS, EXPOSED = "stragglers", "exposed communication"
@@ -130,15 +134,34 @@ def difference(over: Terms, under: Terms) -> Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputBound:
+    """The limits of the input stall as shares of the measured step: fetching alone on 1 rank, negative, and on N.
+
+    Both are the outer ends of 95 % intervals; `low` is -inf if fetching was not measured on 1 rank.
+    """
+
+    low: float
+    high: float
+
+    def clip(self, share: float) -> float:
+        """The nearest share within the limits."""
+        return min(max(share, self.low), self.high)
+
+
+INPUT_TERMS: Terms = {"mean": 1, "ideal": -1, "ideal_resident": 1, "resident": -1}  # of a stair of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     """Seconds per step of each level, block by block.
 
     `near`: the levels in the blocks of level "measured". `far`: the base case's levels in other blocks, if it shares no
-    block with "measured"; else empty.
+    block with "measured"; else empty. `bound`: that of the input stall, if fetching alone was measured.
     """
 
     near: Mapping[Level, Seconds]
     far: Mapping[Level, Seconds]
+    bound: InputBound | None = None
 
     @property
     def known(self) -> frozenset[Level]:
@@ -175,6 +198,41 @@ class Levels:
             sums.append(sum(weight * far[name] for name, weight in weights.items() if name in far))
         groups = [np.asarray(logs, np.float64) for logs in sums]
         return t_interval(center, groups, level=level)
+
+    def bounded_share(self, terms: Terms, *, level: float = LEVEL) -> Interval:
+        """`share` of a sum of parts, with the input stall in it kept within its bound.
+
+        The sum holds the stall -f times if it holds level "resident" f times. Without the stall it is a sum of other
+        levels, to which the bound adds its limits: where that is narrower than the sum's own interval, or the stall
+        was measured outside of its bound, it counts.
+        """
+        own, bound = self.share(terms, level=level), self.bound
+        times = -terms.get("resident", 0)
+        if bound is None or not times or not self.known.issuperset(INPUT_TERMS):
+            return own
+        stall = self.share(INPUT_TERMS, level=level)
+        rest_terms = difference(terms, {name: times * factor for name, factor in INPUT_TERMS.items()})
+        if not rest_terms:
+            return _clipped(stall, bound)
+        rest = self.share(rest_terms, level=level)
+        center = rest.center + times * bound.clip(stall.center)
+        if own.low is None or own.high is None or rest.low is None or rest.high is None:
+            return replace(own, center=center)
+        ends = sorted((times * bound.low, times * bound.high))
+        low, high = max(own.low, rest.low + ends[0]), min(own.high, rest.high + ends[1])
+        if not low <= center <= high:  # the stall is outside of its bound for certain
+            low, high = min(center, rest.low + ends[0]), max(center, rest.high + ends[1])
+        return replace(own, center=center, low=low, high=high)
+
+
+def _clipped(share: Interval, bound: InputBound) -> Interval:
+    """An interval within the bound, from which nothing but the bound's nearest end is left if all is outside."""
+    return replace(
+        share,
+        center=bound.clip(share.center),
+        low=None if share.low is None else bound.clip(share.low),
+        high=None if share.high is None else bound.clip(share.high),
+    )
 
 
 ByBlock = Mapping[Block, float]
@@ -225,7 +283,7 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Gathered:
     if left_out := len(mine.cases) - len(common):
         notes.append(f"{left_out} of {len(mine.cases)} blocks left out: a control is missing there")
     notes += _of_stamps(crowd)
-    levels = Levels(near=near, far=far)
+    levels = Levels(near=near, far=far, bound=_input_bound(mine, crowd, ideal, measured))
     return Gathered(levels=levels, blocks=tuple(common), notes=tuple(notes))
 
 
@@ -254,7 +312,7 @@ def _beside(
     optional: dict[Level, ByBlock] = {}
     if all(case.latest is not None for case in crowd.cases):
         needed["latest"] = crowd.by_block("latest")
-    if resident := _resident(crowd, measured):
+    if resident := _control(crowd, measured, "synthetic"):
         optional["resident"] = resident.by_block("mean")
     if mine.cell.scaling_mode == "strong":
         optional |= _alone(mine, ideal, measured)
@@ -265,16 +323,38 @@ def _base(mine: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunch
     """The base case's levels, scaled to the local batch of `mine`."""
     factor = mine.cell.local_batch / ideal.cell.local_batch
     levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.by_block("world"), factor)}
-    if resident := _resident(ideal, measured):
+    if resident := _control(ideal, measured, "synthetic"):
         levels["ideal_resident"] = _scaled(resident.by_block("world"), factor)
     return levels
 
 
-def _resident(launches: CellLaunches, measured: Iterable[CellLaunches]) -> CellLaunches | None:
-    """The synthetic control of the same cell, which trains on tensors in memory."""
-    return _launches_of(
-        measured, launches.cell.model_copy(update={"control": "synthetic"}), launches.evidence
-    )
+def _control(
+    launches: CellLaunches, measured: Iterable[CellLaunches], control: Control
+) -> CellLaunches | None:
+    """That control of the same cell: `synthetic` trains on tensors in memory, `loader` only fetches."""
+    return _launches_of(measured, launches.cell.model_copy(update={"control": control}), launches.evidence)
+
+
+def _input_bound(
+    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
+) -> InputBound | None:
+    """What fetching alone takes of the measured step, on N ranks and on 1; None if it was not measured on N."""
+    fetching, first = _control(crowd, measured, "loader"), _control(ideal, measured, "loader")
+    if fetching is None:
+        return None
+    step = mine.by_block("world")
+    high = block_ratio(fetching.by_block("mean"), step)
+    low = None
+    if first:
+        low = block_ratio(
+            _scaled(first.by_block("mean"), mine.cell.local_batch / ideal.cell.local_batch), step
+        )
+    return InputBound(low=-_upper(low) if low else -math.inf, high=_upper(high))
+
+
+def _upper(share: Interval) -> float:
+    """The upper limit, or the share itself where there are too few blocks for one."""
+    return share.center if share.high is None else share.high
 
 
 def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunches]) -> dict[Level, ByBlock]:

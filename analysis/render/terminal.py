@@ -196,7 +196,7 @@ def _across_trainings(contrasts: Contrasts) -> Iterator[RenderableType]:
 
 
 def largest_loss(fall: Waterfall) -> str:
-    """`exposed communication 32.0 % [30.1, 33.9]` and causes not distinguishable from it, or why it is unknown."""
+    """`exposed communication 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is unknown."""
     largest = fall.largest
     if largest is None or fall.loss is None:
         return f"not known: {fall.reason}"
@@ -207,8 +207,10 @@ def largest_loss(fall: Waterfall) -> str:
         what = "no single cause" if certain else "no loss"
         return f"{what} is significant; largest: {largest.name} {share_text(largest.loss)}"
     text = f"{largest.name} {share_text(largest.loss)}"
-    if not fall.rivals:
+    if fall.separated:
         return text
+    if not fall.rivals:
+        return f"{text}; {plural(largest.loss.n, 'launch')} do not show that no other is as large"
     names = (
         " or ".join(fall.rivals) if len(fall.rivals) <= MOST_RIVALS else f"{len(fall.rivals)} other causes"
     )

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall
+from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall_table
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
@@ -27,7 +27,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += _render_family(table.of(family), family)
         for comparison in table.comparisons_of(family):
             parts += [*backends.render_comparison(comparison), ""]
-        parts += waterfall.render_waterfalls(table.waterfalls_of(family))
+        parts += waterfall_table.render_waterfalls(table.waterfalls_of(family))
         parts += communication.render_communication(table.exchanges_of(family))
         parts += stragglers.render_stragglers(table.lateness_of(family))
     if table.rows:
@@ -37,7 +37,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
     if table.comparisons:
         parts += render_legend(backends.BACKENDS.legend)
     if table.waterfalls:
-        parts += render_legend(waterfall.LOSSES.legend)
+        parts += render_legend(waterfall_table.LOSSES.legend)
     if table.exchanges:
         parts += render_legend(communication.BUCKETS.legend)
     parts += render_table(STARTUP.of(table.start_ups))

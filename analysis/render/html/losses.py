@@ -16,7 +16,8 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings import stragglers as late_words
 from dlscale.analysis.findings.rank_times import RankTimes
 from dlscale.analysis.findings.stragglers import Stragglers
-from dlscale.analysis.findings.waterfall import Waterfall, waterfall_headline
+from dlscale.analysis.findings.waterfall import Waterfall
+from dlscale.analysis.findings.waterfall_table import waterfall_headline
 from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Guide, HeatMap, Loss, Part, Sentence
 from dlscale.analysis.render.tables import Tags, tags_of, workload_title
@@ -66,6 +67,7 @@ def _loss(fall: Waterfall) -> Loss:
             for part in fall.parts
         ),
         largest=fall.largest_names,
+        separated=fall.separated,
         sentence=_sentence(fall),
         notes=tuple(f"{note[0].upper()}{note[1:]}." for note in fall.notes),
     )

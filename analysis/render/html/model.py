@@ -93,7 +93,7 @@ class Loss:
     """The waterfall of one backend on one number of ranks; the parts' centres add up to the total loss.
 
     `name` is the backend with its options, `title` the training. `largest` are the labels of the largest part and of
-    those not distinguishable from it; none if no loss is certain.
+    those not separable from it; none if no loss is certain. `separated`: it exceeds all other parts significantly.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Loss:
     parts: tuple[Part, ...]
     sentence: str  # efficiency and largest loss
     largest: tuple[str, ...] = ()
+    separated: bool = True
     notes: tuple[str, ...] = ()
 
 

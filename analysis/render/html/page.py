@@ -17,7 +17,7 @@ from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.findings.energy import energy_table, unknown_energy
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
-from dlscale.analysis.findings.waterfall import LOSSES, loss_rows
+from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
 from dlscale.analysis.render.html import communication, comparisons, study_facts, tables
 from dlscale.analysis.render.html.comparisons import claims, contrast_texts, contrasts_lead
 from dlscale.analysis.render.html.curves import (
@@ -229,7 +229,7 @@ def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, .
             sentences.append(
                 f"That is the highest of {plural(len(exchanging), 'curve')}; the lowest: {worst.sentence}"
             )
-        causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1)
+        causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1 and loss.separated)
         if causes:
             label, count = causes.most_common(1)[0]
             sentences.append(f"The largest loss is {label} in {count} of {len(exchanging)}.")
@@ -317,7 +317,7 @@ def _strip(loss: Loss, training: str = "") -> Strip:
         name=f"{training}: {where}" if training else where,
         kept=f"{efficiency_text(loss.kept)} of ideal",
         cause=_cause(loss),
-        certain=len(loss.largest) == 1,
+        certain=len(loss.largest) == 1 and loss.separated,
         segments=tuple(_segments(loss)),
         tags=loss.tags,
     )
@@ -326,7 +326,7 @@ def _strip(loss: Loss, training: str = "") -> Strip:
 def _cause(loss: Loss) -> str:
     largest = [part for part in loss.parts if part.label in loss.largest]
     if len(largest) == 1:
-        return _says(largest[0])
+        return _says(largest[0]) + ("" if loss.separated else ", not separable from the rest")
     if largest:
         return f"{' or '.join(part.label for part in largest)}: not separable"
     low = loss.kept.complement().low

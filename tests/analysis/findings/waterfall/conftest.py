@@ -177,6 +177,10 @@ def plant(make_record) -> Plant:
             if truth.reads and "synthetic" in controls:
                 found.append(single(first, base_resident, control="synthetic", **base))
                 found.append(record(block, truth.resident + delays, control="synthetic", **many))
+            if truth.reads and "loader" in controls:
+                fetching = truth.base_input * local
+                found.append(single(first, fetching * LOCAL_BATCH / local, control="loader", **base))
+                found.append(record(block, np.full(ranks, fetching + truth.input), control="loader", **many))
             if truth.strong and "alone" in controls:
                 found.append(single(block, truth.ideal + truth.batch, **alone))
                 if truth.reads and "synthetic" in controls:

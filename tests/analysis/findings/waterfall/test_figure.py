@@ -8,7 +8,8 @@ from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.findings.waterfall import waterfall_rows, waterfalls
+from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.launches import launches_of
 
 from .conftest import Planted

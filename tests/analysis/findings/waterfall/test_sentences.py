@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from dlscale.analysis.findings.waterfall import (
+from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_table import (
     loss_rows,
     part_sentence,
     render_waterfalls,
     waterfall_block_rows,
     waterfall_headline,
     waterfall_rows,
-    waterfalls,
 )
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.render.text import share_text
@@ -52,7 +52,7 @@ def test_losses_that_are_alike_are_not_ranked(plant):
     truth = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
     (one,) = waterfalls(launches_of(plant(truth, noise=0.01)))
     assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
-    assert "the largest losses cannot be separated statistically: " in waterfall_headline(one)
+    assert "the largest losses cannot be separated with 6 launches: " in waterfall_headline(one)
 
 
 @pytest.mark.parametrize(("seed", "rivals"), [(26, ("co-running",)), (46, ())])

@@ -39,6 +39,12 @@ def test_causes_that_are_not_told_apart_are_not_marked_as_certain(made):
     assert strip.cause == "co-running or stragglers: not separable"
 
 
+def test_a_loss_that_only_gains_may_equal_is_not_marked_as_certain(made):
+    (strip,) = strips([replace(made.losses(ONE)[0], separated=False)])
+    assert not strip.certain
+    assert strip.cause == "stragglers: 3.5 % [2.9, 4.1], not separable from the rest"
+
+
 def test_a_certain_loss_without_a_certain_cause_says_so(made):
     loss = replace(made.losses(ONE)[0], largest=())
     (strip,) = strips([loss])

@@ -1,0 +1,285 @@
+"""What is said of waterfalls: the rows of `--json`, sentences, and the table of parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Literal
+
+from rich.console import RenderableType
+from rich.markup import escape
+
+from dlscale.analysis.findings.waterfall import Part, Waterfall
+from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS
+from dlscale.analysis.records import options_text
+from dlscale.analysis.render.tables import (
+    Column,
+    TableOf,
+    cell_name,
+    render_table,
+    shown_interval,
+    tags_of,
+    training_columns,
+    workload_title,
+)
+from dlscale.analysis.render.text import (
+    backend_name,
+    interval_columns,
+    number,
+    percent,
+    plural,
+    points,
+    share_text,
+)
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
+
+
+def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part, in the order of the staircase; for a cell without parts one row with `reason`.
+
+    `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
+    1 - `efficiency` and to `measured_seconds` - `ideal_seconds`. `loss_by_controls` is the loss before the input stall
+    is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain".
+    """
+    return [row for waterfall in falls for row in _part_rows(waterfall)]
+
+
+def waterfall_block_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part and block, from which the intervals are computed. None for unpaired waterfalls."""
+    return [
+        {**_setting(waterfall), "study": study, "block": block, **name_columns(part.name), "loss": loss}
+        for waterfall in falls
+        for (study, block), losses in waterfall.by_block
+        for part, loss in zip(waterfall.parts, losses, strict=True)
+    ]
+
+
+def name_columns(name: str | None) -> dict[str, str | None]:
+    """The columns `part`, with the names of schema 1, where stragglers were late ranks, and `cause`, as shown."""
+    return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
+
+
+def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
+    common = {
+        **_setting(waterfall),
+        **interval_columns("efficiency", waterfall.efficiency),
+        "ideal_seconds": waterfall.ideal_seconds,
+        "measured_seconds": waterfall.measured_seconds,
+    }
+    about = {"notes": "; ".join(waterfall.notes), "reason": waterfall.reason or None}
+    if not waterfall.parts:
+        return [
+            {
+                **common,
+                **name_columns(None),
+                **interval_columns("loss", None),
+                **interval_columns("seconds", None),
+                **dict.fromkeys(("loss_by_controls", "bound_low", "bound_high", "verdict")),
+                **about,
+            }
+        ]
+    return [
+        {
+            **common,
+            **name_columns(part.name),
+            **interval_columns("loss", part.loss),
+            **interval_columns("seconds", part.seconds),
+            "loss_by_controls": part.by_controls,
+            "bound_low": _limit(waterfall, part, "low"),
+            "bound_high": _limit(waterfall, part, "high"),
+            "verdict": _part_verdict(waterfall, part),
+            **about,
+        }
+        for part in waterfall.parts
+    ]
+
+
+def _limit(waterfall: Waterfall, part: Part, end: Literal["low", "high"]) -> float | None:
+    """A limit of the input stall; None for other parts and where it is not known."""
+    if waterfall.bound is None or part.names != (INPUT,):
+        return None
+    value: float = getattr(waterfall.bound, end)
+    return value if math.isfinite(value) else None
+
+
+PartVerdict = Literal["largest", "not separable", "smaller", "gain"]
+
+
+def _part_verdict(waterfall: Waterfall, part: Part) -> PartVerdict | None:
+    """`largest` if separated from all others, `not separable` for it and its rivals; None if no loss is certain."""
+    if part.loss.center <= 0:
+        return "gain"
+    if not waterfall.largest_names:
+        return None
+    if part.name not in waterfall.largest_names:
+        return "smaller"
+    return "largest" if waterfall.separated else "not separable"
+
+
+def _setting(waterfall: Waterfall) -> dict[str, Any]:
+    """The columns that name what was run and on which system."""
+    return {
+        "system": waterfall.family.system,
+        **waterfall.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(waterfall.cell),
+        "evidence": waterfall.evidence,
+    }
+
+
+def waterfall_headline(waterfall: Waterfall) -> str:
+    """`resnet50 on ring: scaling efficiency 93 % [91, 95] at 8 ranks; the largest loss is stragglers: ...`"""
+    subject = f"{waterfall.cell.workload} on {backend_name(waterfall.cell)}"
+    if waterfall.evidence != "measured":
+        subject += f" ({waterfall.evidence})"
+    ranks = f"{waterfall.cell.num_ranks} ranks"
+    if waterfall.efficiency is None:
+        return f"{subject} at {ranks}: the loss is unknown, {waterfall.reason}."
+    unpaired = ", unpaired" if "unpaired" in waterfall.efficiency.method else ""
+    kept = f"{subject}: scaling efficiency {percent(waterfall.efficiency)} at {ranks}{unpaired}"
+    if not waterfall.sufficient:
+        num_blocks = waterfall.efficiency.n
+        return f"{kept}; insufficient data for causes: {num_blocks} of {MIN_BLOCKS} blocks."
+    return f"{kept}; {_why(waterfall)}."
+
+
+def _why(waterfall: Waterfall) -> str:
+    certain = [part for part in waterfall.parts if part.loss.low is not None and part.loss.low > 0]
+    largest = max(waterfall.parts, key=lambda part: part.loss.center)
+    if not certain and waterfall.loss and waterfall.loss.low is not None and waterfall.loss.low > 0:
+        return f"no single cause is significant; the largest is {largest.name}: {share_text(largest.loss)}"
+    if not certain:
+        return "no loss is significant"
+    if waterfall.separated:
+        return f"the largest loss is {largest.name}: {share_text(largest.loss)}"
+    launches = plural(largest.loss.n, "launch")
+    rivals = [part for part in waterfall.parts if part.name in waterfall.rivals]
+    if not rivals:
+        return (
+            f"the largest measured loss is {largest.name}: {share_text(largest.loss)}, but {launches} do not show that "
+            "no other is as large"
+        )
+    parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
+    listed = "; ".join(f"{part.name} {share_text(part.loss)}" for part in parts)
+    return f"the largest losses cannot be separated with {launches}: {listed}"
+
+
+def part_sentence(part: Part) -> str:
+    """`stragglers: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
+    milliseconds = number(round(1000 * part.seconds.center, 6))
+    return f"{part.name}: {share_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRow:
+    """A part of a waterfall, or its total loss; `largest` marks the parts that no other certainly exceeds."""
+
+    waterfall: Waterfall
+    label: str
+    loss: Interval
+    milliseconds: Interval  # per step
+    largest: bool = False
+
+
+def loss_rows(falls: Iterable[Waterfall]) -> Iterator[LossRow]:
+    """The rows of the table: the parts of each waterfall and their total; waterfalls without parts are left out."""
+    for waterfall in falls:
+        if not waterfall.parts or waterfall.loss is None:
+            continue
+        for part in waterfall.parts:
+            yield LossRow(
+                waterfall=waterfall,
+                label=part.name,
+                loss=part.loss,
+                milliseconds=part.seconds.times(1000),
+                largest=part.name in waterfall.largest_names,
+            )
+        milliseconds = replace(
+            waterfall.loss,
+            center=sum(1000 * part.seconds.center for part in waterfall.parts),
+            low=None,
+            high=None,
+            method="sum of the parts",
+        )
+        yield LossRow(waterfall=waterfall, label="in total", loss=waterfall.loss, milliseconds=milliseconds)
+
+
+def _loss_data(row: LossRow) -> dict[str, Any]:
+    cell, family, milliseconds = row.waterfall.cell, row.waterfall.family, row.milliseconds
+    return {
+        "training": f"{workload_title(family.workload)} {family.preset}, {family.framework}, "
+        f"{family.scaling_mode} scaling on {family.system}",
+        "workload": cell.workload,
+        "framework": cell.framework,
+        "backend": backend_name(cell),
+        "num_ranks": cell.num_ranks,
+        "evidence": row.waterfall.evidence,
+        **name_columns(row.label),
+        "share": row.loss.center,
+        "share_low": row.loss.low,
+        "share_high": row.loss.high,
+        "method": row.loss.method,
+        "n": row.loss.n,
+        "milliseconds_per_step": milliseconds.center,
+        "milliseconds_low": milliseconds.low,
+        "milliseconds_high": milliseconds.high,
+    }
+
+
+def _three_digits(milliseconds: float) -> str:
+    """Milliseconds as text with three digits, never -0."""
+    return number(round(milliseconds, 4) + 0.0)
+
+
+WATERFALL_LEGEND = (
+    "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
+    f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
+    "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
+    "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest."
+)
+LOSSES = TableOf[LossRow](
+    name="losses",
+    caption="Parts of the loss",
+    columns=(
+        *training_columns(lambda row: row.waterfall.family),
+        Column("backend", lambda row: cell_name(row.waterfall.cell, row.waterfall.evidence), numeric=False),
+        Column("ranks", lambda row: row.waterfall.cell.num_ranks),
+        Column("part", lambda row: row.label, numeric=False),
+        Column("lost", lambda row: shown_interval(row.loss, points), unit="%"),
+        Column("per step", lambda row: shown_interval(row.milliseconds, _three_digits), unit="ms"),
+        Column("n", lambda row: row.loss.n),
+    ),
+    data=_loss_data,
+    legend=WATERFALL_LEGEND,
+    tags=lambda row: tags_of(row.waterfall.cell),
+    strong=lambda row: row.largest,
+    group=lambda row: (row.waterfall.cell.id, row.waterfall.evidence),
+)
+
+
+def render_waterfalls(falls: Iterable[Waterfall]) -> Iterator[RenderableType]:
+    """The table and sentences for the waterfalls of one family; nothing without any."""
+    falls = list(falls)
+    if not falls:
+        return
+    yield "[bold]Where the speed goes[/bold]"
+    largest = [_largest(group) for group in _by_backend(falls)]
+    yield from render_table(LOSSES.of(loss_rows(largest)), caption=False, legend=False)
+    notes: dict[str, None] = {}
+    for waterfall in falls:
+        yield escape(waterfall_headline(waterfall))
+        notes |= dict.fromkeys(waterfall.notes)
+    for note in notes:
+        yield f"[dim]{escape(note)}.[/dim]"
+    yield ""
+
+
+def _by_backend(falls: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
+    for _, group in groupby(falls, key=lambda waterfall: (backend_name(waterfall.cell), waterfall.evidence)):
+        yield list(group)
+
+
+def _largest(falls: Sequence[Waterfall]) -> Waterfall:
+    """The waterfall of the most ranks, preferably one with parts."""
+    return max(falls, key=lambda waterfall: (bool(waterfall.parts), waterfall.cell.num_ranks))
