@@ -76,8 +76,8 @@ class MeasuredCase:
         return self.cell.global_batch / self.world
 
     @cached_property
-    def start_skew(self) -> float:
-        """The spread of the ranks' starts as a fraction of a window."""
+    def start_skew(self) -> float | None:
+        """The spread of the ranks' starts as a fraction of a window; None if no two ranks share a clock."""
         return start_skew(self.record)
 
     @property

@@ -91,7 +91,8 @@ def flaws(launches: CellLaunches) -> Iterator[str]:
         yield f"not steady in {num_unsteady} of {len(good)} launches"
     if any(case.record.oversubscribed for case in launches.cases):
         yield "oversubscribed: more ranks x cores than the machine has"
-    if good and (skew := float(np.median([case.start_skew for case in good]))) > MAX_START_SKEW:
+    skews = [case.start_skew for case in good if case.start_skew is not None]
+    if skews and (skew := float(np.median(skews))) > MAX_START_SKEW:
         yield f"ranks start {skew:.0%} of a window apart"
     if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
         yield f"a launch of only {num_windows} windows"

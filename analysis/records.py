@@ -118,13 +118,27 @@ def num_samples(window: Window, cell: Cell) -> int:
     return window.num_applied * cell.global_batch // cell.num_ranks
 
 
-def start_skew(record: Record) -> float:
-    """The spread of the ranks' starts as a fraction of a window, median over the steady windows."""
+def start_skew(record: Record) -> float | None:
+    """The spread of the starts on a machine as a fraction of a window: median over steady windows, largest machine's.
+
+    Each machine's clock counts from its own boot, so starts on two machines cannot be compared; None if no machine
+    has several of the ranks, and 0 for 1 rank.
+    """
+    if record.case.cell.num_ranks == 1:
+        return 0.0
+    windows = steady_windows(record)
     skews = [
-        (max(window.start_seconds) - min(window.start_seconds)) / max(window.seconds)
-        for window in steady_windows(record)
+        np.median([(spread_of(window.start_seconds, ranks)) / max(window.seconds) for window in windows])
+        for ranks in record.clocks
+        if len(ranks) > 1
     ]
-    return float(np.median(skews))
+    return float(max(skews)) if skews else None
+
+
+def spread_of(starts: Sequence[float], ranks: Sequence[int]) -> float:
+    """Last start - first start of these ranks, which share a clock."""
+    own = [starts[rank] for rank in ranks]
+    return max(own) - min(own)
 
 
 def why_unusable(record: Record) -> str | None:

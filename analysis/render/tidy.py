@@ -212,6 +212,8 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
     steps = np.where(np.isnan(applied), num_steps, applied / cell.num_ranks)
     samples = np.array([num_samples(window, cell) for window in windows])
     phases = np.array([window.phase for window in windows], dtype=object)
+    own = record.clocks[0] if record.clocks else []  # other machines' clocks count from other boots
+    shared = [ranks for ranks in record.clocks if len(ranks) > 1]
     return {
         **_key(record),
         **{
@@ -226,8 +228,12 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
         "num_steps": num_steps,
         "num_applied": applied,
         "num_samples": samples,
-        "start_seconds": starts.min(axis=1),
-        "start_skew_seconds": starts.max(axis=1) - starts.min(axis=1),
+        "start_seconds": starts[:, own].min(axis=1) if own else np.full(len(windows), np.nan),
+        "start_skew_seconds": (
+            np.max([np.ptp(starts[:, ranks], axis=1) for ranks in shared], axis=0)
+            if shared
+            else np.full(len(windows), 0.0 if cell.num_ranks == 1 else np.nan)
+        ),
         "slowest_rank": np.where(unsound, np.nan, seconds.argmax(axis=1)),
         "slowest_rank_seconds": world,
         "mean_rank_seconds": seconds.mean(axis=1),

@@ -69,7 +69,11 @@ LAUNCHES = (
     Column("num_samples", "integer", "in these windows, over all ranks"),
     Column("seconds_per_step", "number", "median over these windows, of the slowest rank"),
     Column("samples_per_second", "number", "over all ranks: the batch over `seconds_per_step`"),
-    Column("start_skew_of_window", "number", "last start - first start, as a share of a window; median"),
+    Column(
+        "start_skew_of_window",
+        "number",
+        "last start - first start of ranks on one machine, as a share of a window; median",
+    ),
     Column("peak_rss_bytes", "integer", "the largest rank's resident set"),
     Column("num_skipped_samples", "integer", "unreadable ones, over all ranks"),
     Column(
@@ -102,8 +106,8 @@ WINDOWS = (
         "num_applied", "integer", "local batches that the weights took up, where ranks do not step together"
     ),
     Column("num_samples", "integer", "over all ranks; where ranks do not step together those applied"),
-    Column("start_seconds", "number", "the earliest rank's start, since the first window's"),
-    Column("start_skew_seconds", "number", "last start - first start"),
+    Column("start_seconds", "number", "the earliest start on rank 0's machine, since the first window's"),
+    Column("start_skew_seconds", "number", "last start - first start of ranks on one machine"),
     Column("slowest_rank", "integer", "the first of those that took longest"),
     Column("slowest_rank_seconds", "number", "the window's world time"),
     Column("mean_rank_seconds", "number", "mean over ranks"),
@@ -120,7 +124,7 @@ RANKS = (
     Column("window", "integer", "as in windows"),
     Column("rank", "integer", "from 0"),
     Column("num_steps", "integer", "that this rank took"),
-    Column("start_seconds", "number", "this rank's start, since the first window's earliest"),
+    Column("start_seconds", "number", "this rank's start, since the first window's earliest on its machine"),
     Column("seconds", "number", "from this rank's first stamp to its last"),
 )
 TABLES: dict[str, tuple[Column, ...]] = {"launches": LAUNCHES, "windows": WINDOWS, "ranks": RANKS}

@@ -42,12 +42,15 @@ def mllog_text(record: Record, samples_per_second: Sequence[float]) -> str:
     steady = [window for window in record.windows if window.phase == "steady"]
     if first is None or not steady:
         return output.getvalue()
+    # Clocks of other machines count from other boots.
+    ranks = record.clocks[0] if record.clocks else range(record.case.cell.num_ranks)
 
     def at(seconds: float) -> int:
         return began + round(1000 * (first + seconds))
 
-    logger.end(key=names.INIT_STOP, time_ms=at(min(steady[0].start_seconds)))
-    logger.start(key=names.RUN_START, time_ms=at(min(steady[0].start_seconds)))
+    began_steady = at(min(steady[0].start_seconds[rank] for rank in ranks))
+    logger.end(key=names.INIT_STOP, time_ms=began_steady)
+    logger.start(key=names.RUN_START, time_ms=began_steady)
     num_steps = sum(window.num_steps for window in record.windows if window.phase == "warmup")
     for window, rate in zip(steady, samples_per_second, strict=False):
         num_steps += window.num_steps
@@ -55,10 +58,11 @@ def mllog_text(record: Record, samples_per_second: Sequence[float]) -> str:
             key="tracked_stats",
             value={"throughput": float(rate)},
             metadata={"step": num_steps},
-            time_ms=at(_end(window)),
+            time_ms=at(_end(window, ranks)),
         )
     status = names.SUCCESS if record.good else names.ABORTED
-    logger.end(key=names.RUN_STOP, metadata={names.STATUS: status}, time_ms=at(max(map(_end, steady))))
+    ended = at(max(_end(window, ranks) for window in steady))
+    logger.end(key=names.RUN_STOP, metadata={names.STATUS: status}, time_ms=ended)
     return output.getvalue()
 
 
@@ -106,8 +110,9 @@ def _first_window(record: Record) -> float | None:
     return max(sums) if sums and len(sums) == record.case.cell.num_ranks else None
 
 
-def _end(window: Window) -> float:
-    return max(start + seconds for start, seconds in zip(window.start_seconds, window.seconds, strict=True))
+def _end(window: Window, ranks: Sequence[int]) -> float:
+    """When the last of these ranks, which share a clock, ended it."""
+    return max(window.start_seconds[rank] + window.seconds[rank] for rank in ranks)
 
 
 def _facts(record: Record, names: Any) -> dict[str, tuple[Any, dict[str, Any]]]:

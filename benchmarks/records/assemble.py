@@ -133,12 +133,21 @@ def _compare(gate: Gate) -> str:
 
 
 def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:
-    """The windows that all ranks finished; starts are relative to the first window's earliest start."""
+    """The windows that all ranks finished; starts count from the first window's earliest start on the same machine.
+
+    A machine's monotonic clock counts from its boot, so one machine's origin says nothing on another.
+    """
     finished = list(zip(*(spool.of(MeasuredWindow, index) for spool in spools), strict=False))
-    return [_window(windows, min(first.start for first in finished[0])) for windows in finished]
+    if not finished:
+        return []
+    boots = [spool.info.boot_id if spool.info else "" for spool in spools]
+    earliest: dict[str, float] = {}
+    for boot, first in zip(boots, finished[0], strict=True):
+        earliest[boot] = min(first.start, earliest.get(boot, first.start))
+    return [_window(windows, [earliest[boot] for boot in boots]) for windows in finished]
 
 
-def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
+def _window(windows: Sequence[MeasuredWindow], origins: Sequence[float]) -> Window:
     """One window on all ranks. In a window of fixed time, each rank took as many steps as it could."""
     first = windows[0]
     return Window(
@@ -146,7 +155,7 @@ def _window(windows: Sequence[MeasuredWindow], origin: float) -> Window:
         num_steps=max(window.num_steps for window in windows),
         num_applied=first.num_applied,
         rank_steps=None if first.num_applied is None else [window.num_steps for window in windows],
-        start_seconds=[window.start - origin for window in windows],
+        start_seconds=[window.start - origin for window, origin in zip(windows, origins, strict=True)],
         seconds=[window.seconds for window in windows],
         step_seconds=_matrix([window.step_seconds for window in windows]),
         bucket_seconds=_matrix([window.bucket_seconds for window in windows]),

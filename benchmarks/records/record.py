@@ -166,8 +166,9 @@ def num_sharing(cases: Iterable[Case]) -> int:
 class Window(Frozen):
     """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
 
-    `start_seconds` counts on the node's monotonic clock from the first window's earliest start, so that
-    maximum - minimum over ranks is the start skew. If ranks do not step together, a window has a fixed time instead:
+    `start_seconds` counts on a machine's monotonic clock from the first window's earliest start among the ranks there.
+    Clocks of two machines count from their own boots, so only ranks of one boot have a start skew, maximum - minimum
+    over them (`Record.clocks`). If ranks do not step together, a window has a fixed time instead:
     `num_steps` is then the maximum over ranks, and `num_applied` is what counts.
     """
 
@@ -302,6 +303,14 @@ class Record(Frozen):
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     failure: Failure | None
+
+    @property
+    def clocks(self) -> list[list[int]]:
+        """The ranks of each machine since its boot, which share a clock; in the order of their first ranks."""
+        by_boot: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            by_boot.setdefault(rank.boot_id, []).append(rank.rank)
+        return list(by_boot.values())
 
     @property
     def good(self) -> bool:

@@ -34,6 +34,7 @@ def _make_record(
     window_factors: Sequence[float] = (1.0,) * 10,
     steps_per_window: int = 5,
     start_skew: float = 0.0,
+    clock_offsets: Sequence[float] = (0.0,),
     local_batch: int = 8,
     failure: str | None = None,
     attempt: int = 1,
@@ -51,7 +52,8 @@ def _make_record(
     """A launch whose slowest rank needs what `samples_per_second` of all ranks together needs.
 
     `rank_delays` are added to a rank's seconds per window, `window_factors` multiply all of a window's.
-    `start_skew` is the fraction of a window by which the last rank starts late. Of `peak_rss_bytes` the last
+    `start_skew` is the fraction of a window by which the last rank starts late. `clock_offsets` are those of machines,
+    over which ranks are spread evenly, each since its own boot. Of `peak_rss_bytes` the last
     value is that of all further ranks; of `skipped`, samples left out by each rank, 0 is. `overlap` is what the
     backend said of its exchange.
     """
@@ -73,12 +75,17 @@ def _make_record(
     the_cell = Cell.model_validate({"backend": backend, "num_ranks": num_ranks, **fields})
     delays = [*rank_delays, *[0.0] * (num_ranks - len(rank_delays))]
     seconds = steps_per_window * the_cell.global_batch / samples_per_second
+    machines = [rank * len(clock_offsets) // num_ranks for rank in range(num_ranks)]
     warmup = Window(phase="warmup", num_steps=1, start_seconds=[0.0] * num_ranks, seconds=[9.0] * num_ranks)
     steady_windows = [
         Window(
             phase="steady",
             num_steps=steps_per_window,
-            start_seconds=[0.0] * (num_ranks - 1) + [start_skew * seconds * factor],
+            start_seconds=[
+                clock_offsets[machines[rank]]
+                + (start_skew * seconds * factor if rank == num_ranks - 1 else 0.0)
+                for rank in range(num_ranks)
+            ],
             seconds=[seconds * factor + delay for delay in delays],
         )
         for factor in window_factors
@@ -106,7 +113,7 @@ def _make_record(
                 rank=rank,
                 local_rank=rank,
                 node="n",
-                boot_id="b",
+                boot_id=f"b{machines[rank]}" if machines[rank] else "b",
                 affinity=[rank],
                 num_threads=1,
                 peak_rss_bytes=peak_rss_bytes[min(rank, len(peak_rss_bytes) - 1)],

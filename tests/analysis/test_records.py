@@ -89,6 +89,19 @@ def test_start_skew_is_a_fraction_of_the_window(make_record):
     assert start_skew(make_record(num_ranks=3, start_skew=0.02)) == pytest.approx(0.02)
 
 
+def test_ranks_of_machines_that_booted_a_day_apart_have_the_skew_of_each_machine(make_record):
+    hosts = {"num_ranks": 4, "num_nodes": 2, "clock_offsets": (0.0, -86_400.0)}
+    assert start_skew(make_record(**hosts)) == 0
+    assert start_skew(make_record(start_skew=0.02, **hosts)) == pytest.approx(0.02)
+
+
+def test_one_rank_on_each_machine_has_no_skew(make_record):
+    record = make_record(num_ranks=2, num_nodes=2, clock_offsets=(0.0, 86_400.0))
+    assert start_skew(record) is None
+    (launches,) = launches_of([record])
+    assert not [note for note in flaws(launches) if "apart" in note]
+
+
 def test_memory_is_the_largest_rank_s(make_record):
     (launches,) = launches_of([make_record(num_ranks=3, peak_rss_bytes=[200, 700, 300])])
     assert launches.peak_rss_bytes == 700

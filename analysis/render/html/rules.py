@@ -357,29 +357,40 @@ def judge_percentiles(facts: Facts) -> tuple[Verdict, str]:
 
 
 def judge_measurement(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 10: every rank was timed, ranks start together, and there are enough windows, all steady."""
+    """Rule 10: every rank was timed, ranks start together, and there are enough windows, all steady.
+
+    Clocks of two machines are not synchronised: starts are compared among ranks of one machine, and `why` says so.
+    """
     cases = facts.cases
     if not cases:
         return "not applicable", "There are no numbers."
-    apart = [case for case in cases if not case.start_skew <= MAX_START_SKEW]
+    skews = [case.start_skew for case in cases if case.start_skew is not None]
+    apart = [skew for skew in skews if not skew <= MAX_START_SKEW]
     short = [case for case in cases if len(case.seconds) < MIN_WINDOWS]
     moving = [case for case in cases if not case.steady]
     flaws = [
-        f"{plural(len(launches), 'launch')} {what}"
-        for launches, what in (
-            (apart, f"whose ranks start more than {100 * MAX_START_SKEW:.0f} % of a window apart"),
-            (short, f"of fewer than {MIN_WINDOWS} windows"),
-            (moving, "that never became steady"),
+        f"{plural(number, 'launch')} {what}"
+        for number, what in (
+            (len(apart), f"whose ranks start more than {100 * MAX_START_SKEW:.0f} % of a window apart"),
+            (len(short), f"of fewer than {MIN_WINDOWS} windows"),
+            (len(moving), "that never became steady"),
         )
-        if launches
+        if number
     ]
     if flaws:
         return "not met", f"Of {plural(len(cases), 'launch')}: {', '.join(flaws)}."
     windows = sum(len(case.seconds) for case in cases)
-    skew = 100 * max(case.start_skew for case in cases)
-    return "pass", (
-        f"{windows} windows with every rank's time, of which the slowest counts; ranks start at "
-        f"most {skew:.2g} % of a window apart."
+    several = any(len(case.record.clocks) > 1 for case in cases)
+    skew = 100 * max(skews, default=0.0)
+    told = [f"ranks {'of one machine ' * several}start at most {skew:.2g} % of a window apart"]
+    if several:
+        told = told if skew else []
+        told.append(
+            "between machines, whose clocks are not synchronised, only the barrier before a window is known"
+        )
+    return (
+        "pass",
+        f"{windows} windows with every rank's time, of which the slowest counts; {'; '.join(told)}.",
     )
 
 

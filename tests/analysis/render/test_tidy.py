@@ -79,7 +79,10 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(make_st
             else:
                 assert one[column.name].astype(float).equals(other[column.name].astype(float)), column.name
     schema = pyarrow.parquet.read_schema(tmp_path / "p" / "windows.parquet")
-    assert schema.field("start_skew_seconds").metadata[b"description"] == b"last start - first start"
+    assert (
+        schema.field("start_skew_seconds").metadata[b"description"]
+        == b"last start - first start of ranks on one machine"
+    )
     assert scaling_table(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
 
 

@@ -99,6 +99,21 @@ def test_a_valid_launch(tmp_path, write):
     assert found.evidence == "measured"
 
 
+def test_starts_count_on_each_machine_from_its_own_first_window(tmp_path):
+    """A clock counts from its machine's boot, and these two booted a day apart."""
+    for index, (boot, uptime) in enumerate((("boot 0", 10.0), ("boot 0", 10.25), ("boot 1", 86_410.0))):
+        spool = SpoolWriter(tmp_path, index)
+        spool.write(replace(info(index), boot_id=boot))
+        for number in range(2):
+            spool.write(MeasuredWindow("steady", 4, uptime + number, 0.5), case=0)
+        spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=0)
+        spool.close()
+    case = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"num_ranks": 3})})
+    found = assemble(case, 0, read_spools(tmp_path, 3), attempt=1, metadata=METADATA, failure=None)
+    assert [window.start_seconds for window in found.windows] == [[0.0, 0.25, 0.0], [1.0, 1.25, 1.0]]
+    assert found.clocks == [[0, 1], [2]]
+
+
 def test_windows_that_not_all_ranks_finished_do_not_count(tmp_path, write):
     write(0, num_windows=3, ends=False)
     write(1, num_windows=1, ends=False)

@@ -172,6 +172,34 @@ def test_10_ranks_that_start_apart_and_short_launches(made):
     assert "1 launch whose ranks start more than 1 % of a window apart" in rule.why
 
 
+def test_10_two_nodes_that_booted_a_day_apart(made):
+    """Clocks count from each node's boot: one node's reading is never subtracted from the other's."""
+    records = []
+    for record in made.study(trainings=ONE):
+        ranks = record.case.cell.num_ranks
+        offsets = [0.0 if rank < ranks / 2 else 43_200.0 for rank in range(ranks)]
+        windows = [
+            window.model_copy(
+                update={
+                    "start_seconds": [
+                        start + offset for start, offset in zip(window.start_seconds, offsets, strict=True)
+                    ]
+                }
+            )
+            for window in record.windows
+        ]
+        facts = [
+            fact.model_copy(update={"boot_id": f"boot {offset}"})
+            for fact, offset in zip(record.ranks, offsets, strict=True)
+        ]
+        records.append(record.model_copy(update={"windows": windows, "ranks": facts}))
+    rule = judged(made, records)[10]
+    assert rule.verdict == "pass"
+    assert rule.why.endswith(
+        "between machines, whose clocks are not synchronised, only the barrier before a window is known."
+    )
+
+
 def test_11_no_bound_but_the_ideal(made):
     page = made.page(made.study(trainings=ONE))  # nobody asked for causes
     assert page.rules[10].verdict == "not met"
