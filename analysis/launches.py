@@ -8,7 +8,7 @@ statistics are computed over launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -22,13 +22,17 @@ from dlscale.analysis.records import (
     exchange_mode,
     over_ranks,
     start_skew,
+    start_time,
     why_unusable,
     world_step_seconds,
 )
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 
-Block = tuple[str, int]  # study, block
+# Study and block, where launches of one block ran close in time. A block with a pause in it is several: those after the
+# pause have the study's name with their part.
+Block = tuple[str, int]
+MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
 LaunchValue = Literal["world", "mean", "latest", "samples_per_second"]
 
 
@@ -44,6 +48,8 @@ class MeasuredCase:
     cell_id: str  # costly to compute
     num_attempts: int
     good: bool
+    part: int = 1  # of its block, if that has pauses
+    pause_seconds: float = 0.0  # before that part
 
     @property
     def cell(self) -> Cell:
@@ -52,8 +58,9 @@ class MeasuredCase:
 
     @property
     def block(self) -> Block:
-        """The block, unique over studies."""
-        return self.record.study, self.record.case.block
+        """The block, or the part of it, unique over studies."""
+        study = self.record.study
+        return study if self.part == 1 else f"{study}, part {self.part}", self.record.case.block
 
     @property
     def steady(self) -> bool:
@@ -165,7 +172,8 @@ def launches_of(records: Iterable[Record]) -> list[CellLaunches]:
     """
     cells: dict[tuple[str, str], list[MeasuredCase]] = {}
     fingerprints: dict[tuple[str, str, str], str] = {}
-    for case in select_attempts(records):
+    records = list(records)
+    for case in _in_parts(select_attempts(records), records):
         cell, record = case.cell, case.record
         cells.setdefault((record.system, case.cell_id), []).append(case)
         if case.good and cell.control not in APART:
@@ -184,6 +192,46 @@ def launches_of(records: Iterable[Record]) -> list[CellLaunches]:
         )
         for (system, cell_id), cases in sorted(cells.items(), key=lambda item: item[0])
     ]
+
+
+def _in_parts(cases: Iterable[MeasuredCase], records: Iterable[Record]) -> Iterator[MeasuredCase]:
+    """The cases with the part of their block in which they ran.
+
+    A study that was stopped inside a block may be resumed days later, on a machine that has changed: what ran before
+    and after is no pair, although it has one block. A new part begins where no launch of the block, failed ones
+    included, ran for an hour. Records whose start cannot be read are in the first part.
+    """
+    blocks: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    for record in records:
+        started = start_time(record.started_at)
+        if started and record.case.cell.control != "canary":
+            seconds = sum(max(window.seconds, default=0.0) for window in record.windows)
+            key = (record.system, record.study, record.case.block)
+            blocks.setdefault(key, []).append((started.timestamp(), seconds))
+    parts = {key: _parts(times) for key, times in blocks.items()}
+    for case in cases:
+        record, started = case.record, start_time(case.record.started_at)
+        begun = parts.get((record.system, record.study, record.case.block), [])
+        if not started or record.case.cell.control == "canary" or len(begun) < 2:
+            yield case
+            continue
+        part = sum(start <= started.timestamp() for start, _ in begun)
+        yield replace(case, part=part, pause_seconds=begun[part - 1][1])
+
+
+def _parts(launched: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(start, pause before it) of each part, from (start, seconds of windows) of all cases of a block.
+
+    Cases of one launch have one start and run one after the other.
+    """
+    parts: list[tuple[float, float]] = []
+    end = 0.0
+    for start, seconds in sorted(launched):
+        pause = start - end if parts else 0.0
+        if not parts or pause > MAX_PAUSE_SECONDS:
+            parts.append((start, pause))
+        end = max(end, start) + seconds
+    return parts
 
 
 def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:

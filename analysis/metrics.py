@@ -12,6 +12,7 @@ import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.render.text import days, plural
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Control
 
@@ -98,6 +99,11 @@ def flaws(launches: CellLaunches) -> Iterator[str]:
         yield f"a launch of only {num_windows} windows"
     if retried := sum(case.num_attempts > 1 for case in good):
         yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
+    if resumed := [case.pause_seconds for case in good if case.part > 1]:
+        yield (
+            f"{plural(len(resumed), 'block')} resumed {days(max(resumed))} later: launches before and after the "
+            "pause are not paired"
+        )
     skipped = [[count for count in record.skipped_samples if count] for record in launches.records]
     if num_skipped := sum(map(sum, skipped)):
         num_ranks = max(map(len, skipped))  # shards and their order are the same in every launch

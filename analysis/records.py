@@ -7,6 +7,7 @@ counts, and the values of launches, are in `launches`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -116,6 +117,15 @@ def num_samples(window: Window, cell: Cell) -> int:
     if window.num_applied is None:
         return window.num_steps * cell.global_batch
     return window.num_applied * cell.global_batch // cell.num_ranks
+
+
+def start_time(started_at: str) -> datetime | None:
+    """The start time of a record in UTC; None if it cannot be parsed."""
+    try:
+        moment = datetime.fromisoformat(started_at)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def start_skew(record: Record) -> float | None:

@@ -281,7 +281,9 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Gathered:
         notes.append(f"unpaired with {BASE_LEVELS}: no common block")
     near, common = _common(needed, optional, blocks)
     if left_out := len(mine.cases) - len(common):
-        notes.append(f"{left_out} of {len(mine.cases)} blocks left out: a control is missing there")
+        paused = any(case.part > 1 for launches in measured for case in launches.cases)
+        why = "a control is missing there" + (" or ran before or after a pause" if paused else "")
+        notes.append(f"{left_out} of {len(mine.cases)} blocks left out: {why}")
     notes += _of_stamps(crowd)
     levels = Levels(near=near, far=far, bound=_input_bound(mine, crowd, ideal, measured))
     return Gathered(levels=levels, blocks=tuple(common), notes=tuple(notes))

@@ -47,6 +47,7 @@ def _make_record(
     overlap: bool | str | None = None,
     study: str = "weak-scaling",
     system: str = "local",
+    started_at: str = "2026-11-21T07:00:00Z",
     **cell: object,
 ) -> Record:
     """A launch whose slowest rank needs what `samples_per_second` of all ranks together needs.
@@ -97,7 +98,7 @@ def _make_record(
         evidence=evidence,  # type: ignore[arg-type]
         case=Case(cell=the_cell, block=block, position=0),
         attempt=attempt,
-        started_at="2026-11-21T07:00:00Z",
+        started_at=started_at,
         order_seed=1,
         fingerprint=Fingerprint(
             digest=fingerprint,

@@ -148,6 +148,30 @@ def test_without_common_blocks_the_efficiency_is_flagged(make_record):
     assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
 
 
+def test_a_pair_whose_launches_are_days_apart_is_none(make_record):
+    """Stopped inside block 5 and resumed four days later, on a machine that is a third slower by then."""
+    later = {"started_at": "2026-11-25T07:00:00Z", "samples_per_second": 130.0}
+    records = [make_record(block=block) for block in range(6)]
+    records += [
+        make_record(backend="ring", num_ranks=2, block=block, samples_per_second=195.0) for block in range(5)
+    ]
+    resumed = make_record(backend="ring", num_ranks=2, block=5, **later)
+    row = only(scaling_table([*records, resumed]), backend="ring")
+    assert (row.efficiency_none.method, row.efficiency_none.n) == ("paired t", 5)
+    assert row.efficiency_none.center == pytest.approx(0.975)
+    assert row.num_launches == 6
+    assert "1 block resumed 4.0 days later: launches before and after the pause are not paired" in row.notes
+
+
+def test_a_study_whose_backend_ran_days_after_its_base_case_is_unpaired(make_record):
+    later = {"started_at": "2026-11-25T07:00:00Z"}
+    records = [make_record(block=block) for block in range(6)]
+    records += [make_record(backend="ring", num_ranks=2, block=block, **later) for block in range(6)]
+    row = only(scaling_table(records), backend="ring")
+    assert row.efficiency_none.method == "unpaired t"
+    assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
+
+
 def test_blocks_of_different_studies_are_different_blocks(make_record):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block, study="later") for block in range(6)]

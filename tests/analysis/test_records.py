@@ -102,6 +102,40 @@ def test_one_rank_on_each_machine_has_no_skew(make_record):
     assert not [note for note in flaws(launches) if "apart" in note]
 
 
+def starting(make_record, *starts, **fields):
+    """Blocks of the launches of a block that began at these times, each on another number of ranks."""
+    records = [
+        make_record(num_ranks=place + 1, block=3, started_at=f"2026-11-{start}Z", **fields)
+        for place, start in enumerate(starts)
+    ]
+    return {launches.cell.num_ranks: launches.cases[0] for launches in launches_of(records)}
+
+
+def test_a_block_that_was_resumed_days_later_is_two(make_record):
+    cases = starting(make_record, "21T07:00:00", "21T07:01:00", "25T07:01:00", "25T07:03:00")
+    assert [cases[ranks].block for ranks in (1, 2, 3, 4)] == [
+        ("weak-scaling", 3),
+        ("weak-scaling", 3),
+        ("weak-scaling, part 2", 3),
+        ("weak-scaling, part 2", 3),
+    ]
+    assert cases[3].pause_seconds == pytest.approx(4 * 86_400, rel=1e-3)
+
+
+def test_a_long_launch_is_no_pause(make_record):
+    """10 windows of 500 s: the next launch begins when the first has ended."""
+    long = {"samples_per_second": 0.08}
+    cases = starting(make_record, "21T07:00:00", "21T08:24:00", **long)
+    assert {case.part for case in cases.values()} == {1}
+    cases = starting(make_record, "21T07:00:00", "21T09:30:00", **long)
+    assert [cases[ranks].part for ranks in (1, 2)] == [1, 2]
+
+
+def test_starts_that_nobody_can_read_part_nothing(make_record):
+    records = [make_record(num_ranks=ranks, started_at="some day") for ranks in (1, 2)]
+    assert {case.part for launches in launches_of(records) for case in launches.cases} == {1}
+
+
 def test_memory_is_the_largest_rank_s(make_record):
     (launches,) = launches_of([make_record(num_ranks=3, peak_rss_bytes=[200, 700, 300])])
     assert launches.peak_rss_bytes == 700

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from dlscale.analysis.families import Family
 from dlscale.analysis.render.tables import workload_title
 from dlscale.analysis.render.text import plural
@@ -32,12 +30,3 @@ def interval_note(interval: Interval, unit: str) -> str:
         return f"no interval, {count} are too few" if interval.n != 1 else f"no interval, {count} is too few"
     digits = 0 if interval.level == LEVEL else 1
     return f"{100 * interval.level:.{digits}f} % interval, {interval.method}, n = {count}"
-
-
-def start_time(started_at: str) -> datetime | None:
-    """The start time of a record in UTC; None if it cannot be parsed."""
-    try:
-        moment = datetime.fromisoformat(started_at)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.html.labels import EVIDENCE, start_time
+from dlscale.analysis.records import start_time, why_unusable
+from dlscale.analysis.render.html.labels import EVIDENCE
 from dlscale.analysis.render.tables import (
     Column,
     Shown,

@@ -120,6 +120,21 @@ def test_a_failed_control_costs_its_block_and_says_so(plant):
     assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
 
 
+def test_a_block_with_a_pause_of_days_in_it_is_left_out(plant):
+    truth = Planted(**LOSSES["all"])
+    records = [
+        one.model_copy(update={"started_at": "2026-11-25T07:00:00Z"})
+        if (one.case.cell.backend, one.case.block) == ("ring", 2)
+        else one
+        for one in plant(truth)
+    ]
+    found = only(records)
+    assert {part.loss.n for part in found.parts} == {5}
+    assert found.notes == (
+        "1 of 6 blocks left out: a control is missing there or ran before or after a pause",
+    )
+
+
 def test_a_control_in_too_few_blocks_is_rather_left_out(plant):
     truth = Planted(**LOSSES["all"])
     records = [one for one in plant(truth) if one.case.cell.control == "train" or one.case.block < 2]
