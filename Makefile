@@ -30,7 +30,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -105,6 +105,9 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDI
 
 mutations: .venv  ## How many of 200 seeded faults in the arithmetic the tests notice (docs/mutations.md)
 	$(BIN)/python tests/mutation/mutations.py
+
+coverage: .venv  ## How often intervals hold what they claim, in simulated studies (docs/metrics.md)
+	$(BIN)/python tests/benchmark/coverage.py
 
 check: lint types  ## Style, types, import arrows and unit tests
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -q $(PARALLEL)

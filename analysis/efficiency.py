@@ -40,7 +40,14 @@ from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_ro
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
 from dlscale.analysis.launches import CellLaunches, launches_of
-from dlscale.analysis.metrics import efficiency, flaws, input_loss, input_stall, throughput
+from dlscale.analysis.metrics import (
+    efficiency,
+    efficiency_median,
+    flaws,
+    input_loss,
+    input_stall,
+    throughput,
+)
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     APART,
@@ -94,7 +101,7 @@ def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
 def scaling_row(row: ScalingRow) -> dict[str, Any]:
     """A cell's fields, then its numbers, None if unknown. Efficiencies are ratios: 1 is ideal.
 
-    `speed_up` is `efficiency_none` times the number of ranks.
+    `speed_up` is `efficiency_none` times the number of ranks, `efficiency_none_median` that of the median block.
     `bound_wire`, `bound_memory` and `bound_loader` are upper bounds of `efficiency_none`. `num_launches_out` and
     the like describe outliers, which are included in all numbers but those with `without` in their name.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
@@ -110,6 +117,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         **interval_columns("speed_up", row.speed_up),
         **interval_columns("efficiency_none", row.efficiency_none),
         **interval_columns("efficiency_backend", row.efficiency_backend),
+        "efficiency_none_median": row.efficiency_none_median,
         **bound_columns(row.limits),
         **interval_columns("input_stall", row.input_stall),
         **interval_columns("input_loss", row.input_loss),
@@ -157,6 +165,9 @@ class ScalingRow:
     fingerprint: str | None = None
     throughput: Interval | None = None  # samples per second over all ranks; None if no launch gave a number
     efficiency_none: Interval | None = None  # against base case (a)
+    efficiency_none_median: float | None = (
+        None  # the same of the median block; intervals are of geometric means
+    )
     efficiency_backend: Interval | None = None  # against base case (b)
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
@@ -205,10 +216,10 @@ SCALING = TableOf[ScalingRow](
     data=lambda row: {**scaling_row(row), "node_hours_per_million_samples": _cost(row)},
     legend=(
         "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
-        f"median over launches and, from 6 on, its {100 * LEVEL:.1f} % order-statistic interval. Efficiency: "
-        f"(T(p)/p) / (T(1)/1) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) 1 rank of "
-        "none, no communication layer, and (b) 1 rank of the same backend; speed-up is T(p)/T(1). Memory: the most "
-        "that a rank's process held."
+        f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
+        f"Efficiency: (T(p)/p) / (T(1)/1) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) "
+        "1 rank of none, no communication layer, and (b) 1 rank of the same backend; speed-up is T(p)/T(1). Memory: "
+        "the most that a rank's process held."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
@@ -379,6 +390,7 @@ def _scaling_rows(
             fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
             throughput=rate,
             efficiency_none=against_none,
+            efficiency_none_median=efficiency_median(good, measured),
             efficiency_backend=against_backend,
             input_stall=input_stall(good, measured),
             input_loss=input_loss(good, measured),

@@ -6,14 +6,25 @@ of input is measured by the controls that ran in the same launches as the traini
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 
 import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.render.text import days, plural
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, median_interval
+from dlscale.analysis.statistics import (
+    LEVEL,
+    MIN_BLOCKS,
+    Interval,
+    block_median,
+    block_ratio,
+    chained_ratio,
+    disagree,
+    median_interval,
+)
 from dlscale.benchmarks.records.record import Control
 
 BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition
@@ -36,6 +47,11 @@ def throughput(launches: CellLaunches, notes: list[str]) -> Interval | None:
     return interval
 
 
+Steps = Sequence[
+    Mapping[Block, float]
+]  # rates per rank: of a cell, of those that link it to its base, of the base
+
+
 def efficiency(
     launches: CellLaunches, relatives: Iterable[CellLaunches], *, same_backend: bool, notes: list[str]
 ) -> Interval | None:
@@ -44,33 +60,125 @@ def efficiency(
     `launches` are good ones of one kind of evidence. The reason for a missing or doubtful efficiency is
     appended to `notes`.
     """
+    if (steps := to_base(launches, relatives, same_backend=same_backend, notes=notes)) is None:
+        return None
+    if len(steps) == 1:
+        return Interval(
+            center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases)
+        )
+    name = "(b)" if same_backend else "(a)"
+    ratio, median = chained_ratio(steps), _of_medians(steps)
+    if disagree(ratio, median):
+        notes.append(
+            f"efficiency {name} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by geometric "
+            "means"
+        )
+    if ratio.low is None:
+        notes.append(f"fewer than {MIN_BLOCKS} blocks with {base_name(launches, same_backend)}: no interval")
+    return ratio
+
+
+def efficiency_median(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> float | None:
+    """The efficiency of the median block against (a); None for a base case and without one."""
+    steps = to_base(launches, relatives, same_backend=False, notes=[])
+    return _of_medians(steps) if steps and len(steps) > 1 else None
+
+
+def _of_medians(steps: Steps) -> float:
+    """The median block's; of a chain the product of its steps' medians."""
+    return math.prod(block_median(over, under) for over, under in pairwise(steps))
+
+
+def base_name(launches: CellLaunches, same_backend: bool) -> str:
+    """`base case (a), none on 1 rank`."""
+    return (
+        f"base case (b), {launches.cell.backend} on 1 rank"
+        if same_backend
+        else "base case (a), none on 1 rank"
+    )
+
+
+def to_base(
+    launches: CellLaunches, relatives: Iterable[CellLaunches], *, same_backend: bool, notes: list[str]
+) -> Steps | None:
+    """The rates of the cell and of its base case, with those of links between them; of a base case only its own.
+
+    Jobs of different sizes share no block with the base case, but one size with each other. A chain through that size
+    is paired at each of its steps; without one, the two ends are unpaired. None without a base case.
+    """
     cell = launches.cell
     if cell.control != "train" or not launches.cases:
         return None
     family = {relative.id: relative for relative in relatives if relative.family == launches.family}
-    name = f"(b), {cell.backend} on 1 rank" if same_backend else "(a), none on 1 rank"
+    name = base_name(launches, same_backend)
     base = base_cell(cell, [relative.cell for relative in family.values()], same_backend=same_backend)
     if base is None:
-        notes.append(f"no base case {name}: not measured")
+        notes.append(f"no {name}: not measured")
         return None
     if base == cell:
-        return Interval(
-            center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases)
-        )
+        return [_rank_rates(launches)]
     reference = family[base.id]
     if not reference.good:
-        notes.append(f"no base case {name}: every launch failed")
+        notes.append(f"no {name}: every launch failed")
         return None
     kind = launches.evidence
     if kind not in reference.kinds:
-        notes.append(f"base case {name}, is {reference.kinds[0]}, not {kind}")
+        notes.append(f"{name}, is {reference.kinds[0]}, not {kind}")
         kind = reference.kinds[0]
-    ratio = block_ratio(_rank_rates(launches), _rank_rates(reference.only(kind)))
-    if "unpaired" in ratio.method:
-        notes.append(f"unpaired with base case {name}: no common block")
-    if ratio.low is None:
-        notes.append(f"fewer than {MIN_BLOCKS} blocks with base case {name}: no interval")
-    return ratio
+    reference = reference.only(kind)
+    links = links_between(launches, reference, family.values())
+    if links is None:
+        notes.append(f"unpaired with {name}: no common block")
+    elif links:
+        places = " and ".join(
+            f"{link.cell.backend} on {plural(link.cell.num_ranks, 'rank')}" for link in links
+        )
+        notes.append(f"no block in common with {name}: chained through {places}, which ran in both jobs")
+    return [_rank_rates(one) for one in (launches, *(links or ()), reference)]
+
+
+def links_between(
+    launches: CellLaunches, base: CellLaunches, family: Iterable[CellLaunches]
+) -> tuple[CellLaunches, ...] | None:
+    """The cells that pair `launches` with `base`: none if they share a block, None if nothing links the two.
+
+    The shortest chain of trainings, each with 3 blocks or more in common with the next; of the same backend where
+    there is one, else of `none`, and never of a third, so that no number decides which chain it is.
+    """
+    cell, kind = launches.cell, launches.evidence
+    own = (cell.backend, cell.backend_options, cell.num_servers)
+
+    def blocks(one: CellLaunches) -> Set[Block]:
+        return one.by_block("world").keys()
+
+    if blocks(launches) & blocks(base):
+        return ()
+    candidates = [
+        relative.only(kind)
+        for relative in family
+        if relative.cell.control == "train"
+        and kind in relative.kinds
+        and relative.id not in (launches.id, base.id)
+        and (
+            (relative.cell.backend, relative.cell.backend_options, relative.cell.num_servers) == own
+            or relative.cell.backend == "none"
+        )
+    ]
+    candidates.sort(key=lambda one: (one.cell.backend != cell.backend, one.cell.num_ranks, one.id))
+    chains: list[tuple[CellLaunches, ...]] = [()]
+    seen: set[str] = set()
+    while chains:
+        longer = []
+        for chain in chains:
+            end = blocks(chain[-1] if chain else launches)
+            if chain and len(end & blocks(base)) >= MIN_BLOCKS:
+                return chain
+            for link in candidates:
+                if link.id not in seen and len(end & blocks(link)) >= MIN_BLOCKS:
+                    seen.add(link.id)
+                    longer.append((*chain, link))
+        chains = longer
+    return None
 
 
 def _rank_rates(launches: CellLaunches) -> dict[Block, float]:

@@ -25,7 +25,7 @@ from dlscale.analysis.render.tables import (
     training_columns,
 )
 from dlscale.analysis.render.text import backend_name, interval_columns, points
-from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.statistics import LEVEL, Interval, disagree
 
 NAMED = 3  # comparisons named in one sentence
 
@@ -145,9 +145,13 @@ def _effect_size(value: float) -> str:
 
 
 def _without_text(contrast: Contrast) -> str:
-    """The result without outlying launches."""
-    if contrast.without is None or contrast.ratio is None:
+    """The result without outlying launches, or of the median block where that differs."""
+    if contrast.ratio is None:
         return ""
+    if contrast.without is None:
+        median = contrast.median_ratio
+        other = median is not None and disagree(contrast.ratio, median)
+        return f"; in the median block {_side(median)}" if median is not None and other else ""
     num = contrast.num_blocks - contrast.without.n
     which = "block" if num == 1 else f"{num} blocks"
     return f"; without the {which} with an outlying launch {_by(contrast.without)}"
@@ -299,6 +303,7 @@ def _contrast_row(contrast: Contrast, factor: str) -> dict[str, Any]:
         "evidence": contrast.contender.evidence,
         "num_blocks": contrast.num_blocks,
         **interval_columns("ratio", contrast.ratio),
+        "ratio_median": contrast.median_ratio,
         **interval_columns("ratio_without_outliers", contrast.without),
         **interval_columns("effect", contrast.standardised),
         "p_value": contrast.p_value,

@@ -20,7 +20,7 @@ from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
 from dlscale.analysis.findings.outliers import Outliers
 from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, blocks_needed
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Parity
 
@@ -114,6 +114,7 @@ class Contrast:
     reference: Side
     num_blocks: int  # that both have
     ratio: Interval | None  # None if one of them gave no number, or they may not be compared
+    median_ratio: float | None  # of the blocks; `ratio` is of geometric means
     without: Interval | None  # the same without blocks that have an outlying launch; None if there is none
     standardised: Interval | None  # mean log ratio over its standard deviation between blocks
     p_value: float | None  # of the sign-flip test; None without a common block
@@ -176,6 +177,7 @@ def contrasts(
                 reference=pair.reference,
                 num_blocks=len(logs[index]),
                 ratio=ratio,
+                median_ratio=block_median(pair.contender.rates, pair.reference.rates) if ratio else None,
                 without=None if ratio is None else _ratio_without(pair, flagged),
                 standardised=standardised(logs[index]),
                 p_value=p_values[index],

@@ -1,8 +1,10 @@
 import json
+import math
 
+import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_json, scaling_rows, scaling_table
+from dlscale.analysis.efficiency import scaling_json, scaling_row, scaling_rows, scaling_table
 
 
 def only(table, **wanted):
@@ -172,6 +174,98 @@ def test_a_study_whose_backend_ran_days_after_its_base_case_is_unpaired(make_rec
     assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
 
 
+def test_the_median_block_is_told_where_launches_of_one_side_are_held_up(make_record):
+    records = [make_record(block=block) for block in range(8)]
+    records += [
+        make_record(
+            backend="ring", num_ranks=2, block=block, samples_per_second=190.0 / (1.4 if block < 2 else 1.0)
+        )
+        for block in range(8)
+    ]
+    row = only(scaling_table(records), backend="ring")
+    assert row.efficiency_none_median == pytest.approx(0.95)
+    assert row.efficiency_none.center == pytest.approx(0.95 / 1.4**0.25)
+    assert "efficiency (a) is 95.0 % in the median block, 87.3 % by geometric means" in row.notes
+    assert scaling_row(row)["efficiency_none_median"] == row.efficiency_none_median
+
+
+def jobs(make_record, *, backends=("none", "ring"), num_blocks=6):
+    """Two jobs, of 1, 2 and 4 ranks and of 4, 8 and 16, the second on a machine that is 10 % slower by then.
+
+    Every doubling of `ring` keeps 97 %, of `none` 99 %; launches spread by 0.5 %.
+    """
+    noise = np.random.default_rng(7)
+    kept = {"none": 0.99, "ring": 0.97}
+    return [
+        make_record(
+            backend=backend,
+            num_ranks=ranks,
+            block=job * num_blocks + block,
+            samples_per_second=100
+            * ranks
+            * (0.9 if job else 1.0)
+            * kept[backend] ** math.log2(ranks)
+            * (1 + 0.2 * math.sin(block))
+            * math.exp(0.005 * noise.standard_normal()),
+        )
+        for job, sizes in enumerate(((1, 2, 4), (4, 8, 16)))
+        for block in range(num_blocks)
+        for ranks in sizes
+        for backend in backends
+    ]
+
+
+def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share(make_record):
+    row = only(scaling_table(jobs(make_record)), backend="ring", num_ranks=16)
+    ratio = row.efficiency_none
+    assert (ratio.method, ratio.n) == ("chained t", 6)
+    assert ratio.low < 0.97**4 < ratio.high
+    assert ratio.high - ratio.low < 0.03  # unpaired it has the 20 % by which blocks differ
+    assert row.efficiency_none_median == pytest.approx(0.97**4, rel=0.01)
+    assert (
+        "no block in common with base case (a), none on 1 rank: chained through ring on 4 ranks, which ran in both "
+        "jobs" in row.notes
+    )
+    near = only(scaling_table(jobs(make_record)), backend="ring", num_ranks=4)
+    assert near.efficiency_none.method == "paired t"
+
+
+def test_a_chain_may_go_through_none_and_never_through_a_third_backend(make_record):
+    def sizes(backend, ranks):
+        return [
+            one
+            for one in jobs(make_record)
+            if one.case.cell.backend != backend or one.case.cell.num_ranks != ranks
+        ]
+
+    row = only(scaling_table(sizes("ring", 4)), backend="ring", num_ranks=16)
+    assert row.efficiency_none.method == "chained t"
+    assert any("chained through none on 4 ranks" in note for note in row.notes)
+    mpi = [
+        one.model_copy(
+            update={
+                "case": one.case.model_copy(
+                    update={"cell": one.case.cell.model_copy(update={"backend": "mpi"})}
+                )
+            }
+        )
+        for one in jobs(make_record, backends=("ring",))
+    ]
+    alone = [one for one in jobs(make_record) if one.case.cell.num_ranks != 4]
+    row = only(scaling_table([*alone, *mpi]), backend="ring", num_ranks=16)
+    assert row.efficiency_none.method == "unpaired t"
+
+
+def test_a_link_needs_three_blocks_on_either_side(make_record):
+    few = [
+        one
+        for one in jobs(make_record)
+        if one.case.cell.num_ranks != 4 or one.case.block in (0, 1, 6, 7, 8, 9, 10, 11)
+    ]
+    row = only(scaling_table(few), backend="ring", num_ranks=16)
+    assert row.efficiency_none.method == "unpaired t"
+
+
 def test_blocks_of_different_studies_are_different_blocks(make_record):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block, study="later") for block in range(6)]
@@ -264,7 +358,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             for name in ("samples_per_second", "speed_up", "efficiency_none", "efficiency_backend")
             for end in ("", "_low", "_high", "_level", "_method", "_n")
         ),
-        *("bound_wire", "bound_memory", "bound_loader"),
+        *("efficiency_none_median", "bound_wire", "bound_memory", "bound_loader"),
         *(
             name + end
             for name in ("input_stall", "input_loss")

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 
 from dlscale.analysis.statistics import (
     INSUFFICIENT,
+    Interval,
     block_difference,
+    block_median,
     block_ratio,
+    chained_ratio,
+    disagree,
     median_coverage,
     median_interval,
 )
@@ -225,3 +229,35 @@ def test_other_units_and_what_is_beyond_1():
     lost = share.complement()
     assert (lost.low, lost.center, lost.high) == (1 - share.high, 1 - share.center, 1 - share.low)
     assert (lost.method, lost.level, lost.n) == (share.method, share.level, share.n)
+
+
+def test_the_median_of_blocks_is_that_of_common_ones():
+    over, under = {0: 2.0, 1: 2.2, 2: 8.0, 3: 9.0}, {0: 1.0, 1: 1.0, 2: 2.0, 9: 1.0}
+    assert block_median(over, under) == pytest.approx(2.2)
+    assert block_median({0: 1.0, 1: 3.0, 2: 5.0}, {7: 2.0, 8: 4.0}) == pytest.approx(1.0)
+
+
+def test_two_centres_disagree_beyond_1_percent_and_half_of_the_half_interval():
+    ratio = Interval(center=1.0, low=0.9, high=1.2, level=0.95, method="paired t", n=6)
+    assert [disagree(ratio, median) for median in (0.96, 0.94, 1.09, 1.11)] == [False, True, False, True]
+    narrow = Interval(center=1.0, low=0.995, high=1.005, level=0.95, method="paired t", n=6)
+    assert [disagree(narrow, median) for median in (1.0099, 1.0101)] == [False, True]
+    assert not disagree(Interval(center=1.0, low=None, high=None, level=0.95, method="", n=2), 2.0)
+
+
+def test_a_chain_of_ratios_is_their_product_and_has_the_noise_of_each():
+    generator = np.random.default_rng(11)
+    hits = 0
+    for _ in range(2000):
+        first, second = 0.2 * generator.standard_normal((2, 6))
+        noise = 0.01 * generator.standard_normal((4, 6))
+        over = dict(enumerate(0.5 * np.exp(first + noise[0])))
+        link = dict(enumerate(np.exp(first + noise[1]))) | dict(enumerate(np.exp(second + noise[2]), start=6))
+        under = dict(enumerate(0.8 * np.exp(second + noise[3]), start=6))
+        ratio = chained_ratio([over, link, under])
+        hits += ratio.low <= 0.625 <= ratio.high
+    assert (ratio.method, ratio.n) == ("chained t", 6)
+    assert 0.94 <= hits / 2000 <= 0.97
+    assert chained_ratio([over, link]) == block_ratio(over, link)
+    few = chained_ratio([{0: 1.0}, {0: 1.0, 1: 2.0}, {1: 2.0}])
+    assert (few.center, few.low, few.method) == (1.0, None, "insufficient data, chained")

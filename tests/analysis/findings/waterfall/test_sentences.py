@@ -55,15 +55,16 @@ def test_losses_that_are_alike_are_not_ranked(plant):
     assert "the largest losses cannot be separated with 6 launches: " in waterfall_headline(one)
 
 
-@pytest.mark.parametrize(("seed", "rivals"), [(26, ("co-running",)), (46, ())])
-def test_two_comparisons_with_the_largest_loss_share_the_5_percent(plant, seed, rivals):
-    """A paired t test gives a probability of 2.7 % for the first seed and of 2.0 % for the second."""
+@pytest.mark.parametrize(("seed", "rivals"), [(97, ("co-running",)), (159, ())])
+def test_the_lead_of_the_largest_loss_is_tested_at_one_sided_5_percent(plant, seed, rivals):
+    """A two-sided paired t test gives a probability of 10.5 % for the first seed and of 9.6 % for the second."""
     truth = Planted(co_running=0.5 * MS, exposed=0.7 * MS, reads=False)
-    one = only(plant(truth, noise=0.01, seed=seed))
+    one = only(plant(truth, noise=0.01, seed=seed, num_windows=2))
     first, second = (np.array([losses[index] for _, losses in one.by_block]) for index in (2, 0))
-    assert 0.02 < stats.ttest_rel(first, second).pvalue < 0.03
+    assert 0.09 < stats.ttest_rel(first, second).pvalue < 0.11
     assert one.largest.name == "exposed communication"
     assert one.rivals == rivals
+    assert one.separated == (not rivals)
 
 
 def test_the_largest_losses_are_named_where_a_loss_is_certain(plant):
