@@ -8,12 +8,20 @@ What was asked for is what runs, or it is an error: no backend ever stands in fo
 
 from __future__ import annotations
 
-from dlscale.collectives.backend import Backend, Capabilities, Collective, CountingTrainer, Trainer
+from dlscale.collectives.backend import (
+    Backend,
+    Capabilities,
+    Collective,
+    CountingTrainer,
+    Setup,
+    Trainer,
+)
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.registry import (
     NAMES,
     capabilities,
     check_options,
+    check_setup,
     connect,
     preload,
     serve,
@@ -28,9 +36,11 @@ __all__ = [
     "Collective",
     "CountingTrainer",
     "ServerSplit",
+    "Setup",
     "Trainer",
     "capabilities",
     "check_options",
+    "check_setup",
     "connect",
     "preload",
     "serve",

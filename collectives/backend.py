@@ -37,6 +37,21 @@ class Capabilities:
     install: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What decides, besides its options, whether a backend can train: what a plan knows of a launch.
+
+    `one_machine`: all ranks and servers share a host.
+    """
+
+    framework: str
+    num_ranks: int
+    num_servers: int = 0
+    device: str = "cpu"
+    compiled: bool = False
+    one_machine: bool = True
+
+
 class Collective(Protocol):
     """Host-buffer operations of one communicator. Every method is collective and blocking.
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.collectives.addresses import refuse_machines
+from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.torch_distributed import TIMEOUT, TorchDistributedBackend, form_group
@@ -22,6 +24,12 @@ class Options:
 
     bucket_cap_mb: int = 25
     allow_open_ports: bool = False
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if the ranks may open Gloo's sockets. Raises UsageError."""
+    chosen = read_options(Options, options, backend="gloo")
+    refuse_machines(setup.one_machine, backend="gloo", allowed=chosen.allow_open_ports)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TorchDistributedBackend:  # noqa: ARG001

@@ -9,8 +9,8 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives import tf_collective
-from dlscale.collectives.addresses import LOOPBACK
-from dlscale.collectives.backend import Backend
+from dlscale.collectives.addresses import LOOPBACK, refuse_machines
+from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.torch_distributed import TorchDistributedBackend, form_group
 from dlscale.models.frameworks import GPU_HELP, gpu_module
@@ -45,6 +45,12 @@ def check(framework: str) -> None:
 def preload(framework: str) -> None:
     """The framework brings NCCL along. Raises UsageError as `check`."""
     check(framework)
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if the ranks may open NCCL's sockets. Raises UsageError."""
+    chosen = read_options(Options, options, backend="nccl")
+    refuse_machines(setup.one_machine, backend="nccl", allowed=chosen.allow_open_ports)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Backend:

@@ -2,7 +2,8 @@
 
 Everything that asks what a backend can do asks the table here. A backend's module has `connect` and `Options` or
 `OPTION_KINDS`. It may have `check(framework)`, which raises UsageError with the reason why it cannot be used here
-and imports what must be imported to know; `preload(framework)`; `UNTIMED_OPTIONS`; and, with servers, `serve`.
+and imports what must be imported to know; `check_setup(options, setup)`, which a plan calls and whose checks its ranks
+repeat; `preload(framework)`; `UNTIMED_OPTIONS`; and, with servers, `serve`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend, Capabilities
+from dlscale.collectives.backend import Backend, Capabilities, Setup
 from dlscale.collectives.job import ServerSplit
 
 
@@ -68,9 +69,15 @@ def preload(name: str, framework: str) -> None:
 
 
 def check_options(name: str, options: Mapping[str, str | int | float | bool]) -> None:
-    """Returns if the backend has these options; `connect` checks what only the ranks know. Raises UsageError."""
+    """Returns if the backend has these options; `check_setup` tells whether they fit a launch. Raises UsageError."""
     module = _module(name)
     read_kinds(getattr(module, "OPTION_KINDS", None) or (module.Options,), options, backend=name)
+
+
+def check_setup(name: str, options: Mapping[str, str | int | float | bool], setup: Setup) -> None:
+    """Returns if ranks would accept these options in that setup; asked before anything starts. Raises UsageError."""
+    if check := getattr(_module(name), "check_setup", None):
+        check(dict(options), setup)
 
 
 def untimed_options(name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ frameworks' replicas of a workload can exchange weights and be compared number b
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks import check_memory_format, framework_module
+from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -190,6 +191,20 @@ class Workload:
     target_metric: str
     references: tuple[str, ...]
 
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that its network is written in: the underscore files of its folder."""
+        return tuple(
+            name for name in FRAMEWORKS if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
+        )
+
+    def check_framework(self, framework: str) -> None:
+        """Returns if the network is written in that framework. Raises UsageError."""
+        if framework not in self.frameworks:
+            raise UsageError(
+                f"{self.name} has no network in {framework}; choose --frameworks from: {', '.join(self.frameworks)}"
+            )
+
     def preset(self, name: str | None = None) -> Preset:
         """The preset of that name; without a name, the default.
 
@@ -235,6 +250,7 @@ class Workload:
     ) -> ReplicaFactory:
         """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
         execution = execution or Execution()
+        self.check_framework(framework)
         check_memory_format(framework, execution.memory_format)
         shared = framework_module(framework)
         module = importlib.import_module(f"dlscale.models.{self.name}._{framework}")

@@ -1,7 +1,11 @@
-"""`dlscale plan` and `dlscale run`: the plan of a study is printed, and its launches run here."""
+"""`dlscale plan` and `dlscale run`: the plan of a study is printed, and its launches run here.
+
+A plan is a table of cells; the exact command lines are those of `run --dry-run` and of `plan --commands`.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import signal
@@ -16,7 +20,8 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE, run_jobs
-from dlscale.benchmarks.cli.options import say_given_up, study_of, study_options
+from dlscale.benchmarks.cli.options import json_option, say_given_up, study_of, study_options
+from dlscale.benchmarks.cli.plan_table import cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
@@ -34,15 +39,18 @@ from dlscale.benchmarks.systems.system import load_system
 @click.command()
 @click.argument("study")
 @study_options
-def plan(study: str, **options: Any) -> int:
-    """Print what STUDY would run: launches in order, jobs and node-hours, estimated time. Starts nothing.
+@click.option("--commands", is_flag=True, help="Print the exact commands and scripts, too.")
+@json_option
+def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
+    """Print what STUDY would run: a table of its cells, launches, estimated time, jobs and node-hours. Starts nothing.
 
     \b
     Examples:
       dlscale plan strong-scaling --ranks 1,2
       dlscale plan weak-scaling --system cori --nodes 1:64:x2
+      dlscale plan weak-scaling --commands
     """  # noqa: D301
-    return _run(study, options, start=False)
+    return _run(study, options, start=False, commands=commands, as_json=as_json)
 
 
 @click.command()
@@ -83,6 +91,7 @@ def run(
         study,
         options,
         start=not dry_run,
+        commands=True,
         in_allocation=in_allocation,
         wait_quiet=wait_quiet,
         compatibility_lines=compatibility_lines,
@@ -94,6 +103,8 @@ def _run(
     options: dict[str, Any],
     *,
     start: bool,
+    commands: bool,
+    as_json: bool = False,
     in_allocation: bool = False,
     wait_quiet: str | None = None,
     compatibility_lines: bool = False,
@@ -111,7 +122,7 @@ def _run(
             raise UsageError(
                 "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
             )
-        return run_jobs.run_as_jobs(study, system, options, start=start)
+        return run_jobs.run_as_jobs(study, system, options, start=start, commands=commands, as_json=as_json)
     campaign = prepare_campaign(
         study,
         system,
@@ -122,8 +133,14 @@ def _run(
     if in_allocation:
         campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
     if not start:
-        _print_plan(campaign, campaign.todo(campaign.store.summaries()))
-        _print_commands(campaign)
+        todo = campaign.todo(campaign.store.summaries())
+        if as_json:
+            click.echo(json.dumps(plan_json(campaign.plan, todo)))
+            return 0
+        _print_plan(campaign, todo)
+        show_plan(campaign.plan, todo)
+        if commands:
+            _print_commands(campaign, todo)
         return 0
     # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -177,12 +194,11 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
         f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
         f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {cores} of {plan.num_cores} cores per rank"
     )
-    done = len(plan.launches) - len(todo)
-    already = f" ({done} are done already)" if done else ""
+    size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
+    of = "" if left == size else f", of which {left if todo else 'none'} are left"
     click.echo(
-        f"{len(todo)} to run of {len(plan.launches)} launches{already}, about "
-        f"{format_seconds(plan.seconds(todo))}, on {campaign.system.title} with {campaign.installation.name} "
-        f"({campaign.fingerprint.versions.get('mpi', 'MPI')})"
+        f"{size}{of}: about {format_seconds(plan.seconds(todo))} on {campaign.system.title} with "
+        f"{campaign.installation.name} ({campaign.fingerprint.versions.get('mpi', 'MPI')})"
     )
     click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:
@@ -210,8 +226,8 @@ def _check_parity(campaign: Campaign) -> None:
                 click.echo(f"warning: {verdict.workload} is not comparable between frameworks: {failed}")
 
 
-def _print_commands(campaign: Campaign) -> None:
-    for launch in campaign.plan.launches:
+def _print_commands(campaign: Campaign, launches: list[Launch]) -> None:
+    for launch in launches:
         click.echo(shlex.join(campaign.command(launch)))
 
 

@@ -5,6 +5,7 @@ The cost of the jobs and the precision that their blocks allow are printed befor
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -16,10 +17,12 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
+from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli.options import say_given_up
+from dlscale.benchmarks.cli.plan_table import cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
 from dlscale.benchmarks.jobs.scheduler import scheduler
@@ -38,8 +41,19 @@ from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 
 
-def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start: bool) -> int:
-    """Plan a study's jobs, check --max-node-hours, and submit them if this machine is the system."""
+def run_as_jobs(
+    study: Study,
+    system: System,
+    options: dict[str, Any],
+    *,
+    start: bool,
+    commands: bool,
+    as_json: bool = False,
+) -> int:
+    """Plan a study's jobs, check --max-node-hours, and submit them if this machine is the system.
+
+    What is not started is printed: as a table, with `commands` also the scripts, or as JSON alone.
+    """
     is_here = system.is_here()
     make = campaign_for_jobs if is_here else campaign_for_rehearsal
     campaign = make(
@@ -50,6 +64,10 @@ def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start:
         results=_results(system, options["results"], is_here=is_here),
     )
     limit = walltime(study, system, options["walltime"])
+    if as_json:
+        todo = campaign.todo(campaign.store.summaries()) if is_here else campaign.plan.launches
+        click.echo(json.dumps(plan_json(campaign.plan, todo)))
+        return 0
     if not is_here:
         jobs = _jobs(campaign, campaign.plan.launches, limit)
         _check_node_hours(jobs, options["max_node_hours"])
@@ -57,22 +75,27 @@ def run_as_jobs(study: Study, system: System, options: dict[str, Any], *, start:
             f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
         )
         show_job_costs(campaign, jobs)
+        show_plan(campaign.plan, campaign.plan.launches)
         if start:
             from dlscale.benchmarks.cli.rehearsal import show_bounds
 
             show_bounds(campaign)
             write_rehearsal(campaign, jobs, account=options["account"])
             click.echo(f"scripts and plan are in {campaign.store.folder}")
-        else:
+        elif commands:
             _print_scripts(campaign, jobs, options["account"])
         return 0
     if system.needs_account and not options["account"] and start:
         raise UsageError(f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)")
     if not start:
-        jobs = _jobs(campaign, campaign.todo(campaign.store.summaries()), limit)
+        todo = campaign.todo(campaign.store.summaries())
+        jobs = _jobs(campaign, todo, limit)
         _check_node_hours(jobs, options["max_node_hours"])
-        show_job_costs(campaign, jobs)
-        _print_scripts(campaign, jobs, options["account"])
+        if jobs:
+            show_job_costs(campaign, jobs)
+        show_plan(campaign.plan, todo)
+        if commands:
+            _print_scripts(campaign, jobs, options["account"])
         return 0
     account, most = options["account"], options["max_node_hours"]
     return submit(campaign, data=options["data"], account=account, limit=limit, max_node_hours=most)
@@ -212,11 +235,12 @@ def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | N
 def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
     """Print jobs, wall time, node-hours used and billed, and the precision of that many launches."""
     plan = campaign.plan
-    cells = {case.cell.id for launch in plan.launches for case in launch.cases}
+    canaries = sum(launch.cell.control == "canary" for job in jobs for launch in job.launches)
     click.echo(
-        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name}: {len(cells)} cells, "
-        f"{plan.num_launches} launches of each, {len(jobs)} jobs; "
-        f"{plan.shape.ranks_per_node} ranks per node, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
+        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name}: "
+        f"{counted(cases_of(plan.launches))} in {plural(len(jobs), 'job')}, and {canaries} canary launches; "
+        f"{plural(plan.shape.ranks_per_node or 1, 'rank')} per node, "
+        f"{plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
     table = Table(box=None, pad_edge=False)
     for name in ("job", "nodes", "sizes", "launches", "wall time", "node-hours used", "billed"):
@@ -270,6 +294,6 @@ def _show_precision(campaign: Campaign) -> None:
     needed = blocks_needed(comparisons)
     verdict = "enough" if plan.num_launches >= needed else f"too few: give --launches {needed}"
     click.echo(
-        f"{comparisons} comparisons of backends with {exchanging[0]} over all numbers of ranks need at least {needed} "
-        f"blocks: {verdict}"
+        f"{plural(comparisons, 'comparison')} of backends with {exchanging[0]}, over all numbers of ranks: at least "
+        f"{needed} blocks are needed, {verdict}"
     )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
+from dlscale.benchmarks.cli.plan_table import counts_text
 from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
 from dlscale.benchmarks.records.files import summaries
 from dlscale.benchmarks.records.record import is_canary
@@ -24,7 +25,7 @@ class _Named(BaseModel):
 
 
 class _Case(BaseModel):
-    block: int
+    cell: dict[str, Any]
 
 
 class _Plan(BaseModel):
@@ -47,8 +48,11 @@ def status(results: Path, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     for row in [] if as_json else rows:
+        size = counts_text(
+            num_cells=row["num_cells"], num_launches=row["num_launches"], num_cases=row["planned"]
+        )
         lines = [
-            f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed",
+            f"{row['folder']}: {row['done']} of {row['planned']} cases done, {row['failed']} failed ({size})",
             *(f"  {job_line(job)}" for job in row["jobs"]),
             *(f"  {text}" for text in row["problems"]),
         ]
@@ -62,11 +66,14 @@ def _row(folder: Path) -> dict[str, Any]:
     done = {attempt.case for attempt in attempts if attempt.good}
     not_done = sorted(attempt for attempt in attempts if attempt.case not in done)
     failed = {attempt.case: attempt for attempt in not_done}  # the latest attempt says why
-    study, num_planned = _planned(folder / "study.json")
+    plan = _planned(folder / "study.json")
+    cases = [case for launch in plan.launches for case in launch]
     return {
         "folder": str(folder),
-        "study": study,
-        "planned": num_planned,
+        "study": plan.study.name,
+        "planned": len(cases),
+        "num_cells": len({json.dumps(case.cell, sort_keys=True) for case in cases}),
+        "num_launches": len(plan.launches),
         "done": len(done),
         "failed": len(failed),
         "jobs": job_rows(folder),
@@ -78,14 +85,13 @@ def _row(folder: Path) -> dict[str, Any]:
     }
 
 
-def _planned(path: Path) -> tuple[str, int]:
-    """The study's name, and how many cases it has. Raises UsageError if its plan cannot be read."""
+def _planned(path: Path) -> _Plan:
+    """The study's name and cases. Raises UsageError if its plan cannot be read."""
     try:
-        plan = _Plan.model_validate_json(path.read_bytes())
+        return _Plan.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no valid plan"
         raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None
-    return plan.study.name, sum(len(cases) for cases in plan.launches)
 
 
 def job_rows(folder: Path) -> list[dict[str, str | None]]:

@@ -16,6 +16,7 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json_object
+from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
@@ -42,10 +43,13 @@ class Loaded:
     table: ScalingTable
     bad_files: list[BadFile]
     left_out: list[str]
+    plan: str  # its size in words
 
     def facts(self, *, running: bool = False) -> StudyFacts:
         """What is known of the study beside its records; `running`: a dlscale is measuring into the folder now."""
-        return StudyFacts(name=self.folder.name, running=running, left_out=tuple(self.left_out))
+        return StudyFacts(
+            name=self.folder.name, running=running, plan=self.plan, left_out=tuple(self.left_out)
+        )
 
     def page(self, *, running: bool = False) -> Page:
         """The page's content; `running` as in `facts`."""
@@ -62,17 +66,19 @@ def load(store: Store) -> Loaded:
     """Raises UsageError if there is no study, or its plan cannot be read."""
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
+    planned = store.planned()
     return Loaded(
         folder=store.folder,
         records=records,
         table=scaling_table(
             records,
-            planned=store.planned(),
+            planned=planned,
             parities=load_parity(store.folder),
             order=order_of(store.folder),
         ),
         bad_files=bad_files,
         left_out=left_out,
+        plan=counted(planned) if planned else "",
     )
 
 

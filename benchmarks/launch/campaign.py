@@ -216,10 +216,10 @@ def prepare_campaign(
     plan = _plan_of(study, system, environment=name, data=data)
     plan = replace(plan, start_seconds=read_start_times(results / system.name))
     campaign = campaign_here(system, installation, plan, folder=results)
-    if len(campaign.unusable) == len(_pairs(plan)):
+    if len(campaign.unusable) == len(_pairs(campaign.plan)):
         raise UsageError(next(iter(campaign.unusable.values())))
     if study.every_backend:
-        campaign = replace(campaign, plan=_without(plan, campaign.unusable), unusable={})
+        campaign = replace(campaign, plan=_without(campaign.plan, campaign.unusable), unusable={})
     digest = environment.combine(campaign.plan.digest, campaign.fingerprint.digest)
     store = Store(results / system.name / f"{study.name}-{digest}")
     return replace(campaign, store=store, spool_folder=store.spool_folder)
@@ -229,7 +229,7 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
     """That plan with what the environment says of itself on this machine, its records in `folder`."""
     probe = environment.probe(installation, _pairs(plan))
     flavour = environment.check_mpi(installation, probe, launcher=system.launcher)
-    environment.check_frameworks(installation, probe, plan.study.frameworks)
+    plan = _in_installed_frameworks(plan, installation, probe)
     probe = gpus.with_gpus(installation, probe, plan)
     store = Store(folder)
     return Campaign(
@@ -255,6 +255,29 @@ def _pairs(plan: Plan) -> list[tuple[str, str]]:
 
 def _unusable_pairs(plan: Plan, probe: Probe) -> dict[tuple[str, str], str]:
     return {pair: probe.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in probe.problems}
+
+
+def _in_installed_frameworks(plan: Plan, installation: Installation, probe: Probe) -> Plan:
+    """The plan without frameworks that `all` included and the environment has not, with a warning for each.
+
+    Raises UsageError where a named framework is missing, or every one.
+    """
+    asked = plan.study.frameworks
+    installed = [framework for framework in asked if framework in probe.frameworks]
+    if not plan.study.every_framework or not installed:
+        environment.check_frameworks(installation, probe, asked)
+    warnings = [
+        f"{framework} is left out: environment {installation.name} does not have it; "
+        f"{environment.framework_remedy(framework)} there"
+        for framework in asked
+        if framework not in installed
+    ]
+    return replace(
+        plan,
+        study=plan.study.model_copy(update={"frameworks": installed}),
+        launches=tuple(launch for launch in plan.launches if launch.cell.framework in installed),
+        warnings=(*plan.warnings, *warnings),
+    )
 
 
 def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
@@ -311,7 +334,7 @@ def campaign_for_jobs(
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
     probe = environment.probe(installation)
-    environment.check_frameworks(installation, probe, study.frameworks)
+    plan = _in_installed_frameworks(plan, installation, probe)
     fingerprint = probe.fingerprint(environment.commit())
     software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
     return _with_folder(

@@ -56,14 +56,19 @@ def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
 
 
 def missing(campaign: Campaign) -> list[ParityRequest]:
-    """What the gate still has to check of a study: nothing unless it has both frameworks."""
+    """What the gate still has to check of a study: the workloads that train in both frameworks."""
     study = campaign.plan.study
     if set(study.frameworks) != set(FRAMEWORKS):
         return []
     known = {
         (parity.workload, parity.preset, parity.precision) for parity in load_parity(campaign.store.folder)
     }
-    presets = {name: load_workload(name).preset(study.preset).name for name in study.workloads}
+    facts = [load_workload(name) for name in study.workloads]
+    presets = {
+        workload.name: workload.preset(study.preset).name
+        for workload in facts
+        if set(workload.frameworks) == set(FRAMEWORKS)
+    }
     return [
         ParityRequest(workloads=[name], preset=preset, precision=study.precision)
         for name, preset in presets.items()

@@ -1,7 +1,8 @@
 """Expands a study to its launches, in randomised blocks.
 
-Backends that do not support the study's device are left out if `all` was given and refused if they were named. A cell
-holds the name and a digest of its input, so that different data is a different cell.
+What a rank would refuse is left out if `all` was given and refused if it was named: backends that do not support the
+study's device, networks that are not written in a framework, options that do not fit a launch. A cell holds the name
+and a digest of its input, so that different data is a different cell.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,8 +26,7 @@ from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import capabilities
-from dlscale.collectives.registry import check_options, untimed_options
+from dlscale.collectives import Setup, capabilities, check_options, check_setup, untimed_options
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
@@ -66,22 +67,31 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     (`tiers`) with separate blocks, numbered from t * launches on in tier t. A study that says no number of launches
     gets one of each cell. A backend that does not support one of the frameworks is left out there, with a warning.
     Raises UsageError for unknown names, a global batch that the ranks do not divide, a local batch that the network
-    cannot train on, and data that do not fit.
+    cannot train on, data that do not fit, and what the ranks would refuse.
     """
     paths = _data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
+    networks, without = _networks(study)
+    left_out += without
+    study = study.model_copy(
+        update={"frameworks": [name for name in study.frameworks if name in {of for _, of in networks}]}
+    )
     servers: dict[int, list[int]] = {}
     if any(capabilities(backend).servers for backend, _ in pairs):
         servers, too_many = server_counts(study.servers, shape.ranks)
         left_out += too_many
     _check_options(study)
+    refused, reasons = _refused(study, pairs, shape, servers)
+    left_out += reasons
     groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
     references: list[Group] = []
-    for workload, framework in product(study.workloads, study.frameworks):
+    for workload, framework in networks:
         maker = _CellMaker(study, workload, framework, environment, paths.get(workload), shape)
         backends = [backend for backend, trained in pairs if trained == framework]
         for backend, size in product(backends, shape.sizes):
-            for num_servers in servers[size.num_ranks] if capabilities(backend).servers else [0]:
+            for num_servers in _server_numbers(backend, size, servers):
+                if (backend, framework, size, num_servers) in refused:
+                    continue
                 make = partial(
                     maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                 )
@@ -125,6 +135,95 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
             if framework not in trained
         ]
     return pairs, left_out
+
+
+def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
+    """The (workload, framework) pairs that can be trained, and a warning for each other one that `all` included.
+
+    Raises UsageError for a workload that is not written in a named framework, or in none that is left.
+    """
+    networks: list[tuple[str, str]] = []
+    left_out = []
+    for name in study.workloads:
+        facts, problems = load_workload(one_of("workload", name, WORKLOADS)), []
+        for framework in study.frameworks:
+            try:
+                facts.check_framework(framework)
+                check_memory_format(framework, study.memory_format)
+            except UsageError as error:
+                problems.append((framework, error))
+            else:
+                networks.append((name, framework))
+        if problems and (not study.every_framework or len(problems) == len(study.frameworks)):
+            raise problems[0][1]
+        left_out += [f"{name} in {framework} is left out: {error}" for framework, error in problems]
+    return networks, left_out
+
+
+Refused = set[tuple[str, str, Size, int]]  # (backend, framework, size, servers)
+
+
+def _refused(
+    study: Study, pairs: Iterable[tuple[str, str]], shape: Shape, servers: Mapping[int, list[int]]
+) -> tuple[Refused, list[str]]:
+    """The launches whose ranks would refuse what the study asks of the backend, and warnings with the reasons.
+
+    Raises UsageError for a named backend, and where several ranks would be left with no backend to exchange over.
+    """
+    refused: Refused = set()
+    named = study.named_backends and not study.every_backend
+    at: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    exchanged: dict[Size, bool] = {}
+    launches: Refused = set()
+    for (backend, framework), size in product(pairs, shape.sizes):
+        for num_servers in _server_numbers(backend, size, servers):
+            setup = Setup(
+                framework=framework,
+                num_ranks=size.num_ranks,
+                num_servers=num_servers,
+                device=study.device,
+                compiled=study.compiled,
+                one_machine=shape.num_nodes(size.num_ranks + num_servers) == 1,
+            )
+            # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
+            counts = size.num_ranks > 1 or max(shape.ranks) == 1
+            problem = _problem(study, backend, setup, named=counts and named)
+            launches.add((backend, framework, size, num_servers))
+            if problem:
+                refused.add((backend, framework, size, num_servers))
+                at[backend, framework, problem].append(size.num_ranks)
+            if capabilities(backend).exchanges:
+                exchanged[size] = exchanged.get(size, False) or not problem
+    for size, possible in exchanged.items():
+        if size.num_ranks > 1 and not possible:
+            raise UsageError(next(problem for _, _, problem in at))
+    refused |= _base_cases_of_nothing(launches, refused)
+    return refused, [
+        f"{backend} in {framework} on {', '.join(map(str, sorted(set(ranks))))} ranks is left out: {problem}"
+        for (backend, framework, problem), ranks in at.items()
+    ]
+
+
+def _base_cases_of_nothing(launches: Refused, refused: Refused) -> Refused:
+    """The launches on 1 rank of what is refused on all larger numbers of ranks."""
+    scaled = {launch[:2] for launch in launches if launch[2].num_ranks > 1}
+    left = {launch[:2] for launch in launches - refused if launch[2].num_ranks > 1}
+    return {launch for launch in launches if launch[:2] in scaled - left}
+
+
+def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
+    """Why ranks would refuse to train over the backend; empty if they would not. Raises UsageError if it was named."""
+    try:
+        check_setup(backend, study.backend_options.get(backend, {}), setup)
+    except UsageError as error:
+        if named:
+            raise
+        return str(error)
+    return ""
+
+
+def _server_numbers(backend: str, size: Size, servers: Mapping[int, list[int]]) -> list[int]:
+    return servers[size.num_ranks] if capabilities(backend).servers else [0]
 
 
 def _check_options(study: Study) -> None:
@@ -182,7 +281,6 @@ class _CellMaker:
         self._check_small(local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
-        check_memory_format(framework, study.memory_format)
 
     def controls(self, backend: str, size: Size) -> list[Control]:
         """The controls of a backend's launches.

@@ -134,9 +134,11 @@ class Study(Frozen):
     workloads: list[str]
     frameworks: list[str]
     backends: list[str]
-    every_backend: bool = (
-        False  # `all` was given: backends that are not usable here are left out, with the reason
-    )
+    # Whether `all` was given: what is not usable here is then left out, with the reason.
+    every_framework: bool = False
+    every_backend: bool = False
+    # Whether the user named them: of a study's own, those that may not span hosts are left out there.
+    named_backends: bool = True
     backend_options: dict[str, dict[str, Setting]] = {}
     servers: list[str] = ["1/2"]  # for backends with servers: numbers, or ratios to the workers, rounded up
     preset: str | None = None  # None: each workload's default
@@ -185,8 +187,10 @@ def load_study(name: str, **changes: Any) -> Study:
     for kind, known in EVERYTHING.items():
         if changes.get(kind) == ["all"]:
             changes[kind] = list(known)
-            if kind == "backends":
-                changes["every_backend"] = True
+            if kind != "workloads":
+                changes[f"every_{kind.removesuffix('s')}"] = True
+    if changes.get("backends") is None and not name.endswith(".toml"):
+        changes["named_backends"] = False
     options = changes.pop("backend_options", None) or {}
     rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}

@@ -16,13 +16,23 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Backend
-from dlscale.collectives.grpc_ps.options import Options
+from dlscale.collectives.addresses import refuse_machines
+from dlscale.collectives.backend import Backend, Setup
+from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.registry import read_options
 
 if TYPE_CHECKING:
     from dlscale.collectives.grpc_ps._torch_worker import ServedOptimizer
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if workers and servers would start. Raises UsageError."""
+    chosen = read_options(Options, options, backend="grpc_ps")
+    chosen.check(setup.framework, num_workers=setup.num_ranks)
+    if setup.framework == "tensorflow":  # torch's servers ask for the job's token
+        refuse_machines(setup.one_machine, backend="grpc_ps", allowed=chosen.allow_open_ports)
+        refuse_compiled(setup.compiled)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any], job: ServerSplit) -> Backend:

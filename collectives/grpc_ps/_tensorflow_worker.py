@@ -17,7 +17,7 @@ import tensorflow as tf
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
-from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
+from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options, refuse_compiled
 from dlscale.collectives.job import POLL_SECONDS, ServerSplit
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
@@ -138,11 +138,7 @@ class ServedTrainer(ReplicaTrainer):
             with on_servers(cluster.spec, worker=job.index, placement=options.placement):
                 with tf.variable_creator_scope(local_statistics(job.index)):
                     super().__init__(make_replica())
-                if self._replica.compiled:
-                    raise UsageError(
-                        "backend grpc_ps keeps TensorFlow's variables on other hosts, where XLA cannot read them; "
-                        "leave --compiled out"
-                    )
+                refuse_compiled(self._replica.compiled)
                 self._fed, _ = self._replica.placeholders()
                 self._global_step = tf.compat.v1.train.get_or_create_global_step()
                 self._step, self._loss_tensors = self._make_step()

@@ -12,6 +12,15 @@ KEPT_BY_SERVERS = (
 )
 
 
+def refuse_compiled(compiled: bool) -> None:
+    """Returns unless TensorFlow's networks are compiled. Raises UsageError."""
+    if compiled:
+        raise UsageError(
+            "backend grpc_ps keeps TensorFlow's variables on other hosts, where XLA cannot read them; "
+            "leave --compiled out"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`asynchronous`: a worker's gradients are applied as they come, and no worker waits for another.

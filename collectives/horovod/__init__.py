@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -51,6 +51,14 @@ class Options:
                 f"option operations of backend horovod is {self.operations!r}; choose from: {', '.join(OPERATIONS)}"
             )
 
+    def check_device(self, device: str) -> None:
+        """Returns if these operations carry gradients of that device. Raises UsageError."""
+        if device == "gpu" and self.operations != "nccl":
+            raise UsageError(
+                f"backend horovod was asked for operations {self.operations} on device gpu, where its build "
+                "decides and dlscale knows NCCL only; give --backend-options horovod.operations=nccl"
+            )
+
     def variables(self) -> dict[str, str]:
         """Horovod's environment variables."""
         variables = {"HOROVOD_CPU_OPERATIONS": {"mpi": "MPI", "ccl": "CCL"}.get(self.operations, "")}
@@ -70,6 +78,11 @@ class Options:
 def check(framework: str) -> None:
     """Returns if Horovod can be used here. Raises UsageError if it is missing or was built against other versions."""
     load(framework)
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if Horovod's operations work on the device. Raises UsageError."""
+    read_options(Options, options, backend="horovod").check_device(setup.device)
 
 
 def preload(framework: str) -> None:
@@ -137,11 +150,7 @@ class HorovodBackend(InStep):
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired as Horovod's documentation says, with the weights of rank 0."""
         replica = factory(shard=shard, seed=seed, gate=gate)
-        if replica.device == "gpu" and self._options.operations != "nccl":
-            raise UsageError(
-                f"backend horovod was asked for operations {self._options.operations} on device gpu, where its build "
-                "decides and dlscale knows NCCL only; give --backend-options horovod.operations=nccl"
-            )
+        self._options.check_device(replica.device)
         integration = importlib.import_module(f"dlscale.collectives.horovod._{self._framework}")
         trainer: Trainer = integration.over(replica, settings=self._settings())
         return trainer

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.addresses import check_free, free_port, own_address, refuse_open_ports
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.addresses import (
+    check_free,
+    free_port,
+    own_address,
+    refuse_machines,
+    refuse_open_ports,
+)
+from dlscale.collectives.backend import Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
@@ -32,6 +38,12 @@ class Options:
 def preload(framework: str) -> None:
     """TensorFlow itself is all it needs."""
     importlib.import_module(framework)
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if the ranks may start TensorFlow's servers. Raises UsageError."""
+    chosen = read_options(Options, options, backend="tf_collective")
+    refuse_machines(setup.one_machine, backend="tf_collective", allowed=chosen.allow_open_ports)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TensorFlowCollective:  # noqa: ARG001

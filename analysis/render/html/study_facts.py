@@ -32,11 +32,11 @@ NAMED_FILES = 5  # names listed of files that are bad for the same reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyFacts:
-    """Facts about a study that are not in its records. `num_planned` is 0 without a plan."""
+    """Facts about a study that are not in its records. `plan` is its size in words, empty without a plan."""
 
     name: str = ""
     running: bool = False
-    num_planned: int = 0
+    plan: str = ""
     left_out: tuple[str, ...] = ()
 
 
@@ -125,7 +125,8 @@ def heading_facts(
         "Frameworks": listed(sorted({family.framework for family in table.families})),
         "Ranks": ", ".join(map(str, ranks)),
         "Nodes": _nodes(nodes),
-        "Cases": f"{numbers} of {planned} planned gave a throughput" if planned else "",
+        "Plan": study.plan,
+        "Cases": f"{numbers} of the {planned} with a throughput gave it" if planned else "",
     }
     return tuple((name, value) for name, value in facts.items() if value)
 

@@ -114,7 +114,9 @@ def test_nccl_is_refused_on_cores():
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_all_backends_are_those_of_the_device_and_the_others_are_told(device):
-    found = plan(backends=["all"], frameworks=["torch", "tensorflow"], device=device)
+    operations = {"horovod": {"operations": "nccl" if device == "gpu" else "mpi"}}
+    both = ["torch", "tensorflow"]
+    found = plan(backends=["all"], frameworks=both, device=device, backend_options=operations)
     having = {name for name in BACKENDS if device in capabilities(name).devices}
     assert {cell.backend for cell in cells(found)} == having
     for name in set(BACKENDS) - having:

@@ -90,7 +90,8 @@ def test_a_smaller_batch_alone_is_measured_on_resident_tensors_too_where_data_ar
 
 @pytest.mark.parametrize(("device", "backends"), [("cpu", {"horovod"}), ("gpu", set())])
 def test_communication_only_is_of_buffers_of_the_host(device, backends):
-    found = plan(backends=["none", "horovod"], device=device)
+    operations = {"horovod": {"operations": "nccl" if device == "gpu" else "mpi"}}
+    found = plan(backends=["none", "horovod"], device=device, backend_options=operations)
     assert {cell.backend for cell in cells(found, "exchange")} == backends
 
 

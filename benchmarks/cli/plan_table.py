@@ -1,0 +1,164 @@
+"""The table of a plan: what shares a launch, how often it is launched, and how long that takes.
+
+`counted` is the one way in which plans, runs, jobs, `dlscale status` and the page say how large a study is: in cells,
+launches and cases, as the glossary of docs/metrics.md has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dlscale.analysis.render.text import backend_name, plural
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.study.plan import Launch, Plan
+
+MIN_COLUMNS = 110  # where the output goes to a file, which has no width to keep to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCells:
+    """Cells that share their launches, in the order of these launches' cases."""
+
+    cells: tuple[Cell, ...]
+    num_launches: int
+    num_left: int  # launches with a case that has no good record yet
+    seconds: float  # estimated, of what is left
+
+    @property
+    def controls(self) -> str:
+        """Their controls: `train, synthetic, loader`."""
+        return ", ".join(dict.fromkeys(cell.control for cell in self.cells))
+
+    @property
+    def name(self) -> str:
+        """Their backend, with its options and servers."""
+        cell = self.cells[0]
+        servers = f" with {plural(cell.num_servers, 'server')}" if cell.num_servers else ""
+        return backend_name(cell) + servers
+
+
+def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
+    """What a plan measures, by workload, framework, backend and ranks. `todo` are the launches that are left of it."""
+    left = {_place(launch): launch for launch in todo}
+    groups: dict[tuple[str, ...], list[Launch]] = {}
+    for launch in plan.launches:
+        groups.setdefault(tuple(case.cell.id for case in launch.cases), []).append(launch)
+    rows = []
+    for launches in groups.values():
+        own = [left[_place(launch)] for launch in launches if _place(launch) in left]
+        rows.append(
+            PlannedCells(
+                cells=tuple(case.cell for case in launches[0].cases),
+                num_launches=len(launches),
+                num_left=len(own),
+                seconds=plan.seconds(own),
+            )
+        )
+    workloads, frameworks = plan.study.workloads, plan.study.frameworks
+    backends = ["none", *plan.study.backends]  # a reference may be over `none`, whatever is compared
+
+    def order(row: PlannedCells) -> tuple[object, ...]:
+        cell = row.cells[0]
+        return (
+            *(workloads.index(cell.workload), frameworks.index(cell.framework)),
+            *(cell.control != "train", backends.index(cell.backend)),
+            *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
+        )
+
+    return sorted(rows, key=order)
+
+
+def _place(launch: Launch) -> tuple[int, int]:
+    """The block of a launch and its position there, which no other launch of the plan has."""
+    return launch.cases[0].block, launch.cases[0].position
+
+
+def counted(cases: Iterable[Case]) -> str:
+    """`16 cells, 49 launches, 91 cases`: the size of a study with these cases."""
+    cases = list(cases)
+    cells = {case.cell.id for case in cases}
+    launches = {(case.block, case.position) for case in cases}
+    return counts_text(num_cells=len(cells), num_launches=len(launches), num_cases=len(cases))
+
+
+def cases_of(launches: Iterable[Launch]) -> list[Case]:
+    """Their cases, in order."""
+    return [case for launch in launches for case in launch.cases]
+
+
+def counts_text(*, num_cells: int, num_launches: int, num_cases: int) -> str:
+    """`16 cells, 49 launches, 91 cases`."""
+    return f"{plural(num_cells, 'cell')}, {plural(num_launches, 'launch')}, {plural(num_cases, 'case')}"
+
+
+def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
+    """`{"schema": 1, "rows": [...]}`, with a row for cells that share their launches."""
+    return {"schema": 1, "rows": [_json_row(row) for row in planned_cells(plan, todo)]}
+
+
+def _json_row(row: PlannedCells) -> dict[str, Any]:
+    cell = row.cells[0]
+    return {
+        "workload": cell.workload,
+        "preset": cell.preset,
+        "framework": cell.framework,
+        "backend": cell.backend,
+        "backend_options": cell.backend_options,
+        "num_servers": cell.num_servers,
+        "num_ranks": cell.num_ranks,
+        "num_nodes": cell.num_nodes,
+        "cores_per_rank": cell.cores_per_rank,
+        "local_batch": cell.local_batch,
+        "device": cell.device,
+        "controls": list(dict.fromkeys(member.control for member in row.cells)),
+        "num_cells": len(row.cells),
+        "num_launches": row.num_launches,
+        "num_launches_left": row.num_left,
+        "seconds_left": row.seconds,
+    }
+
+
+def show_plan(plan: Plan, todo: Sequence[Launch]) -> None:
+    """Print the table of a plan, and its totals; one line where nothing is left."""
+    if not todo:
+        click.echo(f"nothing is left to run: all {plural(len(cases_of(plan.launches)), 'case')} are done")
+        return
+    on_nodes, begun = plan.shape.ranks_per_node is not None, len(todo) < len(plan.launches)
+    table = Table(box=None, pad_edge=False)
+    words = ("workload", "framework", "backend", "controls")
+    shown = [
+        "workload",
+        "framework",
+        "backend",
+        "ranks",
+        *(["nodes"] * on_nodes),
+        "batch",
+        "controls",
+        "launches",
+    ]
+    for name in (*shown, *(["left"] * begun), "time"):
+        table.add_column(name, justify="left" if name in words else "right")
+    for row in planned_cells(plan, todo):
+        cell = row.cells[0]
+        table.add_row(
+            *(cell.workload, cell.framework, row.name, str(cell.num_ranks)),
+            *([str(cell.num_nodes)] * on_nodes),
+            *(str(cell.local_batch), row.controls, str(row.num_launches)),
+            *([str(row.num_left)] * begun),
+            format_seconds(row.seconds),
+        )
+    table.add_row(
+        *("all", *([""] * (len(shown) - 2)), str(len(plan.launches))),
+        *([str(len(todo))] * begun),
+        format_seconds(plan.seconds(todo)),
+    )
+    console = Console()
+    wide = console.is_terminal or console.width >= MIN_COLUMNS
+    (console if wide else Console(width=MIN_COLUMNS)).print(table)

@@ -1,0 +1,115 @@
+"""A plan is a table of what is measured, in the words and numbers of run, status and page."""
+
+import json
+
+import pytest
+
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli.plan_table import counted, planned_cells, show_plan
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Policy
+
+SMALL = [
+    "--ranks",
+    "1,2",
+    "--backends",
+    "none,ring",
+    "--preset",
+    "tiny",
+    "--launches",
+    "2",
+    "--data",
+    "synthetic",
+]
+
+
+def a_plan(**changes):
+    fields = {"workloads": ["hep_cnn"], "backends": ["none", "ring"], "preset": "tiny", "launches": 2}
+    shape = Shape(
+        sizes=(Size(1, 1), Size(1, 2)), ranks_per_node=None, num_cores=2, cores_per_rank=1, threads_per_rank=1
+    )
+    study = load_study("weak-scaling", **fields | changes)
+    return expand(study, environment="default", shape=shape, data=None, policy=Policy())
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    assert not caught.value.code
+    return capsys.readouterr().out
+
+
+def test_cells_that_share_their_launches_are_one_row():
+    plan = a_plan()
+    rows = planned_cells(plan, plan.launches)
+    assert [(row.name, row.cells[0].num_ranks, row.controls, row.num_launches) for row in rows] == [
+        ("none", 1, "train, synthetic, loader", 2),
+        ("none", 2, "train, synthetic, loader", 2),
+        ("ring", 1, "train", 2),
+        ("ring", 2, "train, exchange", 2),
+        ("none", 1, "whole_machine", 1),
+    ]
+    assert sum(row.seconds for row in rows) == pytest.approx(plan.seconds(plan.launches))
+    assert (
+        counted(case for launch in plan.launches for case in launch.cases) == "10 cells, 9 launches, 19 cases"
+    )
+
+
+def test_what_is_done_is_not_left():
+    plan = a_plan(reference_launches=0)
+    rows = planned_cells(plan, plan.launches[:3])
+    assert sum(row.num_launches for row in rows) == 8
+    assert sum(row.num_left for row in rows) == 3
+    assert sum(row.seconds for row in rows) == pytest.approx(plan.seconds(plan.launches[:3]))
+
+
+def test_a_reference_over_a_backend_that_is_not_compared_has_its_row():
+    plan = a_plan(backends=["ring"], reference_launches=1)
+    assert [row.name for row in planned_cells(plan, plan.launches)] == ["ring", "ring", "none"]
+
+
+def test_a_plan_shows_cells_and_commands_only_when_asked(capsys, tmp_path):
+    command = ["plan", "weak-scaling", *SMALL, "--results", str(tmp_path)]
+    text = run(capsys, *command)
+    assert "mpiexec -" not in text
+    assert "cells, " in text
+    assert "workload  framework  backend  ranks" in text
+    assert run(capsys, *command, "--commands").count("dlscale.benchmarks.rank.worker") == 9
+    rows = json.loads(run(capsys, *command, "--json"))
+    assert rows["schema"] == 1
+    assert {row["backend"] for row in rows["rows"]} == {"none", "ring"}
+    assert sum(row["num_launches_left"] for row in rows["rows"]) == 9
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
+
+
+def test_a_dry_run_shows_commands(capsys, tmp_path):
+    text = run(capsys, "run", "weak-scaling", "--dry-run", *SMALL, "--results", str(tmp_path))
+    assert text.count("dlscale.benchmarks.rank.worker") == 9
+
+
+@pytest.mark.parametrize("commands", [False, True])
+def test_scripts_are_shown_only_when_asked(capsys, tmp_path, commands):
+    words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
+    text = run(capsys, "plan", "weak-scaling", *words, *(["--commands"] if commands else []))
+    assert ("#SBATCH" in text) == commands
+    assert " cells, " in text
+    assert "in 1 job, and 2 canary launches" in " ".join(text.split())
+
+
+def test_a_finished_study_has_nothing_left(capsys):
+    show_plan(a_plan(), [])
+    assert capsys.readouterr().out == "nothing is left to run: all 19 cases are done\n"
+
+
+def test_the_status_has_the_plans_words(capsys, tmp_path):
+    plan = a_plan()
+    folder = tmp_path / "local" / "weak-scaling-1"
+    (folder / "records").mkdir(parents=True)
+    launches = [[case.model_dump(mode="json") for case in launch.cases] for launch in plan.launches]
+    (folder / "study.json").write_text(json.dumps({"study": {"name": "mine"}, "launches": launches}))
+    text = run(capsys, "status", "--results", str(tmp_path))
+    assert "0 of 19 cases done, 0 failed (10 cells, 9 launches, 19 cases)" in text
+    (row,) = json.loads(run(capsys, "status", "--results", str(tmp_path), "--json"))["rows"]
+    assert (row["num_cells"], row["num_launches"], row["planned"]) == (10, 9, 19)

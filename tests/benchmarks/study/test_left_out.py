@@ -1,0 +1,181 @@
+"""What a rank would refuse is in no plan: named it is a mistake, among `all` it is left out with the reason."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.launch import parity_gate
+from dlscale.benchmarks.launch.campaign import _in_installed_frameworks
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Policy
+from dlscale.collectives import Setup, check_setup
+from dlscale.models import load_workload
+from dlscale.models.workload import Workload
+
+ONE_NODE, NODES = (Size(1, 1),), (Size(1, 1), Size(1, 2), Size(2, 4))
+OPEN = {"allow_open_ports": True}
+
+
+def plan(name="weak-scaling", *, sizes=NODES, **changes):
+    fields = {"workloads": ["hep_cnn"], "preset": "tiny", "launches": 1, "reference_launches": 0}
+    shape = Shape(sizes=sizes, ranks_per_node=2, num_cores=8, cores_per_rank=4, threads_per_rank=4)
+    study = load_study(name, **fields | changes)
+    return expand(study, environment="default", shape=shape, data="synthetic", policy=Policy())
+
+
+def trained(planned):
+    return {(launch.cell.workload, launch.cell.framework) for launch in planned.launches}
+
+
+def nodes_of(planned, backend):
+    return sorted({launch.cell.num_nodes for launch in planned.launches if launch.cell.backend == backend})
+
+
+@pytest.fixture
+def in_torch_only(monkeypatch):
+    """A hep_cnn whose network is written in torch only."""
+    everywhere = Workload.frameworks.fget
+    monkeypatch.setattr(
+        Workload,
+        "frameworks",
+        property(lambda self: ("torch",) if self.name == "hep_cnn" else everywhere(self)),
+    )
+
+
+def test_a_network_that_all_frameworks_would_train_in_one_is_left_out_of_the_other(in_torch_only):
+    planned = plan(workloads=["hep_cnn", "cosmogan"], frameworks=["all"], backends=["ring"])
+    assert trained(planned) == {("hep_cnn", "torch"), ("cosmogan", "torch"), ("cosmogan", "tensorflow")}
+    (warning,) = planned.warnings
+    assert warning == (
+        "hep_cnn in tensorflow is left out: hep_cnn has no network in tensorflow; choose --frameworks from: torch"
+    )
+
+
+def test_a_framework_that_nothing_is_left_of_leaves_the_study(in_torch_only):
+    planned = plan(frameworks=["all"], backends=["ring"])
+    assert planned.study.frameworks == ["torch"]
+    assert trained(planned) == {("hep_cnn", "torch")}
+
+
+def test_a_network_of_one_framework_has_no_parity(in_torch_only, tmp_path):
+    planned = plan(workloads=["hep_cnn", "cosmogan"], frameworks=["all"], backends=["ring"])
+    campaign = SimpleNamespace(plan=planned, store=SimpleNamespace(folder=tmp_path))
+    assert [request.workloads for request in parity_gate.missing(campaign)] == [["cosmogan"]]
+
+
+def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_when_named():
+    here, report = SimpleNamespace(name="mine"), SimpleNamespace(frameworks=["torch"])
+    planned = _in_installed_frameworks(plan(frameworks=["all"], backends=["ring"]), here, report)
+    assert (planned.study.frameworks, trained(planned)) == (["torch"], {("hep_cnn", "torch")})
+    assert planned.warnings[-1].startswith(
+        "tensorflow is left out: environment mine does not have it; pip install"
+    )
+    with pytest.raises(UsageError, match="environment mine has no tensorflow"):
+        _in_installed_frameworks(plan(frameworks=["tensorflow"], backends=["ring"]), here, report)
+
+
+@pytest.mark.parametrize("frameworks", [["tensorflow"], ["torch", "tensorflow"]])
+def test_a_network_in_a_named_framework_must_be_there(in_torch_only, frameworks):
+    with pytest.raises(
+        UsageError, match="hep_cnn has no network in tensorflow; choose --frameworks from: torch"
+    ):
+        plan(frameworks=frameworks, backends=["ring"])
+
+
+def test_a_network_is_looked_for_in_its_folder():
+    facts = load_workload("hep_cnn")
+    assert facts.frameworks == ("torch", "tensorflow")
+    elsewhere = Workload(
+        name="images",  # a folder without networks
+        title="none",
+        presets=facts.presets,
+        default_preset="tiny",
+        target_metric="none",
+        references=(),
+    )
+    assert elsewhere.frameworks == ()
+
+
+def test_a_memory_format_of_one_framework_leaves_the_other_out():
+    planned = plan(frameworks=["all"], backends=["ring"], memory_format="channels_first")
+    assert trained(planned) == {("hep_cnn", "torch")}
+    assert "hep_cnn in tensorflow is left out" in planned.warnings[0]
+    with pytest.raises(UsageError, match="tensorflow was asked for channels_first"):
+        plan(frameworks=["tensorflow"], backends=["ring"], memory_format="channels_first")
+
+
+@pytest.mark.parametrize(
+    ("backend", "framework", "device"),
+    [("gloo", "torch", "cpu"), ("tf_collective", "tensorflow", "cpu"), ("grpc_ps", "tensorflow", "cpu")]
+    + [("nccl", framework, "gpu") for framework in ("torch", "tensorflow")],
+)
+def test_open_ports_between_nodes_must_be_allowed(backend, framework, device):
+    asked = {"backends": ["none", backend], "frameworks": [framework], "device": device}
+    with pytest.raises(
+        UsageError, match=f"backend {backend} was asked for across machines.*--allow-open-ports"
+    ):
+        plan(**asked)
+    assert nodes_of(plan(**asked, backend_options={backend: OPEN}), backend) != []
+    assert nodes_of(plan(**asked, sizes=ONE_NODE), backend) == [1]
+
+
+def test_servers_that_ask_for_a_token_need_no_leave():
+    assert 2 in nodes_of(plan(backends=["grpc_ps"], frameworks=["torch"]), "grpc_ps")
+
+
+@pytest.mark.parametrize("backends", [None, ["all"]])
+def test_backends_that_nobody_named_are_left_out_where_they_would_be_refused(backends):
+    planned = plan(backends=backends)
+    assert nodes_of(planned, "ring") == [1, 2]
+    assert nodes_of(planned, "gloo") == [1]
+    (warning,) = [text for text in planned.warnings if text.startswith("gloo")]
+    assert warning.startswith(
+        "gloo in torch on 4 ranks is left out: backend gloo was asked for across machines"
+    )
+
+
+def test_an_operation_that_is_not_one_of_gpus_is_refused_on_them():
+    with pytest.raises(UsageError, match=r"give --backend-options horovod\.operations=nccl"):
+        plan(backends=["none", "horovod"], device="gpu")
+    planned = plan(
+        backends=["none", "horovod"], device="gpu", backend_options={"horovod": {"operations": "nccl"}}
+    )
+    assert nodes_of(planned, "horovod") == [1, 2]
+
+
+def test_several_ranks_without_any_exchange_are_not_worth_their_nodes():
+    with pytest.raises(UsageError, match="operations=nccl"):
+        plan(backends=["all"], device="gpu")
+
+
+def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
+    planned = plan(sizes=(Size(1, 1), Size(2, 4)))
+    assert nodes_of(planned, "gloo") == []
+    assert nodes_of(planned, "ring") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "setup", "problem"),
+    [
+        (
+            "grpc_ps",
+            {"backup_workers": 2},
+            {"framework": "tensorflow", "num_ranks": 2},
+            "backup_workers=2 of 2",
+        ),
+        (
+            "grpc_ps",
+            {},
+            {"framework": "tensorflow", "num_ranks": 2, "compiled": True},
+            "leave --compiled out",
+        ),
+        ("horovod", {}, {"framework": "torch", "num_ranks": 2, "device": "gpu"}, "operations=nccl"),
+    ],
+)
+def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
+    with pytest.raises(UsageError, match=problem):
+        check_setup(backend, options, Setup(**setup))
+    check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))
