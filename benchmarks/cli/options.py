@@ -132,7 +132,7 @@ STUDY_OPTIONS = (
         type=int,
         help="Ranks per node, on a system with a scheduler; default: the system's.",
     ),
-    click.option("--preset", help="Preset: paper, small or tiny; default: the workload's."),
+    click.option("--preset", help="Preset: paper, small or tiny; default: the system's, or the workload's."),
     click.option(
         "--batch",
         type=int,
@@ -144,7 +144,9 @@ STUDY_OPTIONS = (
         "--memory-format", help="Memory format: channels_last (default) or channels_first (torch only)."
     ),
     click.option(
-        "--device", help="Device: cpu (default) or gpu, one per rank, with backends none, horovod and nccl."
+        "--device",
+        help="Device: cpu, or gpu (one per rank, with backends none, horovod and nccl); default: gpu on systems whose "
+        "file has any.",
     ),
     click.option(
         "--data",
@@ -207,6 +209,7 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
         _check_placement(machine, options)
     study = load_study(
         name,
+        system=machine,
         **{field: options[field] for field in STUDY_FIELDS},
         backend_options=_with_open_ports(options),
         rules={field: options[field] for field in RULE_OPTIONS},
@@ -214,11 +217,38 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
     if study.launches:
         return study
     plan = expand(
-        study, environment="", shape=shape(study, machine), data=options["data"], policy=machine.policy
+        study,
+        environment="",
+        shape=shape(study, machine),
+        data=data_of(machine, options),
+        policy=machine.policy,
     )
     comparisons = num_comparisons(launch.cell for launch in plan.launches)
     enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
     return study.model_copy(update={"launches": enough})
+
+
+def data_of(machine: System, options: dict[str, Any]) -> str | None:
+    """The data that --data names, or the system's own, which belong to its preset."""
+    if options["data"] is None and options["preset"] is None and machine.defaults:
+        return machine.defaults.data
+    data: str | None = options["data"]
+    return data
+
+
+def own_defaults(study: Study, machine: System, options: dict[str, Any]) -> str:
+    """A line on what the user left to the system, and why it is so; empty if that is nothing."""
+    if machine.defaults is None:
+        return ""
+    own = {
+        "device": study.device,
+        "frameworks": ", ".join(study.frameworks),
+        "preset": study.preset,
+        "batch": study.batch,
+    }
+    parts = [f"{name} {value}" for name, value in own.items() if value and options[name] is None]
+    parts += [f"data {data_of(machine, options)}"] if options["data"] != data_of(machine, options) else []
+    return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
 
 
 def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:

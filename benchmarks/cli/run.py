@@ -20,7 +20,14 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE, run_jobs
-from dlscale.benchmarks.cli.options import json_option, say_given_up, study_of, study_options
+from dlscale.benchmarks.cli.options import (
+    data_of,
+    json_option,
+    own_defaults,
+    say_given_up,
+    study_of,
+    study_options,
+)
 from dlscale.benchmarks.cli.plan_table import cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.launch import parity_gate
@@ -111,6 +118,9 @@ def _run(
 ) -> int:
     system = load_system(options["system"])
     study = study_of(name, system, options)
+    if not as_json and (line := own_defaults(study, system, options)):
+        click.echo(line)
+    options = options | {"data": data_of(system, options)}
     wait_seconds = _wait_seconds(wait_quiet)
     if system.scheduler != "none" and not in_allocation:
         if wait_quiet:

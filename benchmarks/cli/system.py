@@ -46,6 +46,7 @@ def render_system(system: System) -> RenderableType:
         "the file system": system.filesystem,
         "ranks on a node": system.placement,
         "how a study becomes jobs": system.policy if system.scheduler != "none" else None,
+        "what a study does here by default": system.defaults,
     }
     parts += _section("", _general(system))
     for title, part in sections.items():

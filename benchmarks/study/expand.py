@@ -123,7 +123,7 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         row = capabilities(backend)
         frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
         trained = [framework for framework in frameworks if framework in row.frameworks]
-        if not trained and not study.every_backend:
+        if not trained and study.named_backends and not study.every_backend:
             raise UsageError(
                 f"backend {backend} does not support {', '.join(frameworks)}; "
                 f"choose --frameworks from: {', '.join(row.frameworks)}"

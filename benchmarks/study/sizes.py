@@ -54,6 +54,7 @@ def shape(study: Study, system: System) -> Shape:
     """The points that a study asks for, or the usual ones. Raises UsageError for what the system cannot do."""
     if system.scheduler == "none":
         return _of_one_node(study, system)
+    _check_devices(study, system)
     partition = chosen_partition(study, system)
     per_node = _ranks_per_node(study, system)
     most = (partition.max_nodes or partition.num_nodes).value
@@ -139,6 +140,20 @@ def _ranks_per_node(study: Study, system: System) -> int:
             "use fewer --ranks-per-node"
         )
     return per_node
+
+
+def _check_devices(study: Study, system: System) -> None:
+    """Returns if every rank has a device of its own on the nodes. Raises UsageError."""
+    if study.device == "cpu":
+        return
+    if not system.devices:
+        raise UsageError(f"--device {study.device} on {system.name}, whose nodes have none; leave it out")
+    per_node, most = _ranks_per_node(study, system), system.devices.per_node.value
+    if per_node > most:
+        raise UsageError(
+            f"{per_node} ranks per node on device {study.device} of {system.name}, whose nodes have {most} "
+            f"({system.devices.model.value}); give --ranks-per-node {most} or fewer, or --device cpu"
+        )
 
 
 def tiers(sizes: Sequence[Size], policy: Policy) -> list[list[Size]]:

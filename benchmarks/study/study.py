@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -177,8 +177,15 @@ class Study(Frozen):
         return parse_seconds(value) if isinstance(value, str) else value
 
 
-def load_study(name: str, **changes: Any) -> Study:
-    """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError."""
+# The backends of a study that names none, on devices other than cores, which its own are for.
+DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
+
+
+def load_study(name: str, *, system: System | None = None, **changes: Any) -> Study:
+    """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError.
+
+    What neither they nor a file of the user's own say is as the system has it, then as the named study has it.
+    """
     if name == "time-to-solution":
         raise UsageError(
             "study time-to-solution is not implemented yet; choose weak-scaling or strong-scaling"
@@ -189,8 +196,15 @@ def load_study(name: str, **changes: Any) -> Study:
             changes[kind] = list(known)
             if kind != "workloads":
                 changes[f"every_{kind.removesuffix('s')}"] = True
-    if changes.get("backends") is None and not name.endswith(".toml"):
+    own = study.model_fields_set if name.endswith(".toml") else set()
+    if changes.get("backends") is None and "backends" not in own:
         changes["named_backends"] = False
+    for field, value in (_system_defaults(study, system, changes) if system else {}).items():
+        if changes.get(field) is None and field not in own:
+            changes[field] = value
+    device = changes.get("device") or study.device
+    if device in DEVICE_BACKENDS and changes.get("backends") is None and "backends" not in own:
+        changes["backends"] = DEVICE_BACKENDS[device]
     options = changes.pop("backend_options", None) or {}
     rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
@@ -201,6 +215,17 @@ def load_study(name: str, **changes: Any) -> Study:
         return Study.model_validate(values)
     except ValidationError as error:
         raise UsageError(f"study {name}: {definitions.first_problem(error)}") from None
+
+
+def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a system has values for; those of a preset only where the user names no other."""
+    values: dict[str, Any] = {"device": system.default_device}
+    if system.defaults:
+        values["frameworks"] = system.defaults.frameworks
+        if changes.get("preset") is None:
+            batch = system.defaults.local_batch if study.scaling_mode == "weak" else None
+            values |= {"preset": system.defaults.preset, "batch": batch}
+    return {field: value for field, value in values.items() if value is not None}
 
 
 def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:

@@ -142,6 +142,21 @@ class Policy(Frozen):
     margin: float = 1.25  # a job's wall time / its estimate
 
 
+class Defaults(Frozen):
+    """What a study does here where neither the user nor a study file of the user's says; `reason` has the source.
+
+    Without `device` it is the node's devices where there are any. `preset`, `local_batch` (of weak scaling) and `data`
+    belong together: a user who names a preset gets none of the three.
+    """
+
+    device: Literal["cpu", "gpu"] | None = None
+    frameworks: list[str] | None = None
+    preset: str | None = None
+    local_batch: PositiveInt | None = None
+    data: Literal["synthetic"] | None = None
+    reason: str
+
+
 # fmt: on
 
 Mpi = Literal["mpich", "intelmpi", "openmpi"]
@@ -191,6 +206,7 @@ class System(Frozen):
     needs_account: bool = False
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
     policy: Policy = Policy()
+    defaults: Defaults | None = None
     environments: dict[str, Environment]
 
     @model_validator(mode="after")
@@ -215,6 +231,12 @@ class System(Frozen):
         if self.node.cores == "detect":
             return len(os.sched_getaffinity(0))
         return self.node.cores.value - (self.placement.reserved_cores if self.placement else 0)
+
+    @property
+    def default_device(self) -> Literal["cpu", "gpu"]:
+        """What ranks compute on unless they are told otherwise: what the nodes are paid for."""
+        stated = self.defaults.device if self.defaults else None
+        return stated or ("gpu" if self.devices else "cpu")
 
     def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
         """Whether this process runs on the system; always true of a system without a scheduler."""

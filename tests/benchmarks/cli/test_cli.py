@@ -59,7 +59,10 @@ def mistake(told, *words: str) -> str:
         ("run weak-scaling --frameworks caffe", ["'caffe'", "torch"]),
         ("run weak-scaling --backends ncll", ["'ncll'", "none, mpi, gloo, ring"]),
         ("run weak-scaling --backends nccl", ["nccl", "device cpu", "only gpu", "--device"]),
-        ("run weak-scaling --device gpu", ["backend mpi", "device gpu", "none, horovod, nccl"]),
+        (
+            "run weak-scaling --device gpu --backends mpi",
+            ["backend mpi", "device gpu", "none, horovod, nccl"],
+        ),
         ("run weak-scaling --device tpu", ["device", "'tpu'", "gpu"]),
         ("run weak-scaling --preset big", ["'big'", "paper, small, rpv, tiny"]),
         ("run weak-scaling --precision fp8", ["'fp8'", "fp32"]),

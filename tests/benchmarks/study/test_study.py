@@ -236,7 +236,13 @@ def test_a_backend_that_nobody_can_use_is_no_warning():
     with pytest.raises(
         UsageError, match=r"backend gloo does not support tensorflow; choose --frameworks from: torch"
     ):
-        plan(frameworks=["tensorflow"])
+        plan(frameworks=["tensorflow"], backends=["none", "gloo"])
+
+
+def test_a_backend_that_nobody_named_is_left_out_of_the_frameworks_it_has_not():
+    found = plan(frameworks=["tensorflow"])
+    assert {cell.backend for cell in cells(found)} == {"none", "mpi", "ring"}
+    assert "backend gloo does not support tensorflow: left out there" in found.warnings
 
 
 def test_controls_of_the_input_need_an_input():

@@ -1,0 +1,123 @@
+"""What a study does on a system where nobody says: what its nodes are for, and what was published there."""
+
+import pytest
+
+from dlscale.base import definitions
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli.options import data_of
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import load_system
+
+SYSTEMS = [load_system(name) for name in definitions.names("systems")]
+WITH_DEVICES = [system.name for system in SYSTEMS if system.devices]
+
+
+def cells(system, name="weak-scaling", **changes):
+    machine = load_system(system)
+    study = load_study(name, system=machine, **changes)
+    plan = expand(
+        study, environment="site", shape=shape(study, machine), data="synthetic", policy=machine.policy
+    )
+    return [case.cell for launch in plan.launches for case in launch.cases]
+
+
+@pytest.mark.parametrize("name", WITH_DEVICES)
+def test_where_nodes_have_gpus_ranks_train_on_them(name):
+    found = cells(name, nodes=[1, 2], backend_options={"nccl": {"allow_open_ports": True}})
+    assert {cell.device for cell in found} == {"gpu"}
+    assert {cell.backend for cell in found} == {"none", "nccl"}
+    assert {cell.device for cell in cells(name, nodes=[1], device="cpu")} == {"cpu"}
+
+
+@pytest.mark.parametrize("name", [system.name for system in SYSTEMS if not system.devices])
+def test_elsewhere_on_cores(name):
+    assert load_system(name).default_device == "cpu"
+
+
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if system.defaults], ids=lambda it: it.name)
+def test_defaults_have_a_reason(system):
+    assert len(system.defaults.reason.split()) > 5
+    assert system.defaults.device in (None, system.default_device)
+
+
+def test_cori_trains_what_was_published_there():
+    (found,) = {
+        (cell.framework, cell.preset, cell.local_batch, cell.cores_per_rank)
+        for cell in cells("cori", nodes=[1, 2])
+    }
+    assert found == ("tensorflow", "paper", 128, 68)
+    strong = cells("cori", "strong-scaling", nodes=[1, 2])
+    assert {(cell.preset, cell.global_batch) for cell in strong if cell.control == "train"} == {("paper", 64)}
+    assert {cell.local_batch for cell in cells("piz-daint", nodes=[1])} == {64}
+
+
+def test_the_user_has_the_last_word():
+    asked = {"frameworks": ["torch"], "preset": "tiny", "backends": ["none", "mpi"]}
+    found = cells("cori", nodes=[1], **asked)
+    assert {(cell.framework, cell.preset, cell.local_batch) for cell in found} == {("torch", "tiny", 2)}
+    assert {cell.local_batch for cell in cells("piz-daint", nodes=[1], batch=8)} == {8}
+    assert {cell.local_batch for cell in cells("piz-daint", nodes=[1], preset="small")} == {2}
+
+
+def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
+    text = definitions.path_of("weak-scaling", folder="study/studies").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("frameworks =", 'device = "cpu"\npreset = "tiny"\nframeworks ='))
+    found = cells("piz-daint", str(path), nodes=[1])
+    assert {(cell.device, cell.framework, cell.preset) for cell in found} == {("cpu", "torch", "tiny")}
+    assert {cell.backend for cell in cells("cori", str(path), nodes=[1])} == {"none", "mpi", "gloo", "ring"}
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ({}, "synthetic"),
+        ({"data": "mine.h5"}, "mine.h5"),
+        ({"preset": "tiny"}, None),
+        ({"preset": "tiny", "data": "synthetic"}, "synthetic"),
+    ],
+)
+def test_data_belong_to_the_preset(options, data):
+    assert data_of(load_system("cori"), {"data": None, "preset": None} | options) == data
+    assert data_of(load_system("local"), {"data": None, "preset": None}) is None
+
+
+def test_a_gpu_on_nodes_without_any_is_refused():
+    with pytest.raises(UsageError, match="--device gpu on cori, whose nodes have none; leave it out"):
+        cells("cori", device="gpu", nodes=[1])
+
+
+def test_more_ranks_than_gpus_of_a_node_are_refused_in_the_plan():
+    with pytest.raises(UsageError, match=r"8 ranks per node on device gpu of perlmutter, whose nodes have 4"):
+        cells("perlmutter", nodes=[1], ranks_per_node=8)
+
+
+def told(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    printed = capsys.readouterr()
+    return caught.value.code or 0, " ".join((printed.out + printed.err).split())
+
+
+def test_a_plan_says_what_it_took_from_the_system_and_why(capsys, tmp_path):
+    status, text = told(
+        capsys, "plan", "weak-scaling", "--system", "cori", "--nodes", "1,2", "--results", str(tmp_path)
+    )
+    assert status == 0
+    assert (
+        "defaults of cori: device cpu; frameworks tensorflow; preset paper; data synthetic (as published"
+        in text
+    )
+
+
+def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(capsys, tmp_path):
+    command = ["plan", "weak-scaling", "--system", "perlmutter", "--nodes", "1,2,4", "--walltime", "4h"]
+    status, text = told(capsys, *command, "--results", str(tmp_path))
+    assert status == 1
+    assert "backend nccl was asked for across machines" in text
+    status, text = told(capsys, *command, "--allow-open-ports", "--results", str(tmp_path))
+    assert status == 0
+    assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
