@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) SIZES REFERENCE FIGURE ON THRESHOLD SAMPLES RUNS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) BASE SIZES REFERENCE FIGURE ON THRESHOLD SAMPLES RUNS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -62,11 +62,11 @@ figures: .venv  ## Published figures in their own layout, with our series (FIGUR
 verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared
 	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
 
-report: .venv  ## One screen about the latest study, and its page: report.html in its folder
-	@$(BIN)/dlscale report $(RESULTS_OPTION)
+report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest), and its page: report.html in its folder
+	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE RESULTS,$(call option,$(name)))
 
-proposal: .venv  ## A proposal's scaling section from the latest study (THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
-	@$(BIN)/dlscale proposal $(foreach name,THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
+proposal: .venv  ## A proposal's scaling section from the latest study (SYSTEM= BASE=1|node|smallest THRESHOLD=75 BACKENDS= SAMPLES= RUNS=)
+	@$(BIN)/dlscale proposal $(foreach name,SYSTEM BASE THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
 # ranks, which load programs more than they compute; the longest come first. What is left is timed, or makes networks.

@@ -1,18 +1,19 @@
 """Throughput and scaling efficiency of every cell, with intervals, number of launches, flaws and findings.
 
-E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
-given against two base cases, both on 1 rank with control `train` and the same cores per rank: (a) backend `none`, no
-communication layer, and (b) the same backend. docs/metrics.md explains the metrics. The cost of input is measured by
-the controls that ran in the same launches as the training.
+E(p) = (T(p) / p) / (T(b) / b) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
+given against two base cases on b ranks, 1 unless another base is chosen, with control `train` and the same cores per
+rank: (a) backend `none`, no communication layer, and (b) the same backend. docs/metrics.md explains the metrics. The
+cost of input is measured by the controls that ran in the same launches as the training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from dlscale.analysis.families import Family, FrameworkPair, family_of, pairs_of
+from dlscale.analysis.families import Base, Family, FrameworkPair, base_ranks, family_of, pairs_of
 from dlscale.analysis.findings import communication as exchange_rows
 from dlscale.analysis.findings import productivity, waterfall_table
 from dlscale.analysis.findings import stragglers as late_rows
@@ -40,34 +41,17 @@ from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_ro
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
 from dlscale.analysis.launches import CellLaunches, launches_of
-from dlscale.analysis.metrics import (
-    efficiency,
-    efficiency_median,
-    flaws,
-    input_loss,
-    input_stall,
-    throughput,
-)
+from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
 from dlscale.analysis.provenance import Provenance, provenance
-from dlscale.analysis.records import (
-    APART,
-    setting_columns,
-    why_unusable,
-)
-from dlscale.analysis.render.tables import (
-    Column,
-    TableOf,
-    Value,
-    cell_name,
-    tags_of,
-    training_columns,
-)
+from dlscale.analysis.records import APART, setting_columns, why_unusable
+from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import (
     backend_name,
     flaws_text,
     gibibytes,
     interval_columns,
     percent,
+    plural,
     with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -101,7 +85,8 @@ def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
 def scaling_row(row: ScalingRow) -> dict[str, Any]:
     """A cell's fields, then its numbers, None if unknown. Efficiencies are ratios: 1 is ideal.
 
-    `speed_up` is `efficiency_none` times the number of ranks, `efficiency_none_median` that of the median block.
+    `speed_up` is `efficiency_none` times the number of ranks over `base_ranks`, those of the base cases;
+    `efficiency_none_median` is the efficiency of the median block.
     `bound_wire`, `bound_memory` and `bound_loader` are upper bounds of `efficiency_none`. `num_launches_out` and
     the like describe outliers, which are included in all numbers but those with `without` in their name.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
@@ -126,6 +111,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
         **outlier_columns(row.outliers),
+        "base_ranks": row.base_ranks,
         "notes": list(row.notes),
     }
 
@@ -169,6 +155,7 @@ class ScalingRow:
         None  # the same of the median block; intervals are of geometric means
     )
     efficiency_backend: Interval | None = None  # against base case (b)
+    base_ranks: int = 1  # of both base cases
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
     peak_rss_bytes: int | None = None  # the largest rank's, over launches
@@ -179,8 +166,13 @@ class ScalingRow:
 
     @property
     def speed_up(self) -> Interval | None:
-        """T(p) / T(1) against base case (a), efficiency times ranks; for weak scaling the scaled speed-up."""
-        return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks)
+        """T(p) / T(b) against base case (a), efficiency times p / b; for weak scaling the scaled speed-up."""
+        return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
+
+
+def base_text(rows: Iterable[ScalingRow]) -> str:
+    """`1 rank`: what the base cases of a family's rows ran on."""
+    return plural(next((row.base_ranks for row in rows if row.cell.control == "train"), 1), "rank")
 
 
 def _efficiency(interval: Interval | None) -> Value:
@@ -217,9 +209,9 @@ SCALING = TableOf[ScalingRow](
     legend=(
         "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
-        f"Efficiency: (T(p)/p) / (T(1)/1) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) "
-        "1 rank of none, no communication layer, and (b) 1 rank of the same backend; speed-up is T(p)/T(1). Memory: "
-        "the most that a rank's process held."
+        f"Efficiency: (T(p)/p) / (T(b)/b) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) "
+        "none, no communication layer, and (b) the same backend, both on b ranks: 1, unless another --base is named; "
+        "speed-up is T(p)/T(b). Memory: the most that a rank's process held."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
@@ -308,8 +300,9 @@ def scaling_table(
     planned: Iterable[Case] = (),
     parities: Iterable[Parity] = (),
     order: Sequence[str] = (),
+    base: Base = "1",
 ) -> ScalingTable:
-    """Compute the whole table from the records.
+    """Compute the whole table from the records, with efficiencies relative to `base`.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
     `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note. `order` has the names
@@ -331,7 +324,7 @@ def scaling_table(
         unclaimable=why_unclaimable(disturbance),
     )
     rows = _with_limits(
-        [row for launches in measured for row in _scaling_rows(launches, measured, kept)], everything
+        [row for launches in measured for row in _scaling_rows(launches, measured, kept, base)], everything
     )
     where = provenance(record for record in records if record.case.cell.control != "canary")
     system = where.systems[0] if where.systems else "unknown"
@@ -360,27 +353,30 @@ def scaling_table(
 
 
 def _scaling_rows(
-    launches: CellLaunches, measured: Sequence[CellLaunches], kept: Trimmed
+    launches: CellLaunches, measured: Sequence[CellLaunches], kept: Trimmed, base: Base
 ) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
     `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
     """
     cell = launches.cell
+    family = [member.cell for member in measured if member.family == launches.family]
+    ranks = base_ranks(family, base)
+    against = partial(efficiency, num_base_ranks=ranks)
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))
     for index, kind in enumerate(launches.kinds):
         good = launches.only(kind)
         notes = list(common_notes)
         rate = throughput(good, notes)
-        against_none = efficiency(good, measured, same_backend=False, notes=notes)
+        against_none = against(good, measured, same_backend=False, notes=notes)
         against_backend = against_none
         if cell.backend != "none":
-            against_backend = efficiency(good, measured, same_backend=True, notes=notes)
+            against_backend = against(good, measured, same_backend=True, notes=notes)
         mine = kept.out.get((launches.family, launches.id, kind))
         notes += outlier_notes(mine) if mine else ()
         if launches.family in kept.families:
-            without = efficiency(trim(good, kept.out), kept.launches, same_backend=False, notes=[])
+            without = against(trim(good, kept.out), kept.launches, same_backend=False, notes=[])
             notes += efficiency_notes(against_none, without)
         num_launches = len(good.cases)
         yield ScalingRow(
@@ -390,8 +386,9 @@ def _scaling_rows(
             fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
             throughput=rate,
             efficiency_none=against_none,
-            efficiency_none_median=efficiency_median(good, measured),
+            efficiency_none_median=efficiency_median(good, measured, num_base_ranks=ranks),
             efficiency_backend=against_backend,
+            base_ranks=ranks,
             input_stall=input_stall(good, measured),
             input_loss=input_loss(good, measured),
             peak_rss_bytes=good.peak_rss_bytes,
@@ -403,16 +400,19 @@ def _scaling_rows(
 
 
 def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -> Iterator[ScalingRow]:
-    """The rows with the bounds of their efficiencies."""
+    """The rows with the bounds of their efficiencies, which are relative to 1 rank."""
     limits = {
         (bound.family, bound.cell.id, bound.evidence): bound.found for bound in efficiency_limits(measured)
     }
     for row in rows:
-        yield replace(row, limits=limits.get((row.family, row.cell.id, row.evidence or ""), ()))
+        found = limits.get((row.family, row.cell.id, row.evidence or ""), ())
+        yield replace(row, limits=found if row.base_ranks == 1 else ())
 
 
 def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: str) -> Iterator[ScalingRow]:
     """The rows with the plan's number of launches, and one for each planned cell without a record."""
+    rows = list(rows)
+    bases = {row.family: row.base_ranks for row in rows}
     num_planned: dict[str, int] = {}
     cells: dict[str, Cell] = {}
     for case in planned:
@@ -425,9 +425,11 @@ def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: s
         yield replace(row, num_planned=max(row.num_planned, num_planned.get(cell_id, 0)))
         cells.pop(cell_id, None)
     for cell_id, cell in cells.items():
+        family = family_of(cell, system=system)
         yield ScalingRow(
             cell=cell,
-            family=family_of(cell, system=system),
+            family=family,
+            base_ranks=bases.get(family, 1),
             num_planned=num_planned[cell_id],
             notes=("not run",),
         )

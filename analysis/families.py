@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from dlscale.benchmarks.records.record import Cell, Parity
 
@@ -101,17 +102,35 @@ def family_of(cell: Cell, *, system: str) -> Family:
     )
 
 
-def base_cell(cell: Cell, candidates: Iterable[Cell], *, same_backend: bool) -> Cell | None:
+Base = Literal["1", "node", "smallest"]
+"""Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
+
+BASES: tuple[Base, ...] = get_args(Base)
+
+
+def base_ranks(cells: Iterable[Cell], base: Base) -> int:
+    """The number of ranks of the base cases of a family, whose cells these are; 1 where there is no other."""
+    trained = [cell for cell in cells if cell.control == "train"]
+    if base == "node":
+        return max((cell.num_ranks for cell in trained if cell.num_nodes == 1), default=1)
+    if base == "smallest":
+        return min((cell.num_ranks for cell in trained), default=1)
+    return 1
+
+
+def base_cell(
+    cell: Cell, candidates: Iterable[Cell], *, same_backend: bool, num_ranks: int = 1
+) -> Cell | None:
     """The base case of `cell`'s efficiency, from the cells of the same family; None if missing.
 
-    It trains on 1 rank: (a) with backend `none`, no communication layer; (b) with the same backend and
+    It trains on `num_ranks`: (a) with backend `none`, no communication layer; (b) with the same backend and
     options. If several differ in servers, the one with as many servers, else the one with the fewest.
     """
     bases = [
         base
         for base in candidates
         if base.control == "train"
-        and base.num_ranks == 1
+        and base.num_ranks == num_ranks
         and (
             (base.backend, base.backend_options) == (cell.backend, cell.backend_options)
             if same_backend

@@ -1,7 +1,8 @@
 """The metrics of a cell: throughput, efficiency, the cost of input, and the flaws that make them doubtful.
 
-E(p) = (T(p) / p) / (T(1) / 1) with T in samples per second, the same for weak and strong scaling; 1 is ideal. The cost
-of input is measured by the controls that ran in the same launches as the training. docs/metrics.md explains them.
+E(p) = (T(p) / p) / (T(b) / b) with T in samples per second and base cases on b ranks, 1 unless another base is chosen;
+the same for weak and strong scaling; 1 is ideal. The cost of input is measured by the controls that ran in the same
+launches as the training. docs/metrics.md explains them.
 """
 
 from __future__ import annotations
@@ -53,14 +54,22 @@ Steps = Sequence[
 
 
 def efficiency(
-    launches: CellLaunches, relatives: Iterable[CellLaunches], *, same_backend: bool, notes: list[str]
+    launches: CellLaunches,
+    relatives: Iterable[CellLaunches],
+    *,
+    same_backend: bool,
+    notes: list[str],
+    num_base_ranks: int = 1,
 ) -> Interval | None:
-    """(T(p) / p) / (T(1) / 1) against a base case of the same family: (a), or (b) with `same_backend`.
+    """(T(p) / p) / (T(b) / b) against a base case of the same family on b ranks: (a), or (b) with `same_backend`.
 
     `launches` are good ones of one kind of evidence. The reason for a missing or doubtful efficiency is
     appended to `notes`.
     """
-    if (steps := to_base(launches, relatives, same_backend=same_backend, notes=notes)) is None:
+    steps = to_base(
+        launches, relatives, same_backend=same_backend, num_base_ranks=num_base_ranks, notes=notes
+    )
+    if steps is None:
         return None
     if len(steps) == 1:
         return Interval(
@@ -74,13 +83,16 @@ def efficiency(
             "means"
         )
     if ratio.low is None:
-        notes.append(f"fewer than {MIN_BLOCKS} blocks with {base_name(launches, same_backend)}: no interval")
+        base = base_name(launches, same_backend, num_base_ranks)
+        notes.append(f"fewer than {MIN_BLOCKS} blocks with {base}: no interval")
     return ratio
 
 
-def efficiency_median(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> float | None:
+def efficiency_median(
+    launches: CellLaunches, relatives: Iterable[CellLaunches], *, num_base_ranks: int = 1
+) -> float | None:
     """The efficiency of the median block against (a); None for a base case and without one."""
-    steps = to_base(launches, relatives, same_backend=False, notes=[])
+    steps = to_base(launches, relatives, same_backend=False, num_base_ranks=num_base_ranks, notes=[])
     return _of_medians(steps) if steps and len(steps) > 1 else None
 
 
@@ -89,17 +101,23 @@ def _of_medians(steps: Steps) -> float:
     return math.prod(block_median(over, under) for over, under in pairwise(steps))
 
 
-def base_name(launches: CellLaunches, same_backend: bool) -> str:
+def base_name(launches: CellLaunches, same_backend: bool, num_base_ranks: int) -> str:
     """`base case (a), none on 1 rank`."""
+    place = plural(num_base_ranks, "rank")
     return (
-        f"base case (b), {launches.cell.backend} on 1 rank"
+        f"base case (b), {launches.cell.backend} on {place}"
         if same_backend
-        else "base case (a), none on 1 rank"
+        else f"base case (a), none on {place}"
     )
 
 
 def to_base(
-    launches: CellLaunches, relatives: Iterable[CellLaunches], *, same_backend: bool, notes: list[str]
+    launches: CellLaunches,
+    relatives: Iterable[CellLaunches],
+    *,
+    same_backend: bool,
+    num_base_ranks: int,
+    notes: list[str],
 ) -> Steps | None:
     """The rates of the cell and of its base case, with those of links between them; of a base case only its own.
 
@@ -110,8 +128,13 @@ def to_base(
     if cell.control != "train" or not launches.cases:
         return None
     family = {relative.id: relative for relative in relatives if relative.family == launches.family}
-    name = base_name(launches, same_backend)
-    base = base_cell(cell, [relative.cell for relative in family.values()], same_backend=same_backend)
+    name = base_name(launches, same_backend, num_base_ranks)
+    base = base_cell(
+        cell,
+        [relative.cell for relative in family.values()],
+        same_backend=same_backend,
+        num_ranks=num_base_ranks,
+    )
     if base is None:
         notes.append(f"no {name}: not measured")
         return None

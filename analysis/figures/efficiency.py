@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -37,18 +37,18 @@ from dlscale.analysis.statistics import LEVEL, Interval
 
 
 def against_none(row: ScalingRow) -> Interval | None:
-    """Efficiency against 1 rank without a communication layer."""
+    """Efficiency against base case (a), without a communication layer."""
     return row.efficiency_none
 
 
 def against_backend(row: ScalingRow) -> Interval | None:
-    """Efficiency against 1 rank of the same backend."""
+    """Efficiency against base case (b), of the same backend."""
     return row.efficiency_backend
 
 
 PANELS: tuple[tuple[str, Value], ...] = (
-    ("(a) base case: 1 rank, no communication layer", against_none),
-    ("(b) base case: 1 rank of the same backend", against_backend),
+    ("(a) base case: {}, no communication layer", against_none),
+    ("(b) base case: {} of the same backend", against_backend),
 )
 
 
@@ -58,7 +58,7 @@ def draw(
     """The figure and the rows that it shows; None if only base cases have an efficiency."""
     panels = [curves_of(rows, value) for _, value in PANELS]
     shown = list({id(row): row for curves in panels for curve in curves for row in curve.rows}.values())
-    if all(row.cell.num_ranks == 1 for row in shown):
+    if all(row.cell.num_ranks == row.base_ranks for row in shown):
         return None
     # One order for both panels, so that a backend has the same offset and look in both.
     everywhere = curves_of(rows, lambda row: row.efficiency_none or row.efficiency_backend)
@@ -79,7 +79,7 @@ def draw(
     )
     for panel, (title, value), curves in zip(axes, PANELS, panels, strict=True):
         rank_axis(panel, shown)
-        panel.set_title(title, loc="left")
+        panel.set_title(title.format(base_text(rows)), loc="left")
         panel.axhline(1.0, **IDEAL)
         draw_curves(panel, curves, value, among=everywhere)
         if not curves:
@@ -106,15 +106,16 @@ def _small_print(
     provenance: Provenance,
     bounds: str,
 ) -> list[str]:
+    base = shown[0].base_ranks
     ratios = [
         interval
         for row in shown
-        if row.cell.num_ranks > 1
+        if row.cell.num_ranks != base
         for _, value in PANELS
         if (interval := value(row)) is not None
     ]
     text = [
-        "Efficiency (T(p)/p) / (T(1)/1) with T in samples/s; geometric mean over "
+        f"Efficiency (T(p)/p) / (T({base})/{base}) with T in samples/s; geometric mean over "
         f"n = {span([interval.n for interval in ratios])} blocks of launches, "
         f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
     ]
@@ -126,10 +127,10 @@ def _small_print(
     bases = [
         f"{backend_name(row.cell)} {rate(row.throughput)}"
         for row in rows
-        if row.cell.control == "train" and row.cell.num_ranks == 1 and row.throughput
+        if row.cell.control == "train" and row.cell.num_ranks == base and row.throughput
     ]
     if bases:
-        text.append(f"Base cases, 1 rank, in samples/s: {'; '.join(bases)}.")
+        text.append(f"Base cases, {base_text(rows)}, in samples/s: {'; '.join(bases)}.")
     for name, curves in zip("ab", panels, strict=True):
         if missing := missing_from(rows, curves):
             text.append(f"No point in ({name}): {', '.join(missing)}.")

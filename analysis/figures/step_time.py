@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.efficiency import ScalingRow, scaling_row
+from dlscale.analysis.efficiency import ScalingRow, base_text, scaling_row
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -42,7 +42,7 @@ def seconds_per_step(row: ScalingRow) -> Interval | None:
 
 
 def speed_up(row: ScalingRow) -> Interval | None:
-    """Speed-up T(p) / T(1)."""
+    """Speed-up T(p) / T(b) over the base case's on b ranks."""
     return row.speed_up
 
 
@@ -58,7 +58,9 @@ def draw(
     if all(row.cell.num_ranks == 1 for row in shown):
         return None
     strong = family.scaling_mode == "strong"
-    base = next((row for row in shown if (row.cell.backend, row.cell.num_ranks) == ("none", 1)), None)
+    base = next(
+        (row for row in shown if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
+    )
     num_names = len({curve.name for curve in curves})
     figure, axes = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES if strong or num_names > 5 else SINGLE_COLUMN_INCHES,
@@ -91,6 +93,7 @@ def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *,
     rank_axis(axes, [row for curve in curves for row in curve.rows])
     if base and (base_interval := seconds_per_step(base)):
         single = base_interval.center * factor
+        single *= base.base_ranks if strong else 1
         _draw_ideal(axes, curves, lambda ranks: single / ranks if strong else single, sloped=strong)
     draw_curves(axes, curves, _scaled(seconds_per_step, factor))
     low, high = limits([interval.times(factor) for interval in _all(curves, seconds_per_step)])
@@ -107,17 +110,19 @@ def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curv
     curves = curves_of(rows, speed_up)
     rank_axis(axes, [row for curve in among for row in curve.rows])
     ranks = sorted({row.cell.num_ranks for curve in among for row in curve.rows})
-    _draw_ideal(axes, among, lambda ranks: ranks, sloped=True)
+    base = rows[0].base_ranks
+    _draw_ideal(axes, among, lambda ranks: ranks / base, sloped=True)
     draw_curves(axes, curves, speed_up, among=among)
     if not curves:
         axes.text(0.5, 0.5, "base case not measured", transform=axes.transAxes, ha="center")
-    low, high = limits(_all(curves, speed_up)) if curves else (ranks[0], ranks[-1])
+    ideal = [count / base for count in ranks]
+    low, high = limits(_all(curves, speed_up)) if curves else (ideal[0], ideal[-1])
     axes.set_yscale("log", base=2)
-    axes.set_ylim(min(low, ranks[0]) / 1.3, max(high, ranks[-1]) * 1.3)
-    axes.yaxis.set_major_locator(FixedLocator(ranks))
+    axes.set_ylim(min(low, ideal[0]) / 1.3, max(high, ideal[-1]) * 1.3)
+    axes.yaxis.set_major_locator(FixedLocator(ideal))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylabel("speed-up T(p) / T(1)")
+    axes.set_ylabel(f"speed-up T(p) / T({base})")
 
 
 def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, sloped: bool) -> None:
@@ -182,14 +187,17 @@ def _small_print(
         f"bars: {bars} % order-statistic interval." if levels else "no bars: an interval needs 6 launches.",
     ]
     if base and (base_interval := seconds_per_step(base)):
-        how = "divided by the ranks" if strong else "the same on all ranks"
-        text.append(f"Ideal: base case none on 1 rank, {number(1000 * base_interval.center)} ms, {how}.")
+        how = "in proportion to the ranks" if strong and base.base_ranks > 1 else "divided by the ranks"
+        how = how if strong else "the same on all ranks"
+        text.append(
+            f"Ideal: base case none on {base_text(rows)}, {number(1000 * base_interval.center)} ms, {how}."
+        )
     else:
-        text.append("No ideal line: the base case, none on 1 rank, is missing.")
+        text.append(f"No ideal line: the base case, none on {base_text(rows)}, is missing.")
     if strong and (ratios := [interval for interval in _all(curves, speed_up) if interval.low is not None]):
         blocks = span([interval.n for interval in ratios])
         text.append(
-            f"Speed-up: p (T(p)/p) / (T(1)/1), geometric mean over n = {blocks} blocks of launches, "
+            f"Speed-up: T(p)/T({rows[0].base_ranks}), geometric mean over n = {blocks} blocks of launches, "
             f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
         )
     if missing := missing_from(rows, curves):

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -63,7 +63,7 @@ def draw(
     )
     rank_axis(axes, [row for curve in curves for row in curve.rows])
     if base and base.throughput:
-        _draw_ideal(axes, base.throughput.center, curves)
+        _draw_ideal(axes, base.throughput.center / base.base_ranks, curves)
     if reference and reference.throughput:
         axes.axhline(reference.throughput.center, **REFERENCE)
     draw_curves(axes, curves, throughput)
@@ -86,7 +86,10 @@ def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve]) -> None:
 
 def _is_base(row: ScalingRow) -> bool:
     cell = row.cell
-    return (cell.control, cell.backend, cell.num_ranks) == ("train", "none", 1) and row.throughput is not None
+    return (cell.control, cell.backend, cell.num_ranks) == (
+        *("train", "none"),
+        row.base_ranks,
+    ) and row.throughput is not None
 
 
 def _handles(curves: Sequence[Curve], base: ScalingRow | None, reference: ScalingRow | None) -> list[Line2D]:
@@ -130,11 +133,11 @@ def _small_print(
         text.append("No bar: fewer than 6 launches.")
     if base:
         text.append(
-            f"Ideal: through the base case, none on 1 rank, {rate(base.throughput)} samples/s; its level is "
+            f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s; its level is "
             "marked behind the points, which are moved aside."
         )
     else:
-        text.append("No ideal line: the base case, none on 1 rank, is missing.")
+        text.append(f"No ideal line: the base case, none on {base_text(rows)}, is missing.")
     if reference:
         text.append(
             f"Dotted: whole-machine reference, 1 rank on {reference.cell.cores_per_rank} cores, "

@@ -14,8 +14,8 @@ from dlscale.analysis.render.text import interval_columns, number, percent, rate
 from dlscale.analysis.statistics import LEVEL, Interval
 
 CAPTIONS = {
-    "throughput": "Throughput over ranks; the line is ideal scaling of 1 rank without a communication layer.",
-    "efficiency": "Scaling efficiency over ranks; the dashed line is the threshold.",
+    "throughput": "Throughput over ranks; the line is ideal scaling of {} without a communication layer.",
+    "efficiency": "Scaling efficiency over ranks, relative to {}; the dashed line is the threshold.",
     "step-time": "Time per step and speed-up over ranks.",
 }
 
@@ -47,6 +47,8 @@ def _curve(
 ) -> Iterator[Block]:
     yield Heading(2, curve_title(curve))
     yield Paragraph(what_was_measured(curve))
+    if curve.machine:
+        yield Paragraph(curve.machine)
     if sentence := evidence_sentence(curve):
         yield Paragraph(sentence)
     yield Paragraph(result_sentence(curve))
@@ -56,7 +58,7 @@ def _curve(
     yield curve_table(curve, stem)
     for name in figures:
         kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
-        caption = f"{CAPTIONS[name]} {curve_title(curve)}.{kind}"
+        caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
         yield Picture(label=f"fig:{stem}-{name}", caption=caption, stem=f"{stem}-{name}")
     if items := tuple(caveats(curve)):
         yield Heading(3, "What these numbers do not say")
@@ -65,7 +67,7 @@ def _curve(
 
 def curve_table(curve: Curve, stem: str) -> Table:
     """A table with a row per size."""
-    base = f"relative to {BASES[curve.base]}" if curve.base else "without a base case"
+    base = f"relative to {base_case(curve)}" if curve.base else "without a base case"
     keeps = f"keeps {100 * curve.threshold:g} %"
     return TableOf[Size](
         name=stem,
@@ -103,6 +105,7 @@ def _line(curve: Curve, size: Size) -> dict[str, Any]:
         **scaling_row(size.row),
         "notes": "; ".join(size.row.notes),
         "base_case": curve.base or None,
+        "base_ranks": curve.base_ranks,
         **interval_columns("speed_up", size.speed_up),
         **interval_columns("speed_up_per_doubling", size.per_doubling),
         **interval_columns("efficiency", size.efficiency),
@@ -112,16 +115,23 @@ def _line(curve: Curve, size: Size) -> dict[str, Any]:
     }
 
 
-BASES = {
-    "none": "1 rank without a communication layer",
-    "backend": "1 rank of the same backend",
-}
+BASES = {"none": "without a communication layer", "backend": "of the same backend"}
 PUBLISHED = "paper"  # the preset of the published size
 
 
 def counted(value: int, what: str) -> str:
     """`1 rank`, `8 ranks`."""
     return f"{value} {what}{'s' * (value != 1)}"
+
+
+def base_ranks_text(curve: Curve) -> str:
+    """`1 rank`: what the curve's base case ran on."""
+    return counted(curve.base_ranks, "rank")
+
+
+def base_case(curve: Curve) -> str:
+    """`1 rank without a communication layer`."""
+    return f"{base_ranks_text(curve)} {BASES[curve.base]}"
 
 
 def size_text(size: Size) -> str:
@@ -169,15 +179,15 @@ def result_sentence(curve: Curve) -> str:
     largest = curve.largest
     text = f"On {size_text(largest)} the training runs at {rate(largest.row.throughput)} samples/s"
     if largest.efficiency is None or largest.speed_up is None:
-        return f"{text}. There is no efficiency: its base case, 1 rank, was not measured."
-    if largest.num_ranks == 1:
+        return f"{text}. There is no efficiency: its base case, {base_ranks_text(curve)}, was not measured."
+    if largest.num_ranks == curve.base_ranks:
         return f"{text}. Nothing was measured on more ranks, so nothing can be said about scaling."
     scaled = "scaled speed-up" if curve.family.scaling_mode == "weak" else "speed-up"
     flaw = "" if largest.efficiency.low is not None else " (insufficient data for an interval)"
     text += (
         f": a {scaled} of {factor_text(largest.speed_up)} and a scaling efficiency of "
         f"{percent(largest.efficiency)}{flaw}, "
-        f"relative to {BASES[curve.base]}, which alone does {rate(curve.base_rate)} samples/s."
+        f"relative to {base_case(curve)}, which alone does {rate(curve.base_rate)} samples/s."
     )
     before = [size for size in curve.sizes if size.row.throughput and size.num_ranks < largest.num_ranks]
     if largest.per_doubling and before:
@@ -193,22 +203,22 @@ def threshold_sentence(curve: Curve) -> str:
     mark = f"{100 * curve.threshold:g} %"
     surely, possibly = curve.keeping("surely"), curve.keeping("possibly")
     unknown = [size for size in curve.sizes if size.verdict == "unknown"]
-    several = [size for size in curve.sizes if size.num_ranks > 1 and size.verdict != "unknown"]
-    if not several:
-        return f"Insufficient data for a threshold of {mark}: no size above 1 rank has an efficiency with an interval."
+    base = base_ranks_text(curve)
+    if all(size.verdict == "unknown" for size in curve.scaled):
+        return f"Insufficient data for a threshold of {mark}: no size above {base} has an efficiency with an interval."
     sentences = []
     fewest_lost = min(
         (size for size in curve.sizes if size.verdict == "not"), key=lambda size: size.num_ranks, default=None
     )
     gap = bool(surely and fewest_lost and surely.num_ranks > fewest_lost.num_ranks)
-    if surely and surely.num_ranks > 1:
+    if surely and surely in curve.scaled:
         sentences.append(
             f"Efficiency stays at or above {mark} {'on' if gap else 'up to'} {size_text(surely)}, "
             f"at {100 * LEVEL:.0f} % confidence: {percent(surely.efficiency)}."
         )
     else:
         sentences.append(
-            f"No size above 1 rank has an efficiency of {mark} or more at {100 * LEVEL:.0f} % confidence."
+            f"No size above {base} has an efficiency of {mark} or more at {100 * LEVEL:.0f} % confidence."
         )
     if possibly and (surely is None or possibly.num_ranks > surely.num_ranks):
         sentences.append(

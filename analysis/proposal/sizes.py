@@ -15,6 +15,7 @@ from typing import Literal
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
 from dlscale.analysis.metrics import BASE_NAMES
+from dlscale.analysis.proposal.machine import machine_sentence
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval, block_ratio
 
@@ -31,7 +32,7 @@ class Size:
 
     row: ScalingRow
     efficiency: Interval | None  # against the curve's base case
-    speed_up: Interval | None  # T(p) / T(1)
+    speed_up: Interval | None  # T(p) / T(b)
     per_doubling: Interval | None  # since the previous size; 2 is ideal
     node_hours: Interval | None  # for a million samples, counting whole nodes
     verdict: Verdict  # whether the efficiency keeps the threshold
@@ -58,12 +59,23 @@ class Curve:
     base_rate: Interval | None  # its samples/s
     threshold: float
     sizes: tuple[Size, ...]
+    machine: str = ""  # with its software, in a sentence
     others: tuple[str, ...] = ()  # other backends that were measured on several ranks
 
     @property
     def backend(self) -> str:
         """The backend's name without options."""
         return self.sizes[0].row.cell.backend
+
+    @property
+    def base_ranks(self) -> int:
+        """The number of ranks of the base case."""
+        return self.sizes[0].row.base_ranks
+
+    @property
+    def scaled(self) -> tuple[Size, ...]:
+        """The sizes other than the base case's."""
+        return tuple(size for size in self.sizes if size.num_ranks != self.base_ranks)
 
     @property
     def largest(self) -> Size:
@@ -94,7 +106,7 @@ def curves(table: ScalingTable, *, threshold: float, backends: Sequence[str] = (
     shown = []
     for family in table.families:
         rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
-        alone = [row for row in rows if row.cell.num_ranks == 1 and row.throughput]
+        alone = [row for row in rows if row.cell.num_ranks == row.base_ranks and row.throughput]
         groups = [list(group) for _, group in groupby(sorted(rows, key=_order), key=_curve_key)]
         measured = [
             _curve(group, alone, table, threshold=threshold)
@@ -105,7 +117,7 @@ def curves(table: ScalingTable, *, threshold: float, backends: Sequence[str] = (
         chosen = sorted(exchanging or measured, key=_speed)[-1:]
         if backends:
             chosen = [curve for curve in measured if curve.backend in backends]
-        several = [curve.name for curve in exchanging if curve.largest.num_ranks > 1]
+        several = [curve.name for curve in exchanging if any(size.row.throughput for size in curve.scaled)]
         for curve in chosen:
             others = dict.fromkeys(name for name in several if name != curve.name)
             shown.append(replace(curve, others=tuple(others)))
@@ -142,7 +154,7 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 def _curve(
     rows: Sequence[ScalingRow], alone: Sequence[ScalingRow], table: ScalingTable, *, threshold: float
 ) -> Curve:
-    """The curve of these rows; `alone` are the family's rows of 1 rank with a throughput."""
+    """The curve of these rows; `alone` are the family's rows of base cases with a throughput."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
     if any(row.efficiency_none for row in rows):
         base = "none"
@@ -155,7 +167,7 @@ def _curve(
             Size(
                 row=row,
                 efficiency=efficiency,
-                speed_up=efficiency and efficiency.times(row.cell.num_ranks),
+                speed_up=efficiency and efficiency.times(row.cell.num_ranks / row.base_ranks),
                 per_doubling=per_doubling(row, fewer[-1] if fewer else None, table),
                 node_hours=row.throughput and row.throughput.rate(node_seconds),
                 verdict=verdict(efficiency, threshold),
@@ -169,6 +181,9 @@ def _curve(
         base_rate=_base_rate(rows[0], alone, base),
         threshold=threshold,
         sizes=tuple(sizes),
+        machine=machine_sentence(
+            record for row in rows if (own := table.launches_of(row)) for record in own.records
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
@@ -100,7 +100,7 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
     against = ""
     if not rated:
         rated = [(row, value) for row in rows if (value := row.efficiency_backend)]
-        against = " against 1 rank of the same backend"
+        against = f" against {base_text(rows)} of the same backend"
     if not rated:
         best = max(rows, key=lambda row: row.throughput.center if row.throughput else 0.0)
         return f"{_row_name(best)} does {rate(best.throughput)} samples/s on {ranks}; no efficiency: no base case."
@@ -235,9 +235,9 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
     brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {other_levels})" if other_levels else "")
     return (
-        "Efficiency: samples/s per rank over that of 1 rank, (a) of none, without communication, (b) of the same "
-        f"backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, energy, "
-        f"bounds: {FULL}, and the page."
+        f"Efficiency: samples/s per rank over that of {base_text(rows)}, (a) of none, without communication, (b) of "
+        f"the same backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, "
+        f"energy, bounds: {FULL}, and the page."
     )
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text, input_cost
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall_table
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
@@ -81,17 +81,19 @@ def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
     against_none, against_backend = row.efficiency_none, row.efficiency_backend
     if against_none is None and against_backend is None:
         return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
+    base = base_text([row])
     if against_none is None:
+        lacking = "no single-rank baseline" if row.base_ranks == 1 else f"none was not measured on {base}"
         return (
-            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own 1 rank; "
-            "no single-rank baseline."
+            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own {base}; "
+            f"{lacking}."
         )
     if row.cell.backend == "none":
         return (
             f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
             "sharing the machine."
         )
-    own = f" ({efficiency_text(against_backend)} versus its own 1 rank)" if against_backend else ""
+    own = f" ({efficiency_text(against_backend)} versus its own {base})" if against_backend else ""
     return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dlscale.analysis.families import BASES
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
@@ -22,7 +23,7 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
-from dlscale.benchmarks.systems.system import System
+from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import with_capability
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,6 +73,23 @@ def results_option(command: F) -> F:
         default=Path("results"),
         show_default=True,
         help="Folder of the studies' records.",
+    )(command)
+
+
+def system_option(command: F) -> F:
+    """Add --system, for verbs that read a study."""
+    return click.option("--system", help="System of the study: a known name or a .toml file; default: any.")(
+        command
+    )
+
+
+def base_option(command: F) -> F:
+    """Add --base."""
+    return click.option(
+        "--base",
+        type=click.Choice(BASES),
+        help="Base case of efficiencies: 1 rank, the ranks of one node, or the smallest number of ranks; default: 1 "
+        "where the study has it, else the smallest.",
     )(command)
 
 
@@ -241,7 +259,7 @@ def own_defaults(study: Study, machine: System, options: dict[str, Any]) -> str:
     if machine.defaults is None:
         return ""
     own = {
-        "device": study.device,
+        "device": study.device if study.device != "cpu" else "",
         "frameworks": ", ".join(study.frameworks),
         "preset": study.preset,
         "batch": study.batch,
@@ -291,9 +309,15 @@ def study_folders(results: Path) -> list[Path]:
     return sorted(folders, key=last_record)
 
 
-def choose_study(results: Path, name: str | None) -> Path:
-    """The folder of the latest study whose name starts with `name`, if given. Raises UsageError."""
+def choose_study(results: Path, name: str | None, *, system: str | None = None) -> Path:
+    """The folder of the latest study whose name starts with `name`, on that `system`, if given. Raises UsageError."""
     folders = study_folders(results)
+    if system is not None:
+        place = load_system(system).name
+        found = sorted({folder.parent.name for folder in folders})
+        folders = [folder for folder in folders if folder.parent.name == place]
+        if not folders:
+            raise UsageError(f"no study of {place} in {results}; there are studies of: {', '.join(found)}")
     matching = [folder for folder in folders if name is None or folder.name.startswith(name)]
     if not matching:
         known = ", ".join(sorted({folder.name for folder in folders}))

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from dlscale.analysis.families import Base
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import node_hours_request
 from dlscale.analysis.proposal.write import NAME, write_proposal
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Words, choose_study, results_option
+from dlscale.benchmarks.cli.options import Words, base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.store import Store
 
@@ -47,9 +48,13 @@ from dlscale.benchmarks.records.store import Store
     type=click.Path(path_type=Path),
     help=f"Folder for the section; default: {NAME} in the study's folder.",
 )
+@system_option
+@base_option
 @results_option
 def proposal(
     study: str | None,
+    system: str | None,
+    base: Base | None,
     threshold: float,
     backends: list[str],
     samples: int | None,
@@ -68,13 +73,14 @@ def proposal(
     \b
     Examples:
       dlscale proposal
+      dlscale proposal --system perlmutter --base node
       dlscale proposal weak-scaling --threshold 80 --backends ring --samples 115305030 --runs 5
     """  # noqa: D301
     if not 1 < threshold <= 100:
         raise UsageError(f"--threshold {threshold:g} is no percentage above 1; give for example 75")
     if runs > 1 and samples is None:
         raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
-    loaded = load(Store(choose_study(results, study)))
+    loaded = load(Store(choose_study(results, study, system=system)), base=base)
     out = out or loaded.folder / NAME
     written = write_proposal(
         loaded.table,
@@ -101,7 +107,5 @@ def proposal(
     tell_left_out(loaded.bad_files, loaded.left_out)
     if loaded.left_out or loaded.bad_files:
         return FAILED_CASES
-    decided = any(
-        size.verdict != "unknown" and size.num_ranks > 1 for curve in written.curves for size in curve.sizes
-    )
+    decided = any(size.verdict != "unknown" for curve in written.curves for size in curve.scaled)
     return 0 if decided else INSUFFICIENT_DATA

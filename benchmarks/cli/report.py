@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis import efficiency
+from dlscale.analysis.families import Base
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
@@ -16,7 +17,13 @@ from dlscale.analysis.render.terminal_report import render_report
 from dlscale.analysis.render.terminal_table import render_scaling
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
+from dlscale.benchmarks.cli.options import (
+    base_option,
+    choose_study,
+    json_option,
+    results_option,
+    system_option,
+)
 from dlscale.benchmarks.cli.published import draw_published, on_option
 from dlscale.benchmarks.cli.study_report import Loaded, load, put, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
@@ -25,13 +32,23 @@ from dlscale.benchmarks.records.store import Store
 
 @click.command()
 @click.argument("study", required=False)
+@system_option
+@base_option
 @results_option
 @json_option
 @click.option(
     "--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes, productivity."
 )
 @click.option("--text", "as_text", is_flag=True, help="All tables, plots in characters, and the 12 rules.")
-def report(study: str | None, results: Path, as_json: bool, full: bool, as_text: bool) -> int:
+def report(
+    study: str | None,
+    system: str | None,
+    base: Base | None,
+    results: Path,
+    as_json: bool,
+    full: bool,
+    as_text: bool,
+) -> int:
     """Print one screen about STUDY (the beginning of a folder's name; default: the latest) from its records.
 
     The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. With --full
@@ -48,10 +65,10 @@ def report(study: str | None, results: Path, as_json: bool, full: bool, as_text:
       dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
     """  # noqa: D301
-    store = Store(choose_study(results, study))
+    store = Store(choose_study(results, study, system=system))
     running = store.busy
     with uncollected():
-        return _show(load(store), as_json=as_json, full=full, as_text=as_text, running=running)
+        return _show(load(store, base=base), as_json=as_json, full=full, as_text=as_text, running=running)
 
 
 @click.command()
@@ -62,8 +79,17 @@ def report(study: str | None, results: Path, as_json: bool, full: bool, as_text:
     help="Draw published figures instead; STUDY is one of these then (default: all).",
 )
 @on_option
+@system_option
+@base_option
 @results_option
-def figures(study: str | None, published: bool, on: str | None, results: Path) -> int:
+def figures(
+    study: str | None,
+    published: bool,
+    on: str | None,
+    system: str | None,
+    base: Base | None,
+    results: Path,
+) -> int:
     """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
 
     With --published, draw published figures in their own layout, with those of our series that are the same thing
@@ -81,9 +107,9 @@ def figures(study: str | None, published: bool, on: str | None, results: Path) -
         return draw_published(results, names=[study] if study else [], on=on)
     if on:
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
-    store = Store(choose_study(results, study))
+    store = Store(choose_study(results, study, system=system))
     with uncollected():
-        loaded = load(store)
+        loaded = load(store, base=base)
         drawn = _draw(loaded, store)
     tell_left_out(loaded.bad_files, loaded.left_out)
     if loaded.bad_files or loaded.left_out:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.families import Base
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page
@@ -18,7 +19,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import Case, Record
 from dlscale.benchmarks.records.store import Store
 
 
@@ -62,8 +63,11 @@ class Loaded:
         )
 
 
-def load(store: Store) -> Loaded:
-    """Raises UsageError if there is no study, or its plan cannot be read."""
+def load(store: Store, *, base: Base | None = None) -> Loaded:
+    """The study with efficiencies relative to `base`; None: 1 rank where it is planned, else the smallest size.
+
+    Raises UsageError if there is no study, or its plan cannot be read.
+    """
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
     planned = store.planned()
@@ -75,11 +79,17 @@ def load(store: Store) -> Loaded:
             planned=planned,
             parities=load_parity(store.folder),
             order=order_of(store.folder),
+            base=base or _usual_base(planned),
         ),
         bad_files=bad_files,
         left_out=left_out,
         plan=counted(planned) if planned else "",
     )
+
+
+def _usual_base(planned: Iterable[Case]) -> Base:
+    trained = [case.cell.num_ranks for case in planned if case.cell.control == "train"]
+    return "smallest" if trained and min(trained) > 1 else "1"
 
 
 def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) -> None:

@@ -367,7 +367,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
         *("peak_rss_bytes", "comparable", "num_launches", "num_planned"),
         *("num_launches_out", "launches_out", "samples_per_second_without_launches_out"),
         *("num_windows", "num_windows_out", "longest_window_out", "samples_per_second_without_windows_out"),
-        "notes",
+        *("base_ranks", "notes"),
     ]
 
 

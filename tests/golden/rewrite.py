@@ -36,7 +36,8 @@ WINDOWS, RANKS, LOGS = ("servers", "survival"), "servers", "survival"
 OTHER_FACTORS = {"strong-scaling": "framework"}  # what is compared beside the default
 PLANS = {
     "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
-    "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --backends none,nccl --device gpu",
+    "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --backends none,nccl "
+    "--allow-open-ports",
     "theta": "weak-scaling --system theta --nodes 1:8:x2 --data synthetic --backends none,mpi --launches 8",
 }
 PUBLISHED = ("goyal-8", "powerai-ddl-2")  # of `dlscale figures --published`
@@ -136,7 +137,7 @@ def _together(one: Bench) -> None:
     for row in systems:
         one.says(f"system show {row['system']} --json", data=f"systems/{row['system']}.json")
     for name, words in PLANS.items():
-        summary, _, job = run(f"plan {words}")[0].partition("\n# job-000\n")
+        summary, _, job = run(f"plan {words} --commands")[0].partition("\n# job-000\n")
         one.data[f"plans/{name}.json"] = json.dumps(re.findall(r"/spool/\w+/(\S+)", job))
         one.text[f"plans/{name}.txt"] = summary
     for name in PUBLISHED:

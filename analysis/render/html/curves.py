@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import Curve, Value, curves_of, dodge, looks_of, missing_from
 from dlscale.analysis.render.html.labels import interval_note, training_title
@@ -25,7 +25,7 @@ STEPS = (
     (0, tuple(n / 5 for n in range(5, 50))),
 )
 IDEAL = Guide(label="ideal", y=1.0)
-NONE, BACKEND = "1 rank without a communication layer", "1 rank of the same backend"
+NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 
 
 def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
@@ -104,14 +104,14 @@ def _efficiency(
         y=Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * max(tops))),
         series=series_of(curves, value, say=percent, unit="block"),
         guides=guides,
-        notes=(f"{family.constants}; against {base}.", *without_point(rows, curves)),
+        notes=(f"{family.constants}; against {base.format(base_text(rows))}.", *without_point(rows, curves)),
         table="numbers",
         tags=_tags(family),
     )
 
 
 def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
-    return any(row.cell.num_ranks > 1 and value(row) for row in rows)
+    return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
 def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
@@ -127,11 +127,13 @@ def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
 
 
 def _ideal_rate(rows: Sequence[ScalingRow]) -> tuple[Guide, ...]:
-    base = next((row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", 1)), None)
+    base = next(
+        (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
+    )
     if base is None or base.throughput is None:
         return ()
     ranks = [row.cell.num_ranks for row in rows]
-    each = base.throughput.center
+    each = base.throughput.center / base.base_ranks
     return (Guide(label="ideal", points=tuple((float(n), n * each) for n in (min(ranks), max(ranks)))),)
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND
 from dlscale.analysis.launches import CellLaunches, MeasuredCase
@@ -82,6 +82,7 @@ def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
         row.cell,
         [candidate.cell for candidate in facts.table.rows if candidate.family == row.family],
         same_backend=False,
+        num_ranks=row.base_ranks,
     )
     if base is None or row.efficiency_none is None:
         return np.empty(0)
@@ -89,26 +90,28 @@ def log_ratios(row: ScalingRow, facts: Facts) -> NDArray[np.float64]:
     if own is None or alone is None:
         return np.empty(0)
     over, under = own.by_block("samples_per_second"), alone.by_block("samples_per_second")
-    ratios = [over[block] / under[block] / row.cell.num_ranks for block in over if block in under]
+    ideal = row.cell.num_ranks / row.base_ranks
+    ratios = [over[block] / under[block] / ideal for block in over if block in under]
     return np.log(np.array(ratios, dtype=np.float64))
 
 
 def judge_base_case(facts: Facts) -> tuple[Verdict, str]:
-    """Rule 1: every curve has a rate of none on 1 rank."""
+    """Rule 1: every curve has a rate of none on the ranks of its base case."""
     families = dict.fromkeys(row.family for row in facts.scaled)
     if not families:
         return "not applicable", "Nothing gave a number on more than 1 rank, so no speed-up is told."
     present, missing = [], []
     for family in families:
-        rows = [row for row in facts.trained if row.family == family and row.cell.num_ranks == 1]
+        rows = [row for row in facts.trained if row.family == family and row.cell.num_ranks == row.base_ranks]
         base = next((row for row in rows if row.cell.backend == "none"), None)
         if base:
             present.append(f"{training_title(family)} {rate(base.throughput)} samples/s")
         else:
             missing.append(training_title(family))
+    place = base_text(facts.trained)
     if missing:
-        return "not met", f"No rate of none on 1 rank: {examples(missing)}."
-    return "pass", f"none on 1 rank: {examples(present)}."
+        return "not met", f"No rate of none on {place}: {examples(missing)}."
+    return "pass", f"none on {place}: {examples(present)}."
 
 
 def judge_ratios(facts: Facts) -> tuple[Verdict, str]:

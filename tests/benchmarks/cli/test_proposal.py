@@ -34,7 +34,7 @@ def run(tmp_path):
 
     def invoke(found, *words, corrupt=""):
         folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
-        (folder / "records").mkdir(parents=True)
+        (folder / "records").mkdir(parents=True, exist_ok=True)
         plan = {"launches": [[one.case.model_dump(mode="json")] for one in found]}
         (folder / "study.json").write_text(json.dumps(plan))
         for one in found:
@@ -96,3 +96,34 @@ def test_mistakes_are_told_in_one_line(run, words, reason):
 def test_another_place_can_be_given(run, tmp_path):
     run(records(), "--out", str(tmp_path / "section"))
     assert (tmp_path / "section" / "proposal.md").exists()
+
+
+def four_and_eight(**fields):
+    return [
+        make_record(backend=backend, num_ranks=n, block=b, samples_per_second=90 * n, **fields)
+        for backend in ("none", "ring")
+        for n in (4, 8)
+        for b in range(6)
+    ]
+
+
+def test_a_study_without_1_rank_is_relative_to_its_smallest_size(run):
+    status, out, _, folder = run(four_and_eight())
+    assert status == 0
+    assert "Efficiency stays at or above 75 % up to 8 ranks" in out
+    assert (
+        "relative to 4 ranks without a communication layer"
+        in (folder / "proposal" / "proposal.md").read_text()
+    )
+
+
+def test_a_base_that_was_named_is_kept(run):
+    status, out, _, _ = run(four_and_eight(), "--base", "1")
+    assert status == INSUFFICIENT_DATA
+    assert "no size above 1 rank has an efficiency" in out
+
+
+def test_a_system_chooses_its_studies(run):
+    assert run(records(), "--system", "local")[0] == 0
+    with pytest.raises(UsageError, match=r"no study of cori in .*; there are studies of: local"):
+        run(records(), "--system", "cori")

@@ -1,0 +1,131 @@
+"""What an efficiency is relative to: 1 rank, the ranks of a node, or the smallest size; everything names it."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.families import base_ranks
+from dlscale.analysis.figures import efficiency, step_time, throughput
+from dlscale.analysis.proposal import section
+from dlscale.analysis.proposal.sizes import curves
+from dlscale.analysis.render.html.curves import efficiency_plots
+from dlscale.analysis.render.html.losses import Causes
+from dlscale.analysis.render.terminal import verdict
+
+RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}
+
+
+@pytest.fixture
+def study(make_record):
+    """Records on 4, 8 and 16 ranks, 8 of them per node; as many more as `alone` has."""
+
+    def make(alone=None, **fields):
+        rates = {backend: {**(alone or {}), **by_ranks} for backend, by_ranks in RATES.items()}
+        return [
+            make_record(
+                backend=backend,
+                num_ranks=ranks,
+                block=block,
+                samples_per_second=rate * (1 + block / 50),
+                num_nodes=max(1, ranks // 8),
+                local_batch=32 // ranks * 4 if fields.get("scaling_mode") == "strong" else 8,
+                **fields,
+            )
+            for block in range(6)
+            for backend, by_ranks in rates.items()
+            for ranks, rate in by_ranks.items()
+        ]
+
+    return make
+
+
+def efficiencies(table, backend="ring"):
+    return {
+        row.cell.num_ranks: row.efficiency_none and round(row.efficiency_none.center, 6)
+        for row in table.rows
+        if row.cell.backend == backend
+    }
+
+
+def test_without_1_rank_there_is_none_unless_another_base_is_chosen(study):
+    assert efficiencies(scaling_table(study())) == {4: None, 8: None, 16: None}
+    assert efficiencies(scaling_table(study(), base="smallest")) == {4: 0.95, 8: 0.9, 16: 0.75}
+    assert efficiencies(scaling_table(study({1: 100.0})))[16] == 0.75
+
+
+def test_a_node_is_the_most_ranks_on_one(study):
+    table = scaling_table(study({1: 125.0}), base="node")
+    assert {row.base_ranks for row in table.rows} == {8}
+    assert efficiencies(table) == {1: 1.25, 4: 0.95, 8: 0.9, 16: 0.75}
+    own = {row.cell.num_ranks: row.efficiency_backend for row in table.rows if row.cell.backend == "ring"}
+    assert own[16].center == pytest.approx(1200 / 16 / (720 / 8))
+    assert own[8].center == 1.0
+
+
+def test_a_base_that_failed_is_no_base(make_record, study):
+    failed = [record for record in study() if record.case.cell.num_ranks != 4]
+    failed += [
+        make_record(backend="none", num_ranks=4, block=block, failure="died", local_batch=8)
+        for block in range(6)
+    ]
+    table = scaling_table(failed, base="smallest")
+    assert efficiencies(table)[16] is None
+    assert any("no base case (a), none on 4 ranks: every launch failed" in row.notes for row in table.rows)
+
+
+def test_the_base_is_that_of_the_family(study):
+    cells = [record.case.cell for record in study({1: 100.0})]
+    assert [base_ranks(cells, base) for base in ("1", "node", "smallest")] == [1, 8, 1]
+    assert base_ranks([], "smallest") == 1
+
+
+def test_speed_up_and_rows_are_relative_to_it(study):
+    table = scaling_table(study(), base="smallest")
+    (row,) = [
+        row for row in scaling_json(table)["rows"] if (row["backend"], row["num_ranks"]) == ("ring", 16)
+    ]
+    assert row["base_ranks"] == 4
+    assert row["speed_up"] == pytest.approx(3.0)  # 1200 over 400
+    assert all(not row.limits for row in table.rows), "bounds are relative to 1 rank"
+
+
+def words(figure):
+    return " ".join(text.get_text() for text in figure.findobj(lambda part: hasattr(part, "get_text")))
+
+
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+def test_every_figure_names_it(study, mode):
+    table = scaling_table(study(scaling_mode=mode), base="smallest")
+    (family,) = table.families
+    shown = (family, table.of(family), table.provenance)
+    kept, _ = efficiency.draw(*shown)
+    assert "(a) base case: 4 ranks, no communication layer" in words(kept)
+    assert "T(4)/4" in words(kept)
+    rated, _ = throughput.draw(*shown)
+    assert "none on 4 ranks, 420" in " ".join(words(rated).split())
+    timed, _ = step_time.draw(*shown)
+    assert "base case none on 4 ranks" in " ".join(words(timed).split())
+    assert ("T(p) / T(4)" in words(timed)) == (mode == "strong")
+
+
+def test_page_and_screen_name_it(study):
+    table = scaling_table(study(), base="smallest")
+    (plot,) = efficiency_plots(table, Causes())
+    assert "against 4 ranks without a communication layer" in plot.notes[0]
+    own = [row for row in table.rows if row.cell.backend == "ring"]
+    assert "75.0 %" in verdict(own, None)[0]
+
+
+def test_a_proposal_names_it(study):
+    (curve,) = curves(scaling_table(study(), base="smallest"), threshold=0.8)
+    said = section.result_sentence(curve)
+    assert "a scaled speed-up of 3.00" in said
+    assert "relative to 4 ranks without a communication layer, which alone does 420" in said
+    assert "80 % up to 8 ranks" in section.threshold_sentence(curve)
+    assert "Speed-up and efficiency relative to 4 ranks" in section.curve_table(curve, "stem").caption
+
+
+def test_a_proposal_names_the_machine(study):
+    (curve,) = curves(scaling_table(study(), base="smallest"), threshold=0.8)
+    assert curve.machine.startswith("Nodes: ")
+    assert "; network between nodes: none used" in curve.machine
+    assert "software: PyTorch" in curve.machine
