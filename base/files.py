@@ -1,9 +1,11 @@
-"""Atomic and durable writing of files."""
+"""Atomic and durable writing of files, and reading those that somebody else put there."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 import tempfile
 from pathlib import Path
 
@@ -40,6 +42,28 @@ def write_atomically(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror}; earlier files are kept: {remedy}") from None
+
+
+LARGEST_BYTES = 2**30
+
+
+def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Raises OSError, also for anything else, as a FIFO would be waited for and /dev/zero has no end, and for more than
+    `limit` bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens without its writer
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+    return content
 
 
 def make_folder(path: Path) -> None:

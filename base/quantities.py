@@ -5,6 +5,7 @@ Durations, counts, lists and message sizes are read and written as on a command 
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -153,7 +154,10 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if not match or (match[2] or "s") not in _SECONDS:
         raise ValueError(f"{text!r} is not a duration; write 240, 240s, 4min or 1h")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    seconds = float(match[1]) * _SECONDS[match[2] or "s"]
+    if not math.isfinite(seconds):
+        raise ValueError(f"{text[:40]!r} is longer than any duration; write 240, 240s, 4min or 1h")
+    return seconds
 
 
 def format_seconds(seconds: float) -> str:
@@ -171,17 +175,28 @@ def split_list(text: str) -> list[str]:
     return [word for word in re.split(r"[,\s]+", text) if word]
 
 
+LARGEST_COUNT = 10**8
+MOST_COUNTS = 1000
+
+
 def parse_counts(text: str) -> list[int]:
-    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2. Raises ValueError."""
+    """Positive counts from a list (1,2,4) or ranges such as 1:8 and 1:512:x2.
+
+    Raises ValueError, also for more than MOST_COUNTS of them, which nobody means.
+    """
     counts: list[int] = []
     for word in split_list(text):
-        match = re.fullmatch(r"(\d+)(?::(\d+)(?::(x?)(\d+))?)?", word)
+        match = re.fullmatch(r"(\d{1,18})(?::(\d{1,18})(?::(x?)(\d{1,18}))?)?", word)
         if not match:
-            raise ValueError(f"{word!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
+            raise ValueError(f"{word[:40]!r} is not a count; write 1,2,4 or 1:8 or 1:512:x2")
         value, end = int(match[1]), int(match[2] or match[1])
         step = int(match[4] or 1)
         if value < 1 or end < value or step < 1 or (match[3] and step < 2):
             raise ValueError(f"{word!r} is not an ascending range of positive counts; write 1:8 or 1:512:x2")
+        if end > LARGEST_COUNT or (not match[3] and (end - value) // step >= MOST_COUNTS):
+            raise ValueError(
+                f"{word!r} has counts beyond {LARGEST_COUNT} or more than {MOST_COUNTS} of them; write 1:512:x2"
+            )
         while value <= end:
             counts.append(value)
             value = value * step if match[3] else value + step

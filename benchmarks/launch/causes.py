@@ -194,13 +194,14 @@ class EndWatch:
         for path in self._folder.glob("rank-*.jsonl"):
             if path in self._known:
                 continue
-            with path.open(encoding="utf-8") as file:
+            with path.open("rb") as file:
                 line = file.readline()
-            if line.endswith("\n"):
+            if line.endswith(b"\n"):
                 self._known.add(path)
-                _, event = parse_event(line)
-                if isinstance(event, RankInfo):
-                    yield event.rank, event.pid
+                with suppress(ValueError):  # damaged, as whoever reads the whole spool will see
+                    _, event = parse_event(line.decode())
+                    if isinstance(event, RankInfo):
+                        yield int(path.stem.removeprefix("rank-")), event.pid
 
     def _is_ours(self, pid: int) -> bool:
         """False for a process of another machine whose number is also one of ours, and for one that has ended."""

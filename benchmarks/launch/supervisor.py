@@ -8,6 +8,7 @@ reads spools, exit status and the launcher's output.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import select
 import signal
@@ -19,8 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
+from pydantic import ValidationError
+
+from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
@@ -130,52 +134,100 @@ def collect(
 ) -> list[Record]:
     """Write the records of a launch that has ended, and clear its spool.
 
-    A case that this launch has a record of already is left out: dlscale was killed between two of its records.
+    A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where a
+    spool is damaged, the case's record is a failure that names it, and the spool is set aside.
     """
     spools = read_spools(spool_folder, spec.cases[0].cell.num_processes)
+    damage = next((spool.damage for spool in spools if spool.damage), "")
+    kept = _unused(store.damaged_folder / spool_folder.name)
     if failure:
         failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
+
+    def write(case: Case, index: int, spools: Sequence[RankSpool], failure: Failure | None) -> Record:
+        attempt = store.next_attempt(case)
+        record = assemble(case, index, spools, attempt=attempt, metadata=metadata, failure=failure)
+        store.add(record)
+        return record
+
+    def try_to_write(case: Case, index: int) -> Record:
+        nonlocal damage
+        if not damage:
+            try:
+                return write(case, index, spools, failure)
+            except (ValueError, ArithmeticError) as error:  # numbers that no launch has
+                damage = _first_problem(error)
+        return write(
+            case, index, [RankSpool(spool.rank) for spool in spools], _damaged(damage, kept, failure)
+        )
+
     records = []
     for index, case in enumerate(spec.cases):
         if _has_record(store, case, metadata):
             continue
-        record = assemble(
-            case,
-            index,
-            spools,
-            attempt=store.next_attempt(case),
-            metadata=metadata,
-            failure=failure,
-        )
-        store.add(record)
+        record = try_to_write(case, index)
         records.append(record)
         saved = spec.checkpoints_of(case)
         # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
-    rmtree(spool_folder)
+    if damage:
+        _set_aside(spool_folder, kept)
+    else:
+        rmtree(spool_folder)
     return records
 
 
 def collect_leftovers(spool_folder: Path, store: Store) -> int:
     """Make records of the launches that a killed dlscale left behind there; returns their number.
 
-    Cases that such a launch had finished keep their results.
+    Cases that such a launch had finished keep their results. A launch of which nobody can say what it was is set
+    aside without a record: its cases are run again.
     """
     num_collected = 0
     for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
         try:
-            spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_text(encoding="utf-8"))
-            metadata = LaunchMetadata.model_validate_json(
-                (folder / METADATA_FILE).read_text(encoding="utf-8")
-            )
-        except (OSError, ValueError):
-            rmtree(folder)  # killed before its ranks were started: nothing was measured
+            spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
+            metadata = LaunchMetadata.model_validate_json(read_regular(folder / METADATA_FILE))
+            if not spec.cases or spec.cases[0].id != folder.name:
+                raise ValueError("the cases are not those of the folder's name")
+            failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
+            collect(folder, store, metadata, spec, failure)
+        except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and not any(folder.glob("rank-*.jsonl")):
+                rmtree(folder)  # killed before its ranks were started: nothing was measured
+            else:
+                _set_aside(folder, _unused(store.damaged_folder / folder.name))
             continue
-        failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
-        collect(folder, store, metadata, spec, failure)
         num_collected += 1
     return num_collected
+
+
+def _damaged(damage: str, kept: Path, failure: Failure | None) -> Failure:
+    """The failure of a launch whose spool is damaged; `failure` is why it ended early, if it did."""
+    message = f"the spool is damaged and kept as {kept.parent.name}/{kept.name}: {damage}"
+    if failure is None:
+        return Failure(kind="error", rank=None, message=message)
+    return failure.model_copy(update={"message": f"{failure.message}; {message}"})
+
+
+def _first_problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return first_problem(error)
+    return " ".join(str(error).split())
+
+
+def _unused(path: Path) -> Path:
+    """`path`, with a number behind it if there is something of that name."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(place for place in itertools.chain([path], numbered) if not os.path.lexists(place))
+
+
+def _set_aside(folder: Path, kept: Path) -> None:
+    make_folder(kept.parent)
+    try:
+        folder.rename(kept)
+    except OSError as error:
+        raise UsageError(f"{folder} is damaged and cannot be moved to {kept}: {error.strerror}") from None
 
 
 def _has_record(store: Store, case: Case, metadata: LaunchMetadata) -> bool:

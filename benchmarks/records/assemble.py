@@ -129,7 +129,7 @@ def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
 
 def _compare(gate: Gate) -> str:
     value = "not finite" if gate.value is None else f"{gate.value:.3g}"
-    return f"{gate.detail}: {value}, allowed {gate.tolerance:.3g}"
+    return f"{gate.detail}: {value}" + ("" if gate.tolerance is None else f", allowed {gate.tolerance:.3g}")
 
 
 def _windows(spools: Sequence[RankSpool], index: int) -> list[Window]:

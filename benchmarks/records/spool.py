@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
 
-from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 
 SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
@@ -207,15 +209,41 @@ def format_event(event: Event, *, case: int | None = None) -> str:
 
 
 def parse_event(line: str) -> tuple[int | None, Event]:
-    """(number of the case or None, event) from a line. Raises ValueError if it is not a known event."""
+    """(number of the case or None, event) from a line.
+
+    Raises ValueError if it is not a known event with its fields, each of its type.
+    """
     values = parse_json_object(line)
     name, case = values.pop("event", None), values.pop("case", None)
-    if name not in TYPES:
-        raise ValueError(f"unknown event {name!r}")
+    if not isinstance(name, str) or name not in TYPES:
+        raise ValueError(f"unknown event {str(name)[:40]!r}")
+    if case is not None and type(case) is not int:
+        raise ValueError(f"event {name}: the number of its case is {str(case)[:40]!r}")
+    kind = TYPES[name]
     try:
-        return case, TYPES[name](**values)
+        event = kind(**values)
     except TypeError as error:  # a missing or unknown field
         raise ValueError(f"event {name}: {error}") from None
+    checks = _type_checks(name)
+    for field_name, value in values.items():
+        if problem := checks[field_name](value):
+            raise ValueError(f"event {name}, {field_name}: {problem}")
+    return case, event
+
+
+@cache
+def _type_checks(event: str) -> dict[str, Callable[[Any], str]]:
+    """For each field of that event, what is wrong with a value of it; an empty text if nothing."""
+    from pydantic import TypeAdapter, ValidationError  # not where events are written: it comes with threads
+
+    def check(adapter: TypeAdapter[Any], value: Any) -> str:
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError as error:
+            return error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
+        return ""
+
+    return {name: partial(check, TypeAdapter(hint)) for name, hint in get_type_hints(TYPES[event]).items()}
 
 
 class SpoolWriter:
@@ -242,10 +270,14 @@ E = TypeVar("E", bound=Event)
 
 @dataclass(slots=True)
 class RankSpool:
-    """One rank's events in the order of writing, each with the number of its case."""
+    """One rank's events in the order of writing, each with the number of its case.
+
+    `damage` says what is wrong with the file, if anything; then only the events before that place are here.
+    """
 
     rank: int
     events: list[tuple[int | None, Event]] = field(default_factory=list)
+    damage: str = ""
 
     @property
     def info(self) -> RankInfo | None:
@@ -268,23 +300,28 @@ class RankSpool:
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
     """The spools of all ranks, in order; empty for ranks that never wrote.
 
-    A truncated last line, whose writer was killed, is left out. Raises UsageError for any other line that
-    is not an event of this version.
+    A truncated last line, whose writer was killed, is left out. Any other line that is not an event of this version
+    is damage (`RankSpool.damage`), and so is a file that cannot be read.
     """
-    return [RankSpool(rank, _read_events(_spool_path(folder, rank))) for rank in range(num_ranks)]
+    return [_read_spool(_spool_path(folder, rank), rank) for rank in range(num_ranks)]
 
 
-def _read_events(path: Path) -> list[tuple[int | None, Event]]:
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    events = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
+def _read_spool(path: Path, rank: int) -> RankSpool:
+    spool = RankSpool(rank)
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        return spool
+    except OSError as error:
+        spool.damage = f"{path.name}: {error.strerror}"
+        return spool
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            events.append(parse_event(line))
+            spool.events.append(parse_event(line.decode()))
         except ValueError as error:
-            raise UsageError(
-                f"{path}, line {number}: {error}; another version of dlscale wrote it: delete {path.parent}"
-            ) from None
-    return events
+            spool.damage = f"{path.name}, line {number}: {error}"
+            break
+    return spool
 
 
 def _spool_path(folder: Path, rank: int) -> Path:

@@ -6,6 +6,7 @@ parity.json     whether the two frameworks' networks are the same, where the stu
 records/        <case>.<attempt>.json, written once
 records.parquet the same records in one file, once they are packed (packing.py)
 spool/          running launches; the remains of an interrupted one become records
+damaged/        spools of launches that could not be read; a record names each of them
 figures/        drawn from the records alone
 report.html     made from the records alone
 """
@@ -46,6 +47,7 @@ class Store:
         self.folder = folder
         self.records_folder = folder / RECORDS_FOLDER
         self.spool_folder = folder / "spool"
+        self.damaged_folder = folder / "damaged"
         self.figures_folder = folder / "figures"
         self._attempts: dict[str, set[int]] | None = None  # by case; None: not read yet
 
@@ -153,12 +155,19 @@ class Store:
         return attempt
 
     def add(self, record: Record) -> Path:
-        """Write a record once. Raises FileExistsError if that attempt already exists."""
+        """Write a record once.
+
+        Raises FileExistsError if that attempt already exists, ValueError if the record could not be read again, as one
+        with a number that JSON does not have.
+        """
         attempts = self._known().setdefault(record.case.id, set())
         path = self.records_folder / file_name(record.case.id, record.attempt)
         if record.attempt in attempts or path.exists():
             raise FileExistsError(f"{path}: records are written once")
-        write_atomically(path, record.model_dump_json() + "\n")
+        content = record.model_dump_json() + "\n"
+        if isinstance(again := files.parse_record(path, content.encode()), BadFile):
+            raise ValueError(again.reason)
+        write_atomically(path, content)
         attempts.add(record.attempt)
         return path
 

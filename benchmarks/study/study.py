@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
@@ -122,6 +122,11 @@ def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int,
     return counts, left_out
 
 
+MOST_LAUNCHES = 10_000
+LARGEST_SEED = 2**32 - 1  # each rank adds its own number to it
+Names = Annotated[list[str], Field(min_length=1)]
+Counts = Annotated[list[PositiveInt], Field(min_length=1)]
+NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
 EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACKENDS}  # what `all` stands for
 
 
@@ -131,9 +136,9 @@ class Study(Frozen):
     name: FileName
     title: str
     scaling_mode: Literal["weak", "strong"]
-    workloads: list[str]
-    frameworks: list[str]
-    backends: list[str]
+    workloads: Names
+    frameworks: Names
+    backends: Names
     # Whether `all` was given: what is not usable here is then left out, with the reason.
     every_framework: bool = False
     every_backend: bool = False
@@ -150,20 +155,19 @@ class Study(Frozen):
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
-    ranks: list[PositiveInt] | None = None  # None: up to the machine's cores, or as `nodes` says
-    nodes: list[PositiveInt] | None = None  # on systems with a scheduler
+    ranks: Counts | None = None  # None: up to the machine's cores, or as `nodes` says
+    nodes: Counts | None = None  # on systems with a scheduler
     ranks_per_node: PositiveInt | None = None  # None: the system's
     partition: str | None = None  # None: the system's
-    allocations: PositiveInt = 1  # minimum number of jobs that the launches of a cell are spread over (M5)
-    launches: PositiveInt | None = None  # of each cell; None: as many as the comparisons of backends need
-    budget: PositiveFloat | None = (
-        None  # seconds, written as "4min" and the like; None: the rules' shortest windows
-    )
+    allocations: NumLaunches = 1  # minimum number of jobs that the launches of a cell are spread over (M5)
+    launches: NumLaunches | None = None  # of each cell; None: as many as the comparisons of backends need
+    # Seconds, written as "4min" and the like; None: the rules' shortest windows.
+    budget: PositiveFloat | None = Field(None, allow_inf_nan=False)
     controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
-    reference_launches: NonNegativeInt = 0
+    reference_launches: NonNegativeInt = Field(0, le=MOST_LAUNCHES)
     # Most launches that are run again because other programs disturbed them, as a share of all.
     repeats: float = Field(default=0.25, ge=0, le=1)
-    seed: int = 1  # for the order within blocks and the initial weights
+    seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # for the order within blocks and the initial weights
     rules: Rules = Rules()
 
     @field_validator("servers")

@@ -10,6 +10,7 @@ models/cosmogan/sample_256.npy`; the file with it says from what.
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from dlscale.models.workload import Input, Preset
 
 _DTYPES = (np.float32, np.float16)
 _MAGIC = b"\x93NUMPY"
+_MOST_LOST = 1000  # maps for each whole one of a file that is cut off; beyond, it is the header that is wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,11 @@ def open_map_file(path: Path, *, cut_off: bool = False) -> MapFile:
         num_maps, map_bytes = shape[0], math.prod(shape[1:]) * dtype.itemsize
         expected = offset + num_maps * map_bytes
         num_whole = min((size - offset) // map_bytes, num_maps)
+        if num_maps > _MOST_LOST * max(num_whole, 1):
+            raise UsageError(
+                f"{path}: its header promises {num_maps} maps and it has {num_whole}: the header is damaged; copy or "
+                "make it again"
+            )
         if size > expected or (size < expected and (fortran or not cut_off or not num_whole)):
             raise UsageError(
                 f"{path}: its header promises {num_maps} maps, {expected} bytes, and it has {size}"
@@ -172,6 +179,8 @@ def open_map_file(path: Path, *, cut_off: bool = False) -> MapFile:
 
 def _read_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
     """Shape, type, Fortran order, and the byte at which the pixels begin."""
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file")
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise UsageError(f"{path}: is not a .npy file; check --data")

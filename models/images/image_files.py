@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.models.images.matlab import read_array
 from dlscale.models.images.store import (
     CLASSES_FILE,
     IMAGE_SUFFIXES,
@@ -23,6 +25,7 @@ from dlscale.models.images.store import (
 
 FLOWERS_LABELS = "imagelabels.mat"
 FLOWERS_PARTS = ("trnid", "valid", "tstid")  # 1020, 1020 and 6149 images of 102 classes
+_LARGEST_NUMBER = 10**6  # of a label or an image in its tables
 LIST_FILE = "list.txt"  # in a folder that holds a list and its images
 _LINE = re.compile(r"(?P<path>.+?)[ \t]+(?P<label>\d{1,9})", re.ASCII)
 
@@ -62,7 +65,7 @@ class ImageFiles:
             raise bad_sample(str(self.path), self._problems[index], index=index)
         path = self._root / os.fsdecode(self._names[index])
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise bad_sample(str(path), reason(error), index=index) from None
         return Encoded(
@@ -206,14 +209,14 @@ def open_flowers(path: Path, *, part: str = FLOWERS_PARTS[0]) -> ImageFiles:
 
 
 def _matlab_integers(path: Path, name: str) -> NDArray[np.int64]:
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
     try:
-        values = np.ravel(loadmat(path, variable_names=[name])[name]).astype(np.int64)
+        numbers = read_array(path, name)
+        if not np.isin(numbers, np.arange(1 + _LARGEST_NUMBER)).all():
+            raise ValueError(f"{name!r} has other numbers than integers from 0 to {_LARGEST_NUMBER}")
+        values = numbers.astype(np.int64)
     except KeyError:
         raise UsageError(f"{path}: no variable {name!r}; copy the published file again") from None
-    except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({reason(error)}); copy the published file again") from None
     if not len(values):
         raise UsageError(f"{path}: {name!r} is empty; copy the published file again")

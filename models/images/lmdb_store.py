@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DATA_FILE = "data.mdb"
 LENGTH_KEY, CLASSES_KEY = b"__len__", b"__classes__"
 LABEL = struct.Struct("<i")
+_MOST_DIGITS = 18
+_MOST_LOST = 1000  # samples for each that is there; beyond, it is the length that is damaged
 
 # LMDB must not open a file twice in one process, and a training has several readers: they share the database, which
 # is closed with the last of them. By device and inode, so that a file that replaced another is another.
@@ -53,14 +55,17 @@ class LmdbStore:
             if num_bytes > file.stat().st_size:
                 raise UsageError(f"{file}: needs {num_bytes} bytes, found {file.stat().st_size}; {remedy}")
             length, names = self._get(LENGTH_KEY), self._get(CLASSES_KEY)
+            num_entries = self._database.stat()["entries"]
         except (lmdb.Error, OSError) as error:
             raise UsageError(f"{file}: cannot be opened as LMDB ({reason(error)}); {remedy}") from None
-        if length is None or not length.isdigit() or names is None:
+        if length is None or not length.isdigit() or len(length) > _MOST_DIGITS or names is None:
             raise UsageError(
                 f"{file}: needs the keys {LENGTH_KEY.decode()} (a number) and {CLASSES_KEY.decode()} as `dlscale data "
                 "convert` writes them, does not have them; make it from class folders or a list with that command"
             )
         self._length = int(length)
+        if self._length > _MOST_LOST * num_entries:
+            raise UsageError(f"{file}: promises {self._length} samples, has {num_entries} entries; {remedy}")
         self.classes = tuple(names.decode(errors="surrogateescape").rstrip("\n").split("\n") if names else ())
         self.num_classes: int | None = len(self.classes) or None
 

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 
 
 def test_a_link_with_the_name_that_could_be_guessed_is_not_followed(tmp_path):
@@ -34,3 +34,20 @@ def test_a_file_that_cannot_be_replaced_is_one_line_and_leaves_nothing(tmp_path)
     with pytest.raises(UsageError, match=r"cannot write .*a: "):
         write_atomically(tmp_path / "a", "1")
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_only_regular_files_are_read_and_none_beyond_the_limit(tmp_path):
+    path = tmp_path / "whole"
+    path.write_bytes(b"12345")
+    assert read_regular(path) == b"12345"
+    assert read_regular(path, limit=5) == b"12345"
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        read_regular(path, limit=4)
+    os.mkfifo(tmp_path / "fifo")
+    for other in (tmp_path / "fifo", "/dev/zero"):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_regular(other)
+    with pytest.raises(IsADirectoryError):
+        read_regular(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "nothing")

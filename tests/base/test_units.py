@@ -30,7 +30,9 @@ def test_counts(text: str, counts: list[int]):
     assert parse_counts(text) == counts
 
 
-@pytest.mark.parametrize("text", ["0", "a", "4:1", "1:8:x1", "1:8:0", "1-4"])
+@pytest.mark.parametrize(
+    "text", ["0", "a", "4:1", "1:8:x1", "1:8:0", "1-4", "1:9999999999", "1:2000", "9" * 5000]
+)
 def test_what_is_no_count_is_refused(text: str):
     with pytest.raises(ValueError, match="count"):
         parse_counts(text)

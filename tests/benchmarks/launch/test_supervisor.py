@@ -14,7 +14,7 @@ def test_a_launch_killed_between_two_of_its_records_gets_the_other_one_only(tmp_
     store.open({"launches": []})
     first, second = make_record(0), make_record(1)
     store.add(first)
-    folder = tmp_path / "spool" / "launch"
+    folder = tmp_path / "spool" / first.case.id
     make_folder(folder)
     spec = LaunchSpec(
         cases=[first.case, second.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from itertools import islice
 
@@ -202,6 +203,20 @@ def test_skipping_does_not_help_a_file_without_a_whole_map(path):
     message = refusal(path, skip_bad=True)
     assert "map 0 is cut off" in message
     assert "--skip-bad" not in message
+
+
+def test_a_header_that_promises_petabytes_is_refused_even_if_bad_maps_are_skipped(path):
+    content = path.read_bytes()
+    old = f"({NUM_MAPS}, 32, 32)".encode()
+    new = f"({2**40}, 32, 32)".encode()
+    content = content.replace(old + b", }" + b" " * (len(new) - len(old)), new + b", }")
+    path.write_bytes(content)
+    assert f"promises {2**40} maps and it has {NUM_MAPS}" in refusal(path, skip_bad=True)
+
+
+def test_maps_that_are_no_file_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "maps.npy")
+    assert "maps.npy: cannot be read (not a regular file)" in refusal(tmp_path)
 
 
 def test_a_file_with_bytes_too_many(path):

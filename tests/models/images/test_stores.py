@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import struct
 import sys
+import zlib
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ import scipy.io
 
 from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
+from dlscale.models.images.matlab import LARGEST_BYTES
 from dlscale.models.samples import BadSample
 
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
@@ -174,6 +180,17 @@ def test_a_missing_image_of_a_list_is_named(image_list):
     assert f"{missing}: No such file or directory" in bad(open_store(image_list.path), 3)
 
 
+def test_an_image_that_is_no_file_is_a_bad_sample_and_not_waited_for(folders):
+    images = sorted(path for path in folders.path.rglob("*") if path.is_file())
+    images[0].unlink()
+    os.mkfifo(images[0])
+    images[1].unlink()
+    images[1].symlink_to("/dev/zero")
+    store = open_store(folders.path)
+    for index in (0, 1):
+        assert f"{images[index]}: not a regular file" in bad(store, index)
+
+
 def test_a_list_without_lines(tmp_path):
     (tmp_path / "train.txt").write_text("# nothing\n")
     assert "list without a single sample" in refusal(tmp_path / "train.txt")
@@ -233,6 +250,47 @@ def test_damaged_tables_of_flowers(flowers, name):
     assert f"{flowers.path / name}: no variable" in refusal(flowers.path)
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "<f8", "u8", "f4"])
+def test_tables_of_flowers_are_read_in_every_type(flowers, dtype, compressed):
+    before = open_store(flowers.path)
+    content = scipy.io.loadmat(flowers.path / "imagelabels.mat")["labels"]
+    variables = {"other": [1.5], "labels": content.astype(dtype), "x": "text"}
+    scipy.io.savemat(flowers.path / "imagelabels.mat", variables, do_compression=compressed)
+    after = open_store(flowers.path)
+    assert [after.encoded(index).label for index in range(2)] == [
+        before.encoded(index).label for index in range(2)
+    ]
+
+
+@pytest.mark.parametrize("values", [[1.5], [1 + 2j], "text", [[]], {"a": 1}, [float("nan")]])
+def test_tables_of_flowers_hold_integers(flowers, values):
+    scipy.io.savemat(flowers.path / "imagelabels.mat", {"labels": values})
+    assert "imagelabels.mat: " in refusal(flowers.path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_hostile_tables_of_flowers_are_one_line(flowers, compressed):
+    """500 damaged files, some of which ended SciPy's reader, and with it dlscale, by a signal."""
+    path, choice = flowers.path / "imagelabels.mat", random.Random(36)  # noqa: S311
+    scipy.io.savemat(path, {"labels": np.arange(1, 10)}, do_compression=compressed)
+    whole = path.read_bytes()
+    for _ in range(250):
+        damaged = bytearray(whole)
+        for _ in range(choice.randint(1, 4)):
+            damaged[choice.randrange(124, len(damaged))] = choice.choice([0, 1, 14, 15, 127, 128, 255])
+        path.write_bytes(damaged[: choice.choice([len(damaged), choice.randrange(len(damaged))])])
+        with suppress(UsageError):
+            open_store(flowers.path)
+
+
+def test_a_table_that_unpacks_to_gigabytes_is_refused(flowers):
+    packed = zlib.compress(bytes(LARGEST_BYTES + 1))
+    head = b"MATLAB 5.0".ljust(124) + b"\x00\x01IM"
+    (flowers.path / "imagelabels.mat").write_bytes(head + struct.pack("<II", 15, len(packed)) + packed)
+    assert "imagelabels.mat: cannot be read" in refusal(flowers.path)
+
+
 def test_flowers_without_their_split(flowers):
     (flowers.path / "setid.mat").unlink()
     assert f"{flowers.path / 'setid.mat'}: cannot be read" in refusal(flowers.path)
@@ -259,6 +317,22 @@ def test_a_cut_database_ends_in_a_message_and_not_in_a_signal(database, num_byte
     file = database.path / "data.mdb"
     file.write_bytes(file.read_bytes()[:num_bytes])
     assert f"{file}: " in refusal(database.path)
+
+
+@pytest.mark.parametrize(
+    ("length", "problem"),
+    [
+        (b"9" * 5000, "needs the keys __len__ (a number)"),
+        (b"9" * 18, "promises 999999999999999999 samples"),
+        (b"-1", "needs the keys __len__ (a number)"),
+    ],
+)
+def test_an_impossible_length_of_a_database(database, length, problem):
+    import lmdb
+
+    with lmdb.open(str(database.path)) as written, written.begin(write=True) as transaction:
+        transaction.put(b"__len__", length)
+    assert problem in refusal(database.path)
 
 
 def test_damaged_entries_of_a_database(database):

@@ -1,0 +1,225 @@
+"""A spool that a killed dlscale left in a bad state becomes a failure that names it, and later runs go on."""
+
+import os
+import random
+import shutil
+
+import pytest
+
+from dlscale.benchmarks.launch import supervisor
+from dlscale.benchmarks.launch.supervisor import LOG_FILE, METADATA_FILE, collect_leftovers
+from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.spool import (
+    SPEC_FILE,
+    CaseEnd,
+    CaseResult,
+    GateResult,
+    MeasuredWindow,
+    RankInfo,
+    SpoolWriter,
+)
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.study import Rules
+
+NUM_RANKS = 2
+
+
+@pytest.fixture
+def left_behind(tmp_path, make_record):
+    """left_behind(): the study's store, with the whole spool of a launch that had ended both of its cases."""
+    record = make_record(0)
+    control = Case(cell=record.case.cell.model_copy(update={"control": "synthetic"}), block=0, position=0)
+    cases = [record.case, control]
+
+    def make():
+        shutil.rmtree(tmp_path / "study", ignore_errors=True)
+        store = Store(tmp_path / "study")
+        store.open({"launches": []})
+        folder = store.spool_folder / record.case.id
+        folder.mkdir()
+        spec = LaunchSpec(cases=cases, rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        fields = {name: getattr(record, name) for name in LaunchMetadata.model_fields}
+        (folder / SPEC_FILE).write_text(spec.model_dump_json())
+        (folder / METADATA_FILE).write_text(LaunchMetadata(**fields).model_dump_json())
+        (folder / LOG_FILE).write_text("it said this\n")
+        for rank in range(NUM_RANKS):
+            write_spool(SpoolWriter(folder, rank), rank)
+        return store
+
+    return make
+
+
+def write_spool(spool, rank):
+    spool.write(
+        RankInfo(rank=rank, local_rank=rank, pid=9, node="n", boot_id="b", affinity=[rank], num_threads=1)
+    )
+    spool.write(GateResult(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
+    for case in range(2):
+        for number in range(4):
+            window = MeasuredWindow("steady", 2, 1.0 + number, 0.5, step_seconds=[0.25, 0.25])
+            spool.write(window, case=case)
+        spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": True}), case=case)
+        spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=case)
+    spool.close()
+
+
+def edit(store, old, new, *, rank=1):
+    (folder,) = store.spool_folder.iterdir()
+    path = folder / f"rank-{rank:05d}.jsonl"
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (b'{"event": "gate"', b'{"event": "gate', "line 2: "),
+        (b'"event": "gate"', b'"event": ["gate"]', "line 2: unknown event"),
+        (b'"num_steps": 2', b'"num_steps": "2"', "line 3: event window, num_steps: "),
+        (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
+        (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
+        (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),
+        (b'"start": 1.0', b'"start": 1' + b"0" * 400, "line 3: event window, start: "),
+        (b"gradient", b"\xff\xfe", "line 2: "),
+    ],
+)
+def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, problem):
+    store = left_behind()
+    (folder,) = store.spool_folder.iterdir()
+    edit(store, old, new)
+    assert collect_leftovers(store.spool_folder, store) == 1
+    records = store.load()
+    assert len(records) == 2
+    for record in records:
+        assert record.failure.kind == "interrupted"
+        assert f"kept as damaged/{folder.name}: rank-00001.jsonl, {problem}" in record.failure.message
+        assert "\n" not in record.failure.message
+        assert record.failure.log_tail == "it said this"
+        assert not record.windows
+    assert (store.damaged_folder / folder.name / "rank-00001.jsonl").exists()
+    assert not list(store.spool_folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"seconds": 0.5', b'"seconds": NaN'),  # JSON has no such number: the record could not be read again
+        (b'"seconds": 0.5', b'"seconds": 1e999'),
+        (b'"num_steps": 2', b'"num_steps": -2'),
+        (b'"overlap": true', b'"overlap": "\\ud800"'),
+    ],
+)
+def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new):
+    store = left_behind()
+    for rank in range(NUM_RANKS):
+        (folder,) = store.spool_folder.iterdir()
+        path = folder / f"rank-{rank:05d}.jsonl"
+        head, mark, tail = path.read_bytes().partition(b'"case": 1')
+        path.write_bytes(head + mark + tail.replace(old, new, 1))
+    collect_leftovers(store.spool_folder, store)
+    good = {record.case.cell.control: record.good for record in store.load()}
+    assert good == {"train": True, "synthetic": False}
+    assert list(store.damaged_folder.iterdir())
+
+
+@pytest.mark.parametrize("name", [SPEC_FILE, METADATA_FILE])
+def test_a_launch_of_which_nobody_knows_what_it_was_is_set_aside(left_behind, name):
+    store = left_behind()
+    (folder,) = store.spool_folder.iterdir()
+    (folder / name).write_bytes(b'{"cases": [')
+    assert collect_leftovers(store.spool_folder, store) == 0
+    assert [path.name for path in store.damaged_folder.iterdir()] == [folder.name]
+    assert store.load() == []
+
+
+def test_a_second_damaged_launch_of_that_name_is_kept_beside_the_first(left_behind):
+    store = left_behind()
+    (folder,) = store.spool_folder.iterdir()
+    (store.damaged_folder / folder.name).mkdir(parents=True)
+    edit(store, b"window", b"widow")
+    collect_leftovers(store.spool_folder, store)
+    assert {path.name for path in store.damaged_folder.iterdir()} == {folder.name, f"{folder.name}-2"}
+
+
+def test_a_launch_killed_before_its_ranks_started_leaves_nothing(left_behind):
+    store = left_behind()
+    (folder,) = store.spool_folder.iterdir()
+    for path in [*folder.glob("rank-*"), folder / METADATA_FILE]:
+        path.unlink()
+    assert collect_leftovers(store.spool_folder, store) == 0
+    assert not store.damaged_folder.exists()
+    assert not folder.exists()
+
+
+PIECES = [
+    b"",
+    b"null",
+    b"-1",
+    b"NaN",
+    b"1e999",
+    b'"x"',
+    b"[]",
+    b"{}",
+    b"\x00",
+    b"\xff",
+    b"9" * 400,
+    b"\n",
+    b"true",
+]
+
+
+def damage(content, choice):
+    """`content` with up to three places changed, cut off, or doubled."""
+    for _ in range(choice.randint(1, 3)):
+        place = choice.randrange(len(content) + 1)
+        end = min(len(content), place + choice.choice([0, 1, 4, 30]))
+        kind = choice.randrange(4)
+        if kind == 0:  # a value, so that the line stays JSON
+            place = content.find(b": ", place) + 2
+            end = min((found for mark in b",}" if (found := content.find(mark, place)) > 0), default=place)
+        elif kind == 1:
+            end = len(content)
+        content = content[:place] + choice.choice([*PIECES, content[place:end] * 2]) + content[end:]
+    return content
+
+
+@pytest.mark.timeout(60)
+def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
+    """500 launches with damage at random places; a seed makes it the same 500 for everybody."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    store, choice = left_behind(), random.Random(36)  # noqa: S311
+    (folder,) = store.spool_folder.iterdir()
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    names = ["rank-00000.jsonl", "rank-00001.jsonl", "rank-00001.jsonl", SPEC_FILE, METADATA_FILE]
+    known: set[str] = set()
+    for number in range(500):
+        folder.mkdir(exist_ok=True)
+        start = f"2026-11-22T{number:06d}".encode()  # another launch
+        files = whole | {METADATA_FILE: whole[METADATA_FILE].replace(b"2026-11-22T03:47:20", start)}
+        name = choice.choice(names)
+        for path, content in (files | {name: damage(files[name], choice)}).items():
+            (folder / path).write_bytes(content)
+        before = set(os.listdir(store.records_folder))
+        collect_leftovers(store.spool_folder, store)
+        assert not folder.exists()
+        if new := set(os.listdir(store.damaged_folder) if store.damaged_folder.exists() else []) - known:
+            names_of_new = set(os.listdir(store.records_folder)) - before
+            written = [(store.records_folder / name).read_text() for name in names_of_new]
+            assert not written or any(f"damaged/{place}:" in text for text in written for place in new)
+        known |= new
+    assert len(known) > 250
+    assert len(store.load()) > 500  # none of them is invalid
+
+
+def test_a_damaged_spool_of_a_launch_that_runs_is_a_failure_too(left_behind):
+    store = left_behind()
+    (folder,) = store.spool_folder.iterdir()
+    edit(store, b"window", b"widow")
+    spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
+    metadata = LaunchMetadata.model_validate_json((folder / METADATA_FILE).read_bytes())
+    records = supervisor.collect(folder, store, metadata, spec, None)
+    assert [record.failure.kind for record in records] == ["error", "error"]
+    assert "rank-00001.jsonl, line 3: unknown event 'widow'" in records[0].failure.message
