@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,6 +116,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """  # noqa: D301
     if ctx.invoked_subcommand:
         return 0
+    from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     request = RunRequest(
@@ -129,8 +129,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         environments=options["environments"],
         references=_references(options["reference"]),
     )
-    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks are seen to.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_signals()
     console = Console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
         show = (lambda text: status.update(escape(text))) if console.is_terminal else _tell

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from dlscale.benchmarks.cli import run_jobs
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.run import run_here
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
+from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
 
@@ -64,8 +64,7 @@ def resume(
     )
     _check_same(campaign, folder, file)
     if not jobs:
-        # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        interrupt_on_signals()
         return run_here(campaign, data=file.data, max_attempts=max_attempts)
     limit = run_jobs.walltime(file.study, file.system, walltime) if walltime else file.walltime
     return run_jobs.submit(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import signal
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
@@ -39,6 +38,7 @@ from dlscale.benchmarks.launch.campaign import (
     run_launch,
 )
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
+from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.systems.system import load_system
 
@@ -152,8 +152,7 @@ def _run(
         if commands:
             _print_commands(campaign, todo)
         return 0
-    # A batch system asks a job to end by SIGTERM: that is a Ctrl-C, and its ranks and records are seen to.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_signals()
     return run_here(
         campaign, data=options["data"], wait_seconds=wait_seconds, compatibility_lines=compatibility_lines
     )

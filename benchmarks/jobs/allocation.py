@@ -9,7 +9,6 @@ launch is not started if it cannot end, or reach a checkpoint of its training, w
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from dataclasses import replace
@@ -118,8 +117,7 @@ def _say(launch: Launch, position: int, num_launches: int) -> None:
 
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
-    # A batch system ends a job by SIGTERM; like Ctrl-C, it stops the ranks and keeps the records.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    supervisor.interrupt_on_signals()
     try:
         run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:

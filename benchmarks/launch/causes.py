@@ -50,10 +50,17 @@ def failure_of_an_end(
     return None
 
 
-def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
+def is_over(ends: Sequence[End], spools: Sequence[RankSpool]) -> bool:
+    """Whether nothing more can come of a launch, whatever its launcher does: all ranks have ended, or one has died."""
+    return len(ends) == len(spools) or any(not _reported_end(spools[end.rank]) for end in ends)
+
+
+def failure_of_a_stall(
+    spools: Sequence[RankSpool], seconds: float, *, launcher: Sequence[int] = ()
+) -> Failure:
     """The failure of a launch that wrote nothing for that long.
 
-    A stopped rank differs from those that wait for it by its process state.
+    A stopped rank differs from those that wait for it by its process state. `launcher` are the processes between.
     """
     states = {spool.rank: _state(info.pid) for spool in spools if (info := spool.info)}
     stopped = [rank for rank, state in states.items() if state in ("T", "t", "D")]
@@ -61,6 +68,8 @@ def failure_of_a_stall(spools: Sequence[RankSpool], seconds: float) -> Failure:
     suspects = stopped or missing
     what = {True: "is stopped", False: "never started"}[bool(stopped)] if suspects else ""
     blamed = f"rank {suspects[0]} {what}; " if suspects else ""
+    if not stopped and any(_state(pid) in ("T", "t") for pid in launcher):
+        blamed = f"the launcher is stopped; {blamed}"
     return Failure(
         kind="hang",
         rank=suspects[0] if suspects else None,

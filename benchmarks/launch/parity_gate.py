@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -11,6 +13,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch.campaign import QUIET, Campaign
+from dlscale.benchmarks.launch.supervisor import end_with_parent
 from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.files import PARITIES, load_parity
 from dlscale.benchmarks.records.record import Parity
@@ -34,6 +37,7 @@ def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
             check=False,
             timeout=LIMIT_SECONDS,
             env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
+            preexec_fn=partial(end_with_parent, signal.SIGKILL),
         )
     except subprocess.TimeoutExpired:
         raise UsageError(

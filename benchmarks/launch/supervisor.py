@@ -14,11 +14,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -29,6 +31,7 @@ from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
 from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.lifeline import hold_lifeline
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
@@ -36,16 +39,16 @@ from dlscale.benchmarks.records.store import Store
 
 
 class Watchdog:
-    """Time since the last heartbeat, on a clock that does not jump when somebody sets the time."""
+    """Time since a number last changed, on a clock that does not jump when somebody sets the time."""
 
     def __init__(self) -> None:
-        self._heartbeat = 0.0
+        self._number = 0.0
         self._since = time.monotonic()
 
-    def seconds(self, heartbeat: float) -> float:
-        """Seconds since `heartbeat` (`last_heartbeat`) last changed between two calls."""
-        if heartbeat != self._heartbeat:
-            self._heartbeat, self._since = heartbeat, time.monotonic()
+    def seconds(self, number: float) -> float:
+        """Seconds since `number` (as `last_heartbeat`) last changed between two calls."""
+        if number != self._number:
+            self._number, self._since = number, time.monotonic()
         return time.monotonic() - self._since
 
 
@@ -59,6 +62,7 @@ METADATA_FILE = "metadata.json"
 LOG_TAIL_LINES = 30
 POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
 GRACE_SECONDS = 3.0
+LAUNCHER_SECONDS = 10.0  # after which it must have seen that its ranks have ended, or that one died
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # before any fork: nothing may be loaded between fork and exec
 _PR_SET_PDEATHSIG = 1
@@ -84,15 +88,8 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
     write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
-    with (prepared.spool / LOG_FILE).open("wb") as log:
-        process = subprocess.Popen(
-            list(prepared.command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,
-        )
+    with (prepared.spool / LOG_FILE).open("wb") as log, hold_lifeline(prepared.spool):
+        process = start_launcher(prepared.command, log)
         try:
             failure = _watch(process, prepared)
         except BaseException as error:
@@ -239,16 +236,57 @@ def _has_record(store: Store, case: Case, metadata: LaunchMetadata) -> bool:
     return latest is not None and latest.started_at == metadata.started_at
 
 
+def start_launcher(
+    command: Sequence[str], log: IO[bytes], *, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start mpiexec in a session of its own, all output into `log`. It ends with this process. Raises OSError."""
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    )
+
+
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End mpiexec and all that it started on this machine: politely, then by SIGKILL."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            _signal_group(process.pid, number)
-            try:
-                process.wait(timeout=GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-    _signal_group(process.pid, signal.SIGKILL)
+    """End mpiexec and all that it started on this machine: politely, then by SIGKILL.
+
+    A process that is stopped is continued, so that it can end politely. The launcher's helpers are in groups of their
+    own, and have another parent once it has gone: they are looked for before.
+    """
+    with ExitStack() as stack:
+        helpers = []
+        for pid in _descendants(process.pid) if process.poll() is None else ():
+            with suppress(ProcessLookupError):
+                helpers.append(stack.enter_context(process_descriptor(pid)))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                _signal_group(process.pid, number)
+                _signal_group(process.pid, signal.SIGCONT)
+                _signal_each(helpers, signal.SIGCONT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=GRACE_SECONDS)
+        _signal_group(process.pid, signal.SIGKILL)
+        _signal_each(helpers, signal.SIGKILL)
+
+
+def end_with_parent(number: int = signal.SIGTERM) -> None:
+    """In a new process: ask the kernel for that signal when its parent dies, even by SIGKILL. mpiexec then ends its
+    ranks.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+
+
+def interrupt_on_signals() -> None:
+    """A batch system ends a job by SIGTERM, a closed terminal by SIGHUP: both are a Ctrl-C, so that ranks are ended
+    and records kept. With nohup a closed terminal means nothing.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 def now() -> str:
@@ -259,18 +297,26 @@ def now() -> str:
 def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
     """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
     stall = prepared.spec.rules.stall_seconds
-    watchdog = Watchdog()
+    watchdog, settled = Watchdog(), Watchdog()
     cell = prepared.spec.cases[0].cell
     with EndWatch(prepared.spool) as watch, process_descriptor(process.pid) as launcher:
         while process.poll() is None:
             select.select([launcher], [], [], POLL_SECONDS)  # as a sleep, but no longer than the launch
-            watch.look()
+            ends = watch.look()
+            if ends and settled.seconds(len(ends)) > LAUNCHER_SECONDS:
+                settled = Watchdog()
+                if causes.is_over(ends, read_spools(prepared.spool, cell.num_processes)):
+                    break  # and the launcher, which is stopped or has lost its way, is ended by our caller
             if watchdog.seconds(last_heartbeat(prepared.spool)) > stall:
-                return causes.failure_of_a_stall(read_spools(prepared.spool, cell.num_processes), stall)
+                return causes.failure_of_a_stall(
+                    read_spools(prepared.spool, cell.num_processes),
+                    stall,
+                    launcher=[process.pid, *_descendants(process.pid)],
+                )
         ends = watch.look()
     output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
     spools = read_spools(prepared.spool, cell.num_processes)
-    return causes.failure_of_an_end(process.returncode, output, ends, spools, num_ranks=cell.num_ranks)
+    return causes.failure_of_an_end(process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks)
 
 
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
@@ -289,6 +335,22 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         return
 
 
-def _end_with_parent() -> None:
-    """Ask the kernel to end mpiexec when this dlscale dies, even by SIGKILL; it then ends its ranks."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _signal_each(descriptors: Sequence[int], number: signal.Signals) -> None:
+    for descriptor in descriptors:
+        with suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(descriptor, number)
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes of this machine that `pid` started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            parent = int(path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found, left = [], [pid]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found

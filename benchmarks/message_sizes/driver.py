@@ -15,6 +15,8 @@ With --exec it only binds its rank to a CPU and becomes another program.
 from __future__ import annotations
 
 import argparse
+import fcntl
+import glob
 import json
 import math
 import mmap
@@ -64,6 +66,8 @@ def main() -> None:
     """One rank, from start to end."""
     rank, size = _variable(RANK_VARIABLES), _variable(SIZE_VARIABLES)
     options = _parse()
+    if options.lifeline:
+        _follow_lifeline(options.lifeline)
     os.sched_setaffinity(0, {options.cpus[rank % len(options.cpus)]})  # before anything starts a thread
     if options.exec:
         os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
@@ -84,6 +88,7 @@ def _parse() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--cpus", type=numbers, required=True)
+    parser.add_argument("--lifeline")
     parser.add_argument("--exec", nargs=argparse.REMAINDER)
     parser.add_argument("--backend", choices=START, default="mpi")
     parser.add_argument("--operations", type=words, default=[])
@@ -97,6 +102,23 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--limit", type=int, default=600)
     return parser.parse_args()
+
+
+def _follow_lifeline(folder: str) -> None:
+    """This process, or what it becomes, ends with whoever holds the FIFO in `folder`, as `rank.lifeline` says."""
+    fifo = next(iter(glob.glob(f"{folder}/lifeline-*")), None)
+    if fifo is None:
+        return
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_inheritable(descriptor, True)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        os.read(descriptor, 1)
+    except BlockingIOError:
+        return
+    sys.exit("dlscale has ended")
 
 
 def _variable(names: tuple[str, ...]) -> int:

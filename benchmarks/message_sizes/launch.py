@@ -19,8 +19,9 @@ from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import launchers
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.environment import changes_runs
-from dlscale.benchmarks.launch.supervisor import end_group, now
+from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, peer_variables
+from dlscale.benchmarks.rank.lifeline import hold_lifeline
 from dlscale.benchmarks.records.message_sizes import (
     CellFailure,
     MessageSizeLaunch,
@@ -66,9 +67,10 @@ def command_of(
     order: LaunchOrder, place: Place, folder: Path, flags: Path, *, cpus: Sequence[int], cold_bytes: int
 ) -> list[str]:
     """The whole command line. The launch's own files lie in `folder`, the flags of its start line elsewhere."""
-    program = [str(place.python), str(DRIVER), "--cpus", _listed(cpus)]
+    begin = [str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)]
+    program = [str(place.python), *begin]
     if order.program == IMB:
-        program = [sys.executable, str(DRIVER), "--cpus", _listed(cpus), *_imb(order, folder)]
+        program = [sys.executable, *begin, *_imb(order, folder)]
     else:
         program += [
             *("--backend", "mpi" if order.peer.kind == "mpi" else order.peer.name),
@@ -152,7 +154,8 @@ def run_launch(
         command = command_of(order, place, folder, flags, cpus=cpus, cold_bytes=cold_bytes)
         started, begin = now(), time.monotonic()
         try:
-            failure, log = _watch(command, folder, order.limit_seconds)
+            with hold_lifeline(folder):
+                failure, log = _watch(command, folder, order.limit_seconds)
         finally:
             flags.unlink(missing_ok=True)  # the ranks do it too, once all have mapped it
         seconds = time.monotonic() - begin
@@ -200,14 +203,7 @@ def _watch(command: Sequence[str], folder: Path, limit: float) -> tuple[str | No
     failure: str | None = None
     with path.open("wb") as log:
         try:
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=clean_environment(),
-                start_new_session=True,
-            )
+            process = start_launcher(command, log, environment=clean_environment())
         except OSError as error:
             return f"{redact(command[0])} cannot be started: {error.strerror}", ""
         try:

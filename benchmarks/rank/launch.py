@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
 import resource
 import time
@@ -19,6 +18,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.affinity import SIZE_VARIABLES, local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.energy import node_meter
+from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.records.provenance import load_average, node_facts
@@ -204,12 +204,6 @@ def _check_size(size: int, cell: Cell) -> None:
             f"asked for {cell.num_processes} ranks, but MPI sees {size} (the launcher says {started}): mpiexec and "
             "mpi4py belong to different MPIs; use the mpiexec of the same environment"
         )
-
-
-def boot_id() -> str:
-    """A hash that is equal for processes on the same booted machine."""
-    text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def peak_rss_bytes() -> int:

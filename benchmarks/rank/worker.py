@@ -23,6 +23,7 @@ from pathlib import Path  # noqa: E402 - the clock starts first
 from typing import NoReturn  # noqa: E402
 
 from dlscale.benchmarks.rank import affinity  # noqa: E402 - light: nothing below may start a thread before binding
+from dlscale.benchmarks.rank.lifeline import follow_lifeline  # noqa: E402
 from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, RankError, SpoolWriter  # noqa: E402
 
 ABORT_DELAY_SECONDS = 2.0
@@ -31,6 +32,7 @@ ABORT_DELAY_SECONDS = 2.0
 def main() -> NoReturn:
     """Run the launch of the folder named on the command line; the exit status is 0 if every gate passed."""
     folder = Path(sys.argv[1])
+    follow_lifeline(folder)
     text = (folder / SPEC_FILE).read_text(encoding="utf-8")
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
     # The number of cores is needed before the specification can be checked: pydantic comes with threads and time.

@@ -30,7 +30,7 @@ def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/sp
 
 def driver(backend: str, operations: str, thread_level: str = "single") -> str:
     own = f"--backend {backend} --operations {operations} --thread-level {thread_level}"
-    return f"/env/bin/python {DRIVER} --cpus 0,1 {own} {COMMON.format(spool='/spool')}"
+    return f"/env/bin/python {DRIVER} --cpus 0,1 --lifeline /spool {own} {COMMON.format(spool='/spool')}"
 
 
 def test_an_mpi(order: LaunchOrder):
@@ -73,8 +73,8 @@ def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path)
     theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
     assert line(theirs, spool=tmp_path) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
-        f"{sys.executable} {DRIVER} --cpus 0,1 --exec /imb/IMB-MPI1 -thread_level single Allreduce "
-        f"-npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
+        f"{sys.executable} {DRIVER} --cpus 0,1 --lifeline {tmp_path} --exec /imb/IMB-MPI1 "
+        f"-thread_level single Allreduce -npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
     )
     assert (tmp_path / "lengths").read_text() == "4096\n8192\n"
 

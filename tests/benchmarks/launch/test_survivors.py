@@ -1,0 +1,222 @@
+"""Nothing that a launch started outlives it, or the dlscale that started it, even if what stands between is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.launch import supervisor
+from dlscale.benchmarks.launch.causes import failure_of_a_stall
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch, end_group, start_launcher, supervise
+from dlscale.benchmarks.message_sizes.launch import DRIVER
+from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
+from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.spool import RankInfo, RankSpool
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.study import Rules
+
+# A launcher as MPICH's is: its helper and the rank are in sessions of their own, and it does not end what it started.
+LAUNCHER = """
+import subprocess, sys, time
+if level := int(sys.argv[1]):
+    subprocess.Popen([sys.executable, "-c", sys.argv[2], str(level - 1), *sys.argv[2:]], start_new_session=True)
+else:
+    from pathlib import Path
+    from dlscale.benchmarks.rank.lifeline import follow_lifeline
+    follow_lifeline(Path(sys.argv[3]))
+with open(f"{sys.argv[3]}/pid-{sys.argv[1]}", "x") as file:
+    import os
+    file.write(f"{os.getpid()}\\n")
+time.sleep(60)
+"""
+SUPERVISOR = """
+import sys
+from pathlib import Path
+from dlscale.benchmarks.launch.supervisor import start_launcher
+from dlscale.benchmarks.rank.lifeline import hold_lifeline
+folder = Path(sys.argv[1])
+with (folder / "log").open("wb") as log, hold_lifeline(folder):
+    start_launcher(sys.argv[2:], log).wait()
+"""
+INFO = RankInfo(rank=0, local_rank=0, pid=os.getpid(), node="n", boot_id="b", affinity=[0], num_threads=1)
+LEVELS = {"mpiexec": 2, "proxy": 1, "rank": 0}
+
+
+def pid_of(folder, who):
+    path = folder / f"pid-{LEVELS[who]}"
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if path.exists() and (text := path.read_text()).endswith("\n"):
+            return int(text)
+        time.sleep(0.01)
+    raise AssertionError(f"{who} did not start: {(folder / 'log').read_text()}")
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def ended(pid, seconds=10.0):
+    end = time.monotonic() + seconds
+    while (found := state(pid)) not in "XZ" and time.monotonic() < end:
+        time.sleep(0.01)
+    return found in "XZ"
+
+
+def command(folder):
+    return [sys.executable, "-c", LAUNCHER, str(LEVELS["mpiexec"]), LAUNCHER, str(folder)]
+
+
+@pytest.fixture
+def cleared():
+    """Process ids that are killed at the end, whatever became of them."""
+    pids = []
+    yield pids
+    for pid in pids:
+        if state(pid) not in "XZ":
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stopped", LEVELS)
+def test_a_killed_dlscale_takes_its_ranks_along_though_something_is_stopped(tmp_path, stopped, cleared):
+    dlscale = subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(tmp_path), *command(tmp_path)])
+    cleared += [pid_of(tmp_path, who) for who in LEVELS]
+    os.kill(pid_of(tmp_path, stopped), signal.SIGSTOP)
+    dlscale.kill()
+    dlscale.wait()
+    assert ended(pid_of(tmp_path, "rank"))
+
+
+@pytest.mark.parametrize("stopped", LEVELS)
+def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path, stopped, cleared):
+    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path):
+        process = start_launcher(command(tmp_path), log)
+        cleared += [pid_of(tmp_path, who) for who in LEVELS]
+        os.kill(pid_of(tmp_path, stopped), signal.SIGSTOP)
+        end_group(process)
+    assert all(ended(pid) for pid in cleared)
+
+
+def test_a_rank_that_comes_after_its_supervisor_went_ends_at_once(tmp_path):
+    with hold_lifeline(tmp_path):
+        pass
+    code = f"from {follow_lifeline.__module__} import *; follow_lifeline(Path({str(tmp_path)!r}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+
+
+def test_a_rank_of_another_machine_is_left_alone(tmp_path):
+    with hold_lifeline(tmp_path):
+        next(tmp_path.iterdir()).rename(tmp_path / "lifeline-of-another-machine")
+    assert boot_id() not in "".join(os.listdir(tmp_path))
+    follow_lifeline(tmp_path)
+
+
+def test_where_no_fifo_can_be_made_ranks_run_all_the_same(tmp_path):
+    with hold_lifeline(tmp_path / "nowhere"):
+        follow_lifeline(tmp_path / "nowhere")
+
+
+def test_what_the_driver_of_message_sizes_becomes_ends_with_dlscale(tmp_path, cleared):
+    environment = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"}
+    with hold_lifeline(tmp_path):
+        words = ["--cpus", "0", "--lifeline", str(tmp_path), "--exec", "/bin/sleep", "60"]
+        process = subprocess.Popen([sys.executable, str(DRIVER), *words], env=environment)
+        cleared.append(process.pid)
+        while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0]:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert process.poll() is None
+    assert process.wait(timeout=10) == -signal.SIGKILL
+
+
+PARITY = """
+import sys
+from pathlib import Path
+from dlscale.benchmarks.launch.parity_gate import ask
+from dlscale.benchmarks.rank.parity import ParityRequest
+from dlscale.benchmarks.systems.system import Installation
+where = Installation(name="x", prefix=Path("/"), python=Path(sys.argv[1]), mpiexec=Path("/"), mpi="mpich", variables={})
+ask(where, ParityRequest(workloads=["hep_cnn"], preset="tiny", precision="fp32"))
+"""
+
+
+def test_a_killed_dlscale_takes_its_parity_gate_along(tmp_path, cleared):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid-0\nexec sleep 60\n")
+    python.chmod(0o755)
+    asking = subprocess.Popen([sys.executable, "-c", PARITY, str(python)])
+    cleared.append(pid_of(tmp_path, "rank"))
+    asking.kill()
+    asking.wait()
+    assert ended(cleared[0])
+
+
+# Writes what a rank writes, and ends; its launcher never notices.
+DEAF = """
+import os, subprocess, sys, time
+from pathlib import Path
+from dlscale.benchmarks.records.spool import *
+if sys.argv[1] == "rank":
+    folder, rank, how = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    spool = SpoolWriter(folder, rank)
+    own = {"local_rank": rank, "pid": os.getpid(), "node": "n", "boot_id": "b", "affinity": [], "num_threads": 1}
+    spool.write(RankInfo(rank=rank, **own))
+    if how == "dies" and rank == 1:
+        time.sleep(0.4)
+        os.kill(os.getpid(), 9)
+    time.sleep(0.4)
+    if how == "dies":
+        time.sleep(60)
+    spool.write(MeasuredWindow("steady", 1, 0.0, 1.0), case=0)
+    spool.write(CaseResult(steady=True, settings={}), case=0)
+    spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
+    spool.write(RankEnd(0))
+else:
+    for rank in range(2):
+        subprocess.Popen([sys.executable, "-c", sys.argv[2], "rank", sys.argv[3], str(rank), sys.argv[4]])
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("how", "failure"), [("end", None), ("dies", "killed")])
+def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(
+    tmp_path, monkeypatch, make_record, how, failure
+):
+    monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)
+    record = make_record()
+    store = Store(tmp_path / "study")
+    store.open({"launches": []})
+    folder = store.spool_folder / record.case.id
+    prepared = PreparedLaunch(
+        spec=LaunchSpec(cases=[record.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1),
+        command=[sys.executable, "-c", DEAF, "launcher", DEAF, str(folder), how],
+        spool=folder,
+        metadata=LaunchMetadata(**{name: getattr(record, name) for name in LaunchMetadata.model_fields}),
+    )
+    begin = time.monotonic()
+    (found,) = supervise(prepared, store)
+    assert time.monotonic() - begin < 20
+    assert (found.failure and found.failure.kind) == failure
+    if found.failure:
+        assert found.failure.rank == 1
+
+
+def test_a_stopped_launcher_is_named_when_nothing_moves():
+    spools = [RankSpool(0, [(None, INFO)])]
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        while state(process.pid) != "T":
+            time.sleep(0.01)
+        message = failure_of_a_stall(spools, 5, launcher=[process.pid]).message
+        process.kill()
+    assert "the launcher is stopped; finished" in message
+    assert "launcher" not in failure_of_a_stall(spools, 5, launcher=[os.getpid()]).message
