@@ -31,6 +31,7 @@ from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
 from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.leftovers import sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Failure, Record
@@ -99,6 +100,7 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
             )
         finally:
             end_group(process)
+    sweep_files(prepared.spool)
     records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
     if interrupted:
         raise interrupted
@@ -182,6 +184,7 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
     """
     num_collected = 0
     for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
+        sweep_files(folder)
         try:
             spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
             metadata = LaunchMetadata.model_validate_json(read_regular(folder / METADATA_FILE))

@@ -40,6 +40,7 @@ NUM_TRIALS = {"ring": 30, "ring-shared": 30, "ring-unsynchronised": 30}
 PATIENCE = 2  # times its share of the time that an operation may take to warm up, and again to be timed
 NUM_SPINS = 2000
 PAGE_ELEMENTS = 1024
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - not for files of ours
 
 Call = Callable[[], Any]
 
@@ -74,6 +75,8 @@ def main() -> None:
     signal.alarm(options.limit)  # whatever hangs: no process stays
     lockstep = Lockstep(options.flags, rank, size, yields=size > len(set(options.cpus)))
     library = START[options.backend](options, rank, size)
+    if options.lifeline:
+        _note_files(options.lifeline)
     Measurement(options, lockstep, library).run()
     lockstep.wait()
     library.close()
@@ -119,6 +122,17 @@ def _follow_lifeline(folder: str) -> None:
     except BlockingIOError:
         return
     sys.exit("dlscale has ended")
+
+
+def _note_files(folder: str) -> None:
+    """Note in `folder` the shared memory that would be left if this process were killed, as `rank.leftovers` does."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        lines = [line[line.index(SHARED_MEMORY) :] for line in maps if SHARED_MEMORY in line]
+    boot = next(iter(glob.glob(f"{folder}/lifeline-*")), "-").rpartition("-")[2]
+    with open(
+        f"{folder}/files-{boot}-{os.getpid()}", "w", encoding="utf-8", errors="surrogateescape"
+    ) as file:
+        file.writelines(line for line in lines if not line.endswith(" (deleted)\n"))
 
 
 def _variable(names: tuple[str, ...]) -> int:

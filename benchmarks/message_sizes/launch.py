@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,7 +23,8 @@ from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, peer_variables
-from dlscale.benchmarks.rank.lifeline import hold_lifeline
+from dlscale.benchmarks.rank.leftovers import sweep_files
+from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
 from dlscale.benchmarks.records.message_sizes import (
     CellFailure,
     MessageSizeLaunch,
@@ -36,6 +39,7 @@ DRIVER = Path(__file__).with_name("driver.py")
 IMB: Final = "IMB-MPI1"
 GRACE_SECONDS = 5  # the ranks end themselves before
 TAIL_LINES = 20
+FOLDER_PREFIX = "dlscale-collectives-"
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkstemp makes the names
 
 
@@ -149,7 +153,8 @@ def run_launch(
     order: LaunchOrder, place: Place, *, position: int, cpus: Sequence[int], cold_bytes: int
 ) -> MessageSizeLaunch:
     """A failure is in the record, not an exception; nothing that was started is left running."""
-    with tempfile.TemporaryDirectory(prefix="dlscale-collectives-") as name:
+    sweep_abandoned()
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
         folder, flags = Path(name), _flags_file()
         command = command_of(order, place, folder, flags, cpus=cpus, cold_bytes=cold_bytes)
         started, begin = now(), time.monotonic()
@@ -157,6 +162,7 @@ def run_launch(
             with hold_lifeline(folder):
                 failure, log = _watch(command, folder, order.limit_seconds)
         finally:
+            sweep_files(folder)
             flags.unlink(missing_ok=True)  # the ranks do it too, once all have mapped it
         seconds = time.monotonic() - begin
         lines = list(_whole_lines(folder / "samples.jsonl"))
@@ -187,6 +193,19 @@ def run_launch(
         failure=failure,
         log_tail=redact("\n".join(log.splitlines()[-TAIL_LINES:])) if failure else "",
     )
+
+
+def sweep_abandoned() -> None:
+    """Remove what a killed dlscale left on this machine: folders of launches, and the shared memory of their ranks."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            if (
+                folder.stat().st_uid == os.geteuid()
+                and any(folder.glob("lifeline-*"))
+                and not is_held(folder)
+            ):
+                sweep_files(folder)
+                shutil.rmtree(folder)
 
 
 def _flags_file() -> Path:

@@ -59,6 +59,20 @@ def follow_lifeline(folder: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # the supervisor went before its end could be heard of
 
 
+def is_held(folder: Path) -> bool:
+    """Whether somebody on this machine holds the lifeline in `folder`."""
+    try:
+        descriptor = os.open(_path(folder), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return bool(os.read(descriptor, 1))
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def boot_id() -> str:
     """A hash that is equal for processes on the same booted machine."""
     text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")

@@ -23,6 +23,7 @@ from pathlib import Path  # noqa: E402 - the clock starts first
 from typing import NoReturn  # noqa: E402
 
 from dlscale.benchmarks.rank import affinity  # noqa: E402 - light: nothing below may start a thread before binding
+from dlscale.benchmarks.rank.leftovers import note_files  # noqa: E402
 from dlscale.benchmarks.rank.lifeline import follow_lifeline  # noqa: E402
 from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, RankError, SpoolWriter  # noqa: E402
 
@@ -44,6 +45,7 @@ def main() -> NoReturn:
 
     spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
     try:
+        note_files(folder)
         from dlscale.benchmarks.rank.launch import LaunchSpec, run_launch_on_rank
 
         spec = LaunchSpec.model_validate_json(text)
