@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dlscale.analysis.advice import advice
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
@@ -38,6 +39,8 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
         parts += [*_render_family(table, family), ""]
     if contrasts and contrasts.factor != "backend":
         parts += [*_across_trainings(contrasts), ""]
+    if steps := advice(table):
+        parts += [Text("What to do next", style="bold"), *(Text(f"  {step}") for step in steps), ""]
     if table.rows:
         parts.append(Text(_legend(table.rows), style="dim"))
     else:

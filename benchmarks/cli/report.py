@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis import efficiency
+from dlscale.analysis.advice import advice
 from dlscale.analysis.families import Base
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.render.html.study_facts import study_warnings
@@ -129,7 +130,7 @@ def show_study(store: Store) -> int:
 
 def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: bool) -> int:
     if as_json:
-        click.echo(json.dumps(efficiency.scaling_json(loaded.table)))
+        click.echo(json.dumps(efficiency.scaling_json(loaded.table) | {"advice": advice(loaded.table)}))
         return _status(loaded)
     page = loaded.page(running=running)
     if as_text:

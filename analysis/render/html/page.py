@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from dlscale.analysis.advice import advice
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
@@ -76,6 +77,7 @@ def page_of(
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
     )
     sections = [
+        _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),
         _contrasts(table.contrasts),
         _section("backends", "Backend comparison", _backends(table)),

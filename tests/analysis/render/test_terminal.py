@@ -154,7 +154,7 @@ def test_many_trainings_have_a_block_each(made):
         assert title in text
     assert text.count("Largest loss on 2 ranks") == 3
     assert text.count("Efficiency: samples/s per rank") == 1
-    assert len(text.splitlines()) <= 3 * 25
+    assert len(text.splitlines()) <= 3 * 25 + 10, "a block each, and what all share"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

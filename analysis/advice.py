@@ -1,0 +1,159 @@
+"""What to do next: one rule per cause, in sentences that follow from a table's numbers. docs/report.md lists the rules.
+
+Where a rule gives a number that was not measured, its sentence says "would" and names the assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
+
+from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings.contrasts import Contrast
+from dlscale.analysis.findings.waterfall import Waterfall
+from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS
+from dlscale.analysis.records import start_time
+from dlscale.analysis.render.text import plural, share_text
+from dlscale.analysis.statistics import half_width
+from dlscale.base.quantities import format_seconds
+
+MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it
+MOST_SENTENCES = 3
+
+
+def advice(table: ScalingTable) -> list[str]:
+    """Sentences, the most important first; none where nothing follows. On a busy machine only that follows."""
+    if table.interference and table.interference.busy:
+        return ["Repeat the study when nothing else runs on the machine: --wait-quiet 1h waits for that."]
+    sentences = [*_undecided(table)]
+    for family in table.families:
+        training = f"{family.workload} in {family.framework}: " if len(table.families) > 1 else ""
+        sentences += [training + sentence for sentence in _loss(table, family)]
+    return list(dict.fromkeys(sentences))[:MOST_SENTENCES]
+
+
+def _undecided(table: ScalingTable) -> Iterator[str]:
+    """How many launches would decide the comparisons that these do not."""
+    contrasts = table.contrasts
+    if contrasts is None:
+        return
+    if any(contrast.too_few for contrast in contrasts.found):
+        yield f"To compare them, measure {_launches(table, contrasts.blocks_needed)}."
+        return
+    open_ = [contrast for contrast in contrasts.found if contrast.verdict == "not shown"]
+    if not open_:
+        return
+    contrast = max(open_, key=lambda one: abs(one.standardised.center) if one.standardised else 0.0)
+    needed = launches_to_decide(contrast)
+    names = f"{contrast.contender.name} and {contrast.reference.name}"
+    if needed is None:
+        yield f"A difference between {names}, if there is one, is too small for {MOST_LAUNCHES} launches to show."
+    else:
+        needed = max(needed, contrasts.blocks_needed)
+        yield f"If {names} differ as they did here, {_launches(table, needed)} would show it."
+
+
+def launches_to_decide(contrast: Contrast) -> int | None:
+    """Launches with which an interval as wide as this spread makes it would leave 1 out; None beyond 40."""
+    size = contrast.standardised
+    if size is None or not size.center:
+        return None
+    enough = (
+        n for n in range(contrast.num_blocks + 1, MOST_LAUNCHES + 1) if half_width(n) <= abs(size.center)
+    )
+    return next(enough, None)
+
+
+def _launches(table: ScalingTable, needed: int) -> str:
+    """`8 launches of each cell (--launches 8, about 6 min)`, with the time where the records tell it."""
+    seconds = _block_seconds(table)
+    time = f", about {format_seconds(needed * seconds)}" if seconds else ""
+    return f"{needed} launches of each cell (--launches {needed}{time})"
+
+
+def _block_seconds(table: ScalingTable) -> float | None:
+    """The typical time from the begin of a block to that of the next; None without two."""
+    begins: dict[tuple[str, int], float] = {}
+    for launches in table.launches:
+        for case in launches.cases:
+            if moment := start_time(case.record.started_at):
+                begins[case.block] = min(moment.timestamp(), begins.get(case.block, moment.timestamp()))
+    gaps = [
+        after - before
+        for ((study, _), before), ((later, _), after) in pairwise(sorted(begins.items()))
+        if study == later and after > before
+    ]
+    return median(gaps) if gaps else None
+
+
+def _loss(table: ScalingTable, family: Family) -> Iterator[str]:
+    """What would lessen the largest certain loss of the fastest backend on the most ranks."""
+    falls = [fall for fall in table.waterfalls_of(family) if fall.largest_names and fall.sufficient]
+    if not falls:
+        return
+    most = max(fall.cell.num_ranks for fall in falls)
+    fall = min(
+        (fall for fall in falls if fall.cell.num_ranks == most),
+        key=lambda one: one.measured_seconds or 0.0,
+    )
+    part = fall.largest
+    if fall.rivals or part is None or len(part.names) > 1:
+        return
+    alone = [row for row in table.of(family) if (row.cell.backend, row.cell.control) == ("none", "train")]
+    row = next(
+        (row for row in alone if row.cell.num_ranks == most), None
+    )  # the input controls share its launches
+    rule = {
+        EXPOSED: _communicate_less,
+        INPUT: _read_faster,
+        CO_RUNNING: _share_less,
+        STRAGGLERS: _find_stragglers,
+        BATCH: _batch_more,
+    }.get(part.name)
+    if rule:
+        yield rule(fall, row)
+
+
+def _communicate_less(fall: Waterfall, _row: ScalingRow | None) -> str:
+    name, share = _backend(fall), fall.largest.loss.center if fall.largest else 0.0
+    if fall.cell.scaling_mode == "strong":
+        return (
+            f"{name} waits for its exchange: a larger --batch, or fewer ranks, leaves more computation to each "
+            "exchange."
+        )
+    return (
+        f"{name} waits for its exchange {100 * share:.0f} % of a step: with twice the --batch that would be "
+        f"{100 * share / (2 - share):.0f} %, if computation grows with the batch and the exchange does not."
+    )
+
+
+def _read_faster(fall: Waterfall, row: ScalingRow | None) -> str:
+    saved = ""
+    if row and row.input_loss:
+        saved = f"; training on samples in memory saves {share_text(row.input_loss)} of a step"
+    return (
+        f"Reading samples costs {_backend(fall)} the most{saved}: put the data on a faster disk or into memory, or "
+        "convert images with dlscale data convert."
+    )
+
+
+def _share_less(fall: Waterfall, _row: ScalingRow | None) -> str:
+    fewer = max(1, fall.cell.num_ranks // 2)
+    return (
+        "Ranks slow each other down, for they share memory, caches and power: try "
+        f"{plural(fewer, 'rank')} with twice the cores each (--ranks {','.join(map(str, sorted({1, fewer})))})."
+    )
+
+
+def _find_stragglers(fall: Waterfall, _row: ScalingRow | None) -> str:
+    return f"{_backend(fall)} waits for late ranks: the page's heat map shows which, and dlscale report --full why."
+
+
+def _batch_more(_fall: Waterfall, _row: ScalingRow | None) -> str:
+    return "Each rank's share of the batch is too small to be fast: a larger --batch, or fewer ranks."
+
+
+def _backend(fall: Waterfall) -> str:
+    return f"{fall.cell.backend} on {plural(fall.cell.num_ranks, 'rank')}"

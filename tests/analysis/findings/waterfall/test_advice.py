@@ -1,0 +1,75 @@
+"""What to do next follows from what was planted, and nothing follows from noise."""
+
+import re
+
+import pytest
+
+from dlscale.analysis.advice import advice
+from dlscale.analysis.efficiency import scaling_table
+
+from .conftest import MS, Planted
+
+CAUSES = {
+    "exposed": (Planted(exposed=4 * MS), r"twice the --batch that would be (\d+) %"),
+    "exposed, strong": (
+        Planted(exposed=1.5 * MS, strong=True),
+        "a larger --batch, or fewer ranks, leaves more",
+    ),
+    "input": (
+        Planted(input=3 * MS),
+        r"Reading samples costs ring on 4 ranks the most; training on samples in memory",
+    ),
+    "co-running": (Planted(co_running=3 * MS), r"2 ranks with twice the cores each \(--ranks 1,2\)"),
+    "late": (Planted(delays=(6 * MS, -2 * MS, -2 * MS, -2 * MS)), "waits for late ranks"),
+    "batch": (Planted(batch=2 * MS, strong=True), "Each rank's share of the batch is too small"),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_has_its_rule(plant, cause):
+    truth, words = CAUSES[cause]
+    (sentence,) = advice(scaling_table(plant(truth, noise=0.002)))
+    assert re.search(words, sentence), sentence
+
+
+def test_twice_the_batch_halves_what_an_exchange_costs_of_the_computation(plant):
+    """Of a step of 12 ms the exchange takes 4 ms; twice the computation of 8 ms leaves it 4 of 20."""
+    (sentence,) = advice(scaling_table(plant(Planted(exposed=4 * MS), noise=0.002)))
+    assert "33 % of a step" in sentence
+    assert "would be 20 %" in sentence
+
+
+def test_without_a_certain_loss_there_is_no_advice(plant):
+    assert advice(scaling_table(plant(Planted(), noise=0.05))) == []
+
+
+@pytest.fixture
+def study(make_record):
+    """Blocks ten minutes apart of mpi and ring, which is faster by these factors."""
+
+    def make(*factors):
+        return [
+            make_record(
+                backend=backend, num_ranks=2, block=block, samples_per_second=100 * factor
+            ).model_copy(update={"started_at": f"2026-11-21T07:{10 * block:02d}:00Z"})
+            for block, ratio in enumerate(factors)
+            for backend, factor in (("mpi", 1.0), ("ring", ratio))
+        ]
+
+    return make
+
+
+def test_too_few_launches_say_how_many_and_how_long(study):
+    found = advice(scaling_table(study(1.2, 1.1, 1.2, 1.15, 1.1)))
+    assert found == ["To compare them, measure 6 launches of each cell (--launches 6, about 1 h 00 min)."]
+
+
+def test_what_was_not_shown_says_how_many_would_show_it(study):
+    (sentence,) = advice(scaling_table(study(1.3, 0.9, 1.3, 0.95, 1.3, 1.0)))
+    assert (match := re.search(r"differ as they did here, (\d+) launches of each cell", sentence)), sentence
+    assert 8 <= int(match[1]) <= 14
+
+
+def test_what_is_too_small_to_be_shown_is_told(study):
+    (sentence,) = advice(scaling_table(study(1.3, 0.75, 1.3, 0.78, 1.3, 0.77)))
+    assert "too small for 40 launches to show" in sentence
