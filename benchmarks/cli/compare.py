@@ -31,8 +31,10 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.options import Counts, Words, choose_study, json_option, results_option
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out
+from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
 from dlscale.benchmarks.records.record import Parity, Record
+from dlscale.benchmarks.study.study import read_study_file
 
 
 @click.command()
@@ -104,17 +106,22 @@ def compare(
     sides = [_good(name, _records(name, results)) for name in (a, b)]
     comparison = compare_records(*sides, factors=factor)
     unpaired = None
+    folders = [_folder(name, results) for name in (a, b)]
+    before, after = (_measured_files(folder) for folder in folders)
     if not comparison.blocking:
-        folders = [_folder(name, results) for name in (a, b)]
         parities = [parity for folder in folders if folder for parity in load_parity(folder)]
         unpaired = contrast_studies(*sides, keys=comparison.keys, parities=parities)
     if as_json:
-        click.echo(json.dumps({**comparison_json(comparison), "contrasts": optional_contrast_rows(unpaired)}))
+        found = {**comparison_json(comparison), "contrasts": optional_contrast_rows(unpaired)}
+        found["changed_files"] = changed_files(before, after) if before and after else None
+        click.echo(json.dumps(found))
         return NOT_COMPARABLE if comparison.blocking else 0
     console = Console(highlight=False)
     console.print(compared_text(comparison), markup=False, soft_wrap=True)
     if comparison.differences:
         console.print(difference_table(comparison))
+    if names := changed_text(before, after):
+        console.print(f"Measured code that differs: {names}", markup=False, soft_wrap=True)
     if unpaired:
         show_contrasts(unpaired)
     console.print(comparison_verdict(comparison), markup=False, soft_wrap=True)
@@ -144,6 +151,14 @@ def _attempts(name: str, results: Path) -> tuple[list[Record], list[BadFile]]:
         return load_records(folder)
     record = read_record(Path(name))
     return ([record], []) if isinstance(record, Record) else ([], [record])
+
+
+def _measured_files(folder: Path | None) -> dict[str, str]:
+    """Name -> digest of the code that a study ran; empty where its folder does not say."""
+    try:
+        return read_study_file(folder).measured_files if folder else {}
+    except UsageError:  # records are compared without it, too
+        return {}
 
 
 def _good(name: str, records: list[Record]) -> list[Record]:

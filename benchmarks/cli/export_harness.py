@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import Counts, Words, study_of
+from dlscale.benchmarks.cli.options import Counts, Words, data_of, study_of
 from dlscale.benchmarks.exports.harness import HarnessRun, jube_file, ramble_files, reframe_test
 from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.study.expand import expand
@@ -134,7 +134,7 @@ def _harness_run(
     for name in chosen.backends:
         definitions.one_of("backend", name, BACKENDS)
     points = shape(chosen, machine)
-    plan = expand(chosen, environment="", shape=points, data=given["data"], policy=machine.policy)
+    plan = expand(chosen, environment="", shape=points, data=data_of(machine, given), policy=machine.policy)
     per_node = points.ranks_per_node or 1
     return HarnessRun(
         study=_absolute(study),

@@ -11,6 +11,7 @@ from dlscale.benchmarks.cli import run_jobs
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.run import run_here
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
+from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
@@ -82,7 +83,9 @@ def _check_same(campaign: Campaign, folder: Path, file: StudyFile) -> None:
     if campaign.store.folder.resolve() == folder.resolve():
         return
     was, now = file.fingerprint, campaign.fingerprint
-    pairs: dict[str, tuple[object, object]] = {"code": (was.code_digest, now.code_digest)}
+    names = changed_text(file.measured_files, campaign.measured_files)
+    code = f"code ({names})" if names else "code"
+    pairs: dict[str, tuple[object, object]] = {code: (was.code_digest, now.code_digest)}
     pairs |= {name: (was.versions.get(name), now.versions.get(name)) for name in was.versions | now.versions}
     pairs |= {name: (was.node.get(name), now.node.get(name)) for name in was.node | now.node}
     changed = sorted(name for name, (before, after) in pairs.items() if before != after)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -67,6 +67,7 @@ class Campaign:
     unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
     store: Store
     spool_folder: Path
+    measured_files: Mapping[str, str] = field(default_factory=dict)  # name -> digest of what the study runs
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
     def todo(self, attempts: Iterable[Summary], *, max_attempts: int | None = None) -> list[Launch]:
@@ -199,6 +200,7 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
         "system": campaign.system.model_dump(mode="json"),
         "environment": campaign.installation.name,
         "fingerprint": campaign.fingerprint.model_dump(mode="json"),
+        "measured_files": campaign.measured_files,
         "num_cores": campaign.plan.num_cores,
         "launches": [
             [case.model_dump(mode="json") for case in launch.cases] for launch in campaign.plan.launches
@@ -236,7 +238,8 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
         system=system,
         installation=installation,
         flavour=flavour,
-        fingerprint=probe.fingerprint(environment.commit()),
+        fingerprint=_fingerprint(probe, plan.study),
+        measured_files=_measured_files(probe, plan.study),
         plan=plan,
         unusable=_unusable_pairs(plan, probe),
         store=store,
@@ -335,15 +338,16 @@ def campaign_for_jobs(
     plan = _plan_of(study, system, environment=name, data=data)
     probe = environment.probe(installation)
     plan = _in_installed_frameworks(plan, installation, probe)
-    fingerprint = probe.fingerprint(environment.commit())
+    fingerprint = _fingerprint(probe, study)
     software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
-    return _with_folder(
+    campaign = _with_folder(
         results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
         system=system,
         installation=installation,
         fingerprint=fingerprint,
         plan=plan,
     )
+    return replace(campaign, measured_files=_measured_files(probe, study))
 
 
 def campaign_for_rehearsal(
@@ -384,6 +388,14 @@ def _with_folder(
         store=store,
         spool_folder=store.spool_folder / "here",  # beside those of the jobs, which are not ours to clear
     )
+
+
+def _fingerprint(probe: Probe, study: Study) -> Fingerprint:
+    return probe.fingerprint(environment.commit(), workloads=study.workloads, backends=study.backends)
+
+
+def _measured_files(probe: Probe, study: Study) -> dict[str, str]:
+    return probe.code.of_study(workloads=study.workloads, backends=study.backends).files
 
 
 def configuration(study: Study, system: System) -> Configuration:

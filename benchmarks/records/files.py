@@ -19,7 +19,7 @@ from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record, Window
 
 RECORDS_FOLDER = "records"
 PARITY_FILE = "parity.json"
@@ -232,21 +232,18 @@ def differing(path: Path, content: bytes) -> BadFile | None:
 
 
 def _parse_whole(content: bytes) -> Record:
-    """The record; its windows share one set of field names with those of other records that have the same fields.
+    """The record, with one set of field names shared by all of its windows.
 
-    pydantic stores the set of given fields with each object, which takes half of a window's memory.
+    pydantic stores the set of given fields with each object, which takes half of a window's memory. Records always have
+    all fields.
     """
     record = Record.model_validate_json(content)
-    if record.windows:
-        given = record.windows[0].model_fields_set
-        shared = _WINDOW_FIELDS.setdefault(frozenset(given), given)
-        for window in record.windows:
-            if window.model_fields_set == shared:
-                object.__setattr__(window, "__pydantic_fields_set__", shared)
+    for window in record.windows:
+        object.__setattr__(window, "__pydantic_fields_set__", _WINDOW_FIELDS)
     return record
 
 
-_WINDOW_FIELDS: dict[frozenset[str], set[str]] = {}
+_WINDOW_FIELDS = set(Window.model_fields)
 
 
 def _unreadable(path: Path, error: OSError) -> BadFile:

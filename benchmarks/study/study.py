@@ -266,6 +266,7 @@ class StudyFile(Frozen):
     system: System
     environment: str
     fingerprint: Fingerprint
+    measured_files: dict[str, str] = {}  # name -> digest of what the study runs; empty in older ones
     data: str | None = None  # as --data gave it
     account: str | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it

@@ -18,7 +18,7 @@ def test_each_backend_is_summarised_in_plain_words(make_study, table_text):
         "ring: scaling efficiency 60.0 % [60.0, 60.0] at 2 ranks (75.0 % [75.0, 75.0] versus its own 1 rank)."
     ) in text
     assert "none: efficiency 95.0 % [95.0, 95.0] at 2 ranks without communication" in text
-    assert "its 95.0 % order-statistic interval" in text
+    assert "its 95 % order-statistic interval" in text
 
 
 def test_without_a_base_case_the_summary_says_so(make_record, table_text):

@@ -6,6 +6,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.launch import gpus
 from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, parse, with_gpus
+from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -20,9 +21,13 @@ PROBE = Probe(
     mpi_problem=None,
     problems={},
     frameworks=["torch", "tensorflow"],
-    code_digest="0",
+    code=MeasuredCode(files={"models/hep_cnn/_torch.py": "0"}),
     node={"num_cores": 8},
 )
+
+
+def digest_of(probe):
+    return probe.fingerprint("c", workloads=["hep_cnn"], backends=["none"]).digest
 
 
 def with_cores(number):
@@ -135,7 +140,7 @@ def test_gpus_belong_to_the_fingerprint(monkeypatch):
     assert asked == [["torch"]]
     assert found.node == {"num_cores": 8, "gpus_torch": "NVIDIA A100, NVIDIA A100"}
     assert found.versions == {"torch": "2.13.0", "torch_cuda": "13.0"}
-    assert found.fingerprint("c").digest != PROBE.fingerprint("c").digest
+    assert digest_of(found) != digest_of(PROBE)
     both = with_gpus(Installation(), PROBE, plan(frameworks=["torch", "tensorflow"]))
     assert both.versions["tensorflow"] == "2.13.0"
 
