@@ -15,7 +15,7 @@ import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.render.text import days, plural
+from dlscale.analysis.render.text import days, listed, plural
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
@@ -150,14 +150,17 @@ def to_base(
         kind = reference.kinds[0]
     reference = reference.only(kind)
     links = links_between(launches, reference, family.values())
-    if links is None:
-        notes.append(f"unpaired with {name}: no common block")
-    elif links:
-        places = " and ".join(
-            f"{link.cell.backend} on {plural(link.cell.num_ranks, 'rank')}" for link in links
-        )
-        notes.append(f"no block in common with {name}: chained through {places}, which ran in both jobs")
+    if links != ():
+        notes.append(link_note(name, links or ()))
     return [_rank_rates(one) for one in (launches, *(links or ()), reference)]
+
+
+def link_note(name: str, links: Sequence[CellLaunches]) -> str:
+    """What pairs a cell with the base case of that name, with which it shares no block."""
+    if not links:
+        return f"unpaired with {name}: no common block"
+    places = [f"{link.cell.backend} on {plural(link.cell.num_ranks, 'rank')}" for link in links]
+    return f"no block in common with {name}: chained through {listed(places)}, which ran in both jobs"
 
 
 def links_between(

@@ -177,13 +177,24 @@ def block_ratio(
         groups = [np.log([numerator[block] / denominator[block] for block in common])]
     else:
         groups = [np.log(list(numerator.values())), -np.log(list(denominator.values()))]
+    return ratio_of(groups, level=level)
+
+
+def ratio_of(groups: Sequence[Floats], *, chained: bool = False, level: float = LEVEL) -> Interval:
+    """The exponential of the sum of the groups' means, with its t interval; groups are independent log ratios."""
     logs = t_interval(sum(float(group.mean()) for group in groups), groups, level=level)
     return replace(
         logs,
         center=math.exp(logs.center),
         low=None if logs.low is None else math.exp(logs.low),
         high=None if logs.high is None else math.exp(logs.high),
+        method=chained_method(logs.method) if chained else logs.method,
     )
+
+
+def chained_method(method: str) -> str:
+    """The method of several groups that are paired each, which `t_interval` calls unpaired."""
+    return method.replace("unpaired", "chained")
 
 
 def chained_ratio(steps: Sequence[Mapping[B, float]], *, level: float = LEVEL) -> Interval:
@@ -200,14 +211,7 @@ def chained_ratio(steps: Sequence[Mapping[B, float]], *, level: float = LEVEL) -
     for over, under in pairwise(steps):
         _check_positive(over, under)
         groups.append(np.log([over[block] / under[block] for block in over if block in under]))
-    logs = t_interval(sum(float(group.mean()) for group in groups), groups, level=level)
-    return replace(
-        logs,
-        center=math.exp(logs.center),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
-        method=logs.method.replace("unpaired", "chained"),
-    )
+    return ratio_of(groups, chained=True, level=level)
 
 
 MAX_APART = 0.01  # between the two centres of a ratio, without a word

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dlscale.analysis.families import Family
+from dlscale.analysis.findings.waterfall_controls import gather
 from dlscale.analysis.findings.waterfall_parts import (
     BATCH,
     EXPOSED,
@@ -22,12 +23,11 @@ from dlscale.analysis.findings.waterfall_parts import (
     Levels,
     Stair,
     difference,
-    gather,
     staircase,
 )
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.render.text import points
-from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
+from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell
 
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
@@ -107,7 +107,7 @@ def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterf
     strong, reads = mine.cell.scaling_mode == "strong", mine.cell.data != SYNTHETIC
     stairs = staircase(levels.known, strong=strong, reads=reads, together=mine.together)
     measured = levels.typical("measured")
-    efficiency = _efficiency(levels)
+    efficiency = levels.efficiency()
     parts = tuple(_part(stair, levels, measured) for stair in stairs)
     rivals = not_exceeded(stairs, levels)
     blocks: Iterator[tuple[float, ...]] = iter(())
@@ -142,17 +142,6 @@ def _part(stair: Stair, levels: Levels, measured: float) -> Part:
         loss=loss,
         seconds=loss.times(measured),
         by_controls=levels.share(stair.terms).center,
-    )
-
-
-def _efficiency(levels: Levels) -> Interval:
-    """The efficiency of the table: ideal over measured seconds per step, paired by block if there is a common one."""
-    ideal = levels.far["ideal"] if levels.far else levels.near["ideal"]
-    measured = levels.near["measured"]
-    first = len(measured) if levels.far else 0  # different blocks get different numbers
-    return block_ratio(
-        {first + index: value for index, value in enumerate(ideal.tolist())},
-        dict(enumerate(measured.tolist())),
     )
 
 

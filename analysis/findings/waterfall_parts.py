@@ -34,32 +34,36 @@ Nobody waits for samples longer than fetching them takes. So where fetching alon
 input stall lies between minus what 1 rank and plus what N ranks need for it (`InputBound`), whatever noise the
 difference of four levels has; what it loses or gains by that is co-running's, and the sum of the two stays.
 
-`gather` finds the launches that are a cell's controls; `Levels` are the heights that they measured, block by block,
-from which the interval of a part is estimated.
+`Levels` are the heights that a cell's controls measured, block by block, from which the interval of a part is
+estimated; `waterfall_controls` finds the launches that are these controls.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from dlscale.analysis.families import base_cell
-from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import Seconds
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_ratio, t_interval
-from dlscale.benchmarks.records.record import Cell, Control
+from dlscale.analysis.statistics import (
+    LEVEL,
+    Interval,
+    chained_method,
+    ratio_of,
+    t_interval,
+)
 
 BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
 STRAGGLERS, EXPOSED = "stragglers", "exposed communication"
 NAMES = (BATCH, CO_RUNNING, INPUT, STRAGGLERS, EXPOSED)  # in the order of the staircase
 
-# "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. Seconds per step.
+# "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. "link" is no level of the
+# staircase: the training through which the base case of another job is reached. Seconds per step.
 Level = Literal[
-    "ideal", "ideal_resident", "alone", "alone_resident", "resident", "mean", "latest", "measured"
+    "ideal", "ideal_resident", "alone", "alone_resident", "resident", "mean", "latest", "measured", "link"
 ]
 Terms = dict[Level, int]  # a sum of levels, each with its factor
 
@@ -156,22 +160,43 @@ class Levels:
     """Seconds per step of each level, block by block.
 
     `near`: the levels in the blocks of level "measured". `far`: the base case's levels in other blocks, if it shares no
-    block with "measured"; else empty. `bound`: that of the input stall, if fetching alone was measured.
+    block with "measured"; else empty. If `near` has level "link", far levels are relative to the other end of a chain
+    of trainings that begins with it, and `between` has the log ratios of its further steps. `bound`: that of the input
+    stall, if fetching alone was measured.
     """
 
     near: Mapping[Level, Seconds]
     far: Mapping[Level, Seconds]
+    between: tuple[Seconds, ...] = ()
     bound: InputBound | None = None
 
     @property
     def known(self) -> frozenset[Level]:
-        """The levels that have values."""
-        return frozenset((*self.near, *self.far))
+        """The levels of the staircase that have values."""
+        return frozenset((*self.near, *self.far)) - {"link"}
+
+    @property
+    def chained(self) -> bool:
+        """Whether far levels are paired by way of a link."""
+        return "link" in self.near and bool(self.far)
 
     def typical(self, level: Level) -> float:
         """The geometric mean over blocks, seconds."""
-        values = self.near[level] if level in self.near else self.far[level]
-        return float(np.exp(np.log(values).mean()))
+        if level in self.near:
+            return float(np.exp(np.log(self.near[level]).mean()))
+        start = self.typical("link") if self.chained else 1.0
+        groups = (*self.between, np.log(self.far[level]))
+        return start * math.exp(math.fsum(float(group.mean()) for group in groups))
+
+    def efficiency(self) -> Interval:
+        """Ideal over measured seconds per step, as in the table: paired by block, chained, or unpaired."""
+        measured = self.near["measured"]
+        if not self.far:
+            return ratio_of([np.log(self.near["ideal"] / measured)])
+        ideal = np.log(self.far["ideal"])
+        if not self.chained:
+            return ratio_of([ideal, -np.log(measured)])
+        return ratio_of([np.log(self.near["link"] / measured), *self.between, ideal], chained=True)
 
     def by_block(self, terms: Terms) -> Seconds:
         """The sum in each block, as a share of the measured step. Raises KeyError if a level is far."""
@@ -184,7 +209,7 @@ class Levels:
         The centre is the sum of the levels' ratios to the measured step, each of geometric means, as in
         `statistics.block_ratio`; so centres add up as the terms do. The interval is the t interval of its terms by
         block, to first order (`statistics.block_difference` is the case of two terms): drift from block to block
-        cancels. With far levels it is Welch's, and labelled unpaired.
+        cancels. With far levels it is that of a chain, or Welch's, labelled unpaired.
         """
         weights = {
             name: factor * self.typical(name) / self.typical("measured") for name, factor in terms.items()
@@ -193,11 +218,15 @@ class Levels:
         measured = np.log(self.near["measured"])
         near = {name: np.log(values) - measured for name, values in self.near.items()}
         far = {name: np.log(values) for name, values in self.far.items()}
-        sums = [sum(weight * near.get(name, -measured) for name, weight in weights.items())]
-        if weights.keys() & far.keys():
-            sums.append(sum(weight * far[name] for name, weight in weights.items() if name in far))
+        elsewhere = near["link"] if self.chained else -measured
+        sums = [sum(weight * near.get(name, elsewhere) for name, weight in weights.items())]
+        distant = {name: weight for name, weight in weights.items() if name in far}
+        if distant:
+            sums += [sum(distant.values()) * steps for steps in self.between]
+            sums.append(sum(weight * far[name] for name, weight in distant.items()))
         groups = [np.asarray(logs, np.float64) for logs in sums]
-        return t_interval(center, groups, level=level)
+        share = t_interval(center, groups, level=level)
+        return replace(share, method=chained_method(share.method)) if self.chained and distant else share
 
     def bounded_share(self, terms: Terms, *, level: float = LEVEL) -> Interval:
         """`share` of a sum of parts, with the input stall in it kept within its bound.
@@ -233,183 +262,3 @@ def _clipped(share: Interval, bound: InputBound) -> Interval:
         low=None if share.low is None else bound.clip(share.low),
         high=None if share.high is None else bound.clip(share.high),
     )
-
-
-ByBlock = Mapping[Block, float]
-# A training on 1 rank is a control of the batch, too, if it has the right local batch.
-ALONE = {"alone", "train"}
-MIN_COVERED = 0.95  # share of a window's seconds in its timestamps; below, the two clocks disagree
-BASE_LEVELS = "base case (a), none on 1 rank"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """The levels of one cell in their common blocks; None, and the reason, if there are none."""
-
-    levels: Levels | None
-    blocks: tuple[Block, ...] = ()
-    notes: tuple[str, ...] = ()
-    reason: str = ""
-
-
-def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Gathered:
-    """Gather the levels for the waterfall of `mine`, a training over a backend on N ranks."""
-    measured = [launches for launches in measured if launches.family.system == mine.family.system]
-    family = [launches for launches in measured if launches.family == mine.family]
-    crowd = _crowd(mine, family)
-    if crowd is None:
-        return Gathered(levels=None, reason=f"none on {mine.cell.num_ranks} ranks was not measured")
-    base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
-    ideal = base and _launches_of(family, base, mine.evidence)
-    if not ideal:
-        return Gathered(levels=None, reason=f"no {BASE_LEVELS}: not measured")
-    measured_by_block, ideal_by_block = mine.by_block("world"), ideal.by_block("world")
-    blocks = [block for block in measured_by_block if block in crowd.by_block("world")]
-    if not blocks:
-        return Gathered(levels=None, reason=f"no block in common with none on {mine.cell.num_ranks} ranks")
-    notes = []
-    if ideal.evidence != mine.evidence:
-        notes.append(f"{BASE_LEVELS}, is {ideal.evidence}, not {mine.evidence}")
-    needed, optional = _beside(mine, crowd, ideal, measured)
-    base_levels = _base(mine, ideal, measured)
-    far: dict[Level, Seconds] = {}
-    if any(block in ideal_by_block for block in blocks):
-        needed["ideal"] = base_levels.pop("ideal")
-        optional |= base_levels
-    else:
-        far, _ = _common({"ideal": base_levels.pop("ideal")}, base_levels, list(ideal_by_block))
-        notes.append(f"unpaired with {BASE_LEVELS}: no common block")
-    near, common = _common(needed, optional, blocks)
-    if left_out := len(mine.cases) - len(common):
-        paused = any(case.part > 1 for launches in measured for case in launches.cases)
-        why = "a control is missing there" + (" or ran before or after a pause" if paused else "")
-        notes.append(f"{left_out} of {len(mine.cases)} blocks left out: {why}")
-    notes += _of_stamps(crowd)
-    levels = Levels(near=near, far=far, bound=_input_bound(mine, crowd, ideal, measured))
-    return Gathered(levels=levels, blocks=tuple(common), notes=tuple(notes))
-
-
-def _crowd(mine: CellLaunches, family: Iterable[CellLaunches]) -> CellLaunches | None:
-    """The launches of `none` on as many ranks, if possible on as many nodes: servers may need more nodes."""
-    cell = mine.cell
-    candidates = [
-        launches
-        for launches in family
-        if (launches.cell.backend, launches.cell.control, launches.cell.num_ranks)
-        == ("none", "train", cell.num_ranks)
-    ]
-
-    def unlike(launches: CellLaunches) -> tuple[object, ...]:
-        nodes = launches.cell.num_nodes
-        return launches.evidence != mine.evidence, launches.evidence, nodes != cell.num_nodes, nodes
-
-    return min(candidates, key=unlike, default=None)
-
-
-def _beside(
-    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
-) -> tuple[dict[Level, ByBlock], dict[Level, ByBlock]]:
-    """The levels that a waterfall needs and the optional ones that refine it, from launches in the same blocks."""
-    needed: dict[Level, ByBlock] = {"measured": mine.by_block("world"), "mean": crowd.by_block("mean")}
-    optional: dict[Level, ByBlock] = {}
-    if all(case.latest is not None for case in crowd.cases):
-        needed["latest"] = crowd.by_block("latest")
-    if resident := _control(crowd, measured, "synthetic"):
-        optional["resident"] = resident.by_block("mean")
-    if mine.cell.scaling_mode == "strong":
-        optional |= _alone(mine, ideal, measured)
-    return needed, optional
-
-
-def _base(mine: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]) -> dict[Level, ByBlock]:
-    """The base case's levels, scaled to the local batch of `mine`."""
-    factor = mine.cell.local_batch / ideal.cell.local_batch
-    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.by_block("world"), factor)}
-    if resident := _control(ideal, measured, "synthetic"):
-        levels["ideal_resident"] = _scaled(resident.by_block("world"), factor)
-    return levels
-
-
-def _control(
-    launches: CellLaunches, measured: Iterable[CellLaunches], control: Control
-) -> CellLaunches | None:
-    """That control of the same cell: `synthetic` trains on tensors in memory, `loader` only fetches."""
-    return _launches_of(measured, launches.cell.model_copy(update={"control": control}), launches.evidence)
-
-
-def _input_bound(
-    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
-) -> InputBound | None:
-    """What fetching alone takes of the measured step, on N ranks and on 1; None if it was not measured on N."""
-    fetching, first = _control(crowd, measured, "loader"), _control(ideal, measured, "loader")
-    if fetching is None:
-        return None
-    step = mine.by_block("world")
-    high = block_ratio(fetching.by_block("mean"), step)
-    low = None
-    if first:
-        low = block_ratio(
-            _scaled(first.by_block("mean"), mine.cell.local_batch / ideal.cell.local_batch), step
-        )
-    return InputBound(low=-_upper(low) if low else -math.inf, high=_upper(high))
-
-
-def _upper(share: Interval) -> float:
-    """The upper limit, or the share itself where there are too few blocks for one."""
-    return share.center if share.high is None else share.high
-
-
-def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunches]) -> dict[Level, ByBlock]:
-    """The levels of 1 rank of `none` at the local batch of N ranks, measured for either scaling mode."""
-    differs = {"scaling_mode", "global_batch", "local_batch", "control", "data"}
-    alike = ideal.cell.model_dump(exclude=differs)
-    levels: dict[Level, ByBlock] = {}
-    for launches in measured:
-        cell = launches.cell
-        fits = (
-            cell.num_ranks == 1
-            and cell.local_batch == mine.cell.local_batch
-            and cell.control in ALONE
-            and launches.evidence == ideal.evidence
-            and cell.model_dump(exclude=differs) == alike
-        )
-        if fits and cell.data == mine.cell.data:
-            levels["alone"] = launches.by_block("world")
-        elif fits and cell.data == "synthetic":
-            levels["alone_resident"] = launches.by_block("world")
-    return levels
-
-
-def _launches_of(measured: Iterable[CellLaunches], cell: Cell, evidence: str) -> CellLaunches | None:
-    """The launches of a cell with that kind of evidence, else with the first other one."""
-    candidates = [launches for launches in measured if launches.cell == cell]
-    return min(
-        candidates, key=lambda launches: (launches.evidence != evidence, launches.evidence), default=None
-    )
-
-
-def _common(
-    needed: Mapping[Level, ByBlock], optional: Mapping[Level, ByBlock], blocks: Iterable[Block]
-) -> tuple[dict[Level, Seconds], list[Block]]:
-    """All levels in their common blocks. An optional level is left out if it would leave too few blocks."""
-    common = [block for block in blocks if all(block in values for values in needed.values())]
-    kept = dict(needed)
-    for level, values in optional.items():
-        shared = [block for block in common if block in values]
-        if len(shared) >= min(MIN_BLOCKS, len(common)):
-            kept[level], common = values, shared
-    return {level: np.array([values[block] for block in common]) for level, values in kept.items()}, common
-
-
-def _of_stamps(crowd: CellLaunches) -> list[str]:
-    shares = [case.covered for case in crowd.cases if case.covered is not None]
-    if not shares or min(shares) >= MIN_COVERED:
-        return []
-    return [
-        f"the stamps of none on {crowd.cell.num_ranks} ranks add up to {100 * min(shares):.0f} % of its windows: the "
-        "length of steps is taken from the windows, only how much ranks differ from the stamps"
-    ]
-
-
-def _scaled(seconds: ByBlock, factor: float) -> ByBlock:
-    return {block: value * factor for block, value in seconds.items()}

@@ -2,6 +2,10 @@
 
 import pytest
 
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.launches import launches_of
+
 from .conftest import LOSSES, MS, Planted, losses, only
 
 
@@ -98,6 +102,48 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
     assert narrow["exposed communication"] < narrow["co-running"] / 3  # the drift is in what is unpaired
     for part in found.parts:
         assert part.loss.low <= truth.losses[part.name] <= part.loss.high
+
+
+def linked(plant, truth, **options):
+    """The base case in a job of its own, and the same training on 2 ranks in that job and in the other one."""
+    ring = Planted(num_ranks=2, exposed=0.2 * MS)
+    shared = [
+        one.model_copy(update={"case": one.case.model_copy(update={"block": one.case.block + shift})})
+        for shift in (0, 100)
+        for one in plant(ring, **options)
+        if one.case.cell.num_ranks == 2
+    ]
+    return [*plant(truth, base_block=100, **options), *shared]
+
+
+def test_the_base_case_of_another_job_is_reached_through_a_size_of_both(plant):
+    truth = Planted(**LOSSES["all"])
+    found = next(one for one in waterfalls(launches_of(linked(plant, truth))) if one.cell.num_ranks == 4)
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+    assert found.notes == (
+        "no block in common with base case (a), none on 1 rank: chained through ring on 2 ranks, which ran in both "
+        "jobs",
+    )
+    assert {part.name: part.loss.method for part in found.parts} == {
+        "co-running": "chained t",
+        "input stall": "chained t",
+        "stragglers": "paired t",
+        "exposed communication": "paired t",
+    }
+    assert all(part.loss.high - part.loss.low < 1e-9 for part in found.parts)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
+    truth = Planted(**LOSSES["all"])
+    records = linked(plant, truth, noise=0.02, seed=seed)
+    found = next(one for one in waterfalls(launches_of(records)) if one.cell.num_ranks == 4)
+    rows = scaling_table(records).rows
+    row = next(one for one in rows if (one.cell.backend, one.cell.num_ranks) == ("ring", 4))
+    assert found.efficiency.method == row.efficiency_none.method == "chained t"
+    for end in ("center", "low", "high"):
+        assert getattr(found.efficiency, end) == pytest.approx(getattr(row.efficiency_none, end))
+    assert sum(part.loss.center for part in found.parts) == pytest.approx(found.loss.center, abs=1e-12)
 
 
 def test_fewer_than_3_blocks_are_insufficient(plant):
