@@ -278,7 +278,7 @@ class Record(Frozen):
     case: Case
     attempt: PositiveInt
     started_at: str  # UTC, ISO 8601
-    order_seed: int  # the study's seed: of the randomised order within blocks, and of initial weights
+    order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
     fingerprint: Fingerprint
     configuration: Configuration | None = None
     allocation: Allocation | None = None  # None: not in a batch job

@@ -13,7 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -379,7 +379,10 @@ def _blocks(
     groups: Mapping[Size, list[Group]],
     references: Sequence[Group],
 ) -> Iterator[Launch]:
-    order = random.Random(study.seed)  # noqa: S311 - not used for security
+    # Another order in every study: what one order does to its launches, such as a cache that the first one of a block
+    # fills, must not be repeated by all of them. Resuming a study makes the same order again.
+    cells = sorted(cell.id for group in (*chain(*groups.values()), *references) for cell, _ in group)
+    order = random.Random(f"{study.seed} {study.name} {' '.join(cells)}")  # noqa: S311 - not used for security
     for (tier, sizes), index in product(enumerate(tiers), range(num_launches)):
         block = tier * num_launches + index
         members = [group for size in sizes for group in groups[size]]

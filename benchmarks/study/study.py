@@ -167,7 +167,7 @@ class Study(Frozen):
     reference_launches: NonNegativeInt = Field(0, le=MOST_LAUNCHES)
     # Most launches that are run again because other programs disturbed them, as a share of all.
     repeats: float = Field(default=0.25, ge=0, le=1)
-    seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # for the order within blocks and the initial weights
+    seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # of initial weights and, with name and cells, order
     rules: Rules = Rules()
 
     @field_validator("servers")

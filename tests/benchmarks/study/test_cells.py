@@ -48,6 +48,16 @@ def test_launches_of_a_block_are_numbered_in_their_order():
     assert positions == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}
 
 
+def test_the_order_is_another_in_every_study_and_the_same_when_one_is_resumed():
+    def order(*args, **changes):
+        launches = plan(*args, launches=6, reference_launches=0, **changes).launches
+        return [(launch.cell.backend, launch.cell.num_ranks) for launch in launches]
+
+    assert order() == order()
+    orders = [order(), order("strong-scaling"), order(precision="bf16"), order(seed=2)]
+    assert len({tuple(one) for one in orders}) == 4
+
+
 def test_servers_take_places_on_nodes_and_other_backends_have_none():
     found = plan(backends=["none", "ring", "grpc_ps"], servers=["1", "1/2"], reference_launches=1)
     places = {(c.backend, c.control, c.num_ranks, c.num_servers, c.num_nodes) for c in cells(found)}
