@@ -63,7 +63,9 @@ def input_cost(row: ScalingRow) -> str:
     parts = []
     if row.input_stall:
         parts.append(f"fetching a batch takes {_share_text(row.input_stall)} of a step")
-    if row.input_loss:
+    if row.input_loss and row.input_loss.low is not None and row.input_loss.low <= 0:
+        parts.append(f"reading data costs no measurable time ({_share_text(row.input_loss)} of a step)")
+    elif row.input_loss:
         parts.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
     if not parts:
         return ""

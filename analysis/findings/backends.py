@@ -22,6 +22,7 @@ from dlscale.analysis.findings.contrast_declaration import Side
 from dlscale.analysis.findings.contrast_table import contrast_sentences
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
+from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import options_text, setting_columns
 from dlscale.analysis.render.tables import (
@@ -260,7 +261,9 @@ BACKENDS = TableOf[Compared](
         *training_columns(lambda pair: pair[0].family),
         Column("backend", lambda pair: cell_name(pair[1].cell, pair[0].evidence), numeric=False),
         Column("ranks", lambda pair: pair[1].cell.num_ranks, detail=True),
-        Column("exchange", lambda pair: pair[1].exchange or "-", numeric=False),
+        Column(
+            "exchange", lambda pair: pair[1].exchange.replace(IN_LINE, "not overlapped") or "-", numeric=False
+        ),
         Column(
             "step", lambda pair: pair[1].seconds_per_step and pair[1].seconds_per_step.times(1000), unit="ms"
         ),

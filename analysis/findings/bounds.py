@@ -27,7 +27,7 @@ from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import options_text
-from dlscale.analysis.render.text import size_text
+from dlscale.analysis.render.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.models import load_workload
@@ -36,6 +36,9 @@ FLOAT32_BYTES, BFLOAT16_BYTES = (
     4,
     2,
 )  # per gradient as it is sent; float32 unless the backend reports otherwise
+
+
+ONE_NODE, NO_DATA = "one node: no gradient goes over the network", "no data are read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,7 @@ def _wire(training: CellLaunches, record: Record, compute: float | None) -> Limi
     stated = record.configuration.fabric.get("bandwidth") if record.configuration else None
     reason = _no_exchange(cell, num_bytes, compute)
     if not reason and cell.num_nodes == 1:
-        reason = "one node: no gradient goes over the network"
+        reason = ONE_NODE
     if not reason and training.evidence == "emulated":
         reason = "emulated: the nodes do not have the network that the system's file states"
     if not reason and not isinstance(stated, int | float):
@@ -185,7 +188,7 @@ def _memory(training: CellLaunches, record: Record, compute: float | None, memor
 def _loader(training: CellLaunches, measured: Sequence[CellLaunches], compute: float | None) -> Limit:
     cell = training.cell
     if cell.data == "synthetic":
-        return _unknown("loader", "no data are read")
+        return _unknown("loader", NO_DATA)
     if compute is None:
         return _unknown("loader", "base case (a), none on 1 rank, was not measured")
     fetching = [
@@ -219,7 +222,7 @@ def _no_exchange(cell: Cell, num_bytes: int | None, compute: float | None) -> st
 
 def _limit(kind: Literal["wire", "memory"], traffic: NetworkBound, record: Record, words: str) -> Limit:
     in_line = record.backend_settings.get("overlap") is False
-    how = "in line after the computation" if in_line else "all of it hidden"
+    how = "not overlapped with the computation" if in_line else "all of it overlapped"
     return Limit(
         kind=kind,
         efficiency=traffic.exposed if in_line else traffic.hidden,
@@ -236,19 +239,46 @@ def _typical(launches: CellLaunches) -> float:
     return float(np.exp(np.mean(np.log(list(launches.by_block("world").values())))))
 
 
+def bound_sentences(bounded: Sequence[tuple[Cell, Sequence[Limit]]]) -> list[str]:
+    """A sentence for each training that is limited, and one for all that are not and of which as much is known."""
+    sentences = []
+    free: dict[tuple[int, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for cell, limits in bounded:
+        lowest = lowest_of(limits)
+        if lowest is None or _percent(lowest) != "100 %":
+            sentences.append(bound_sentence(cell, limits))
+            continue
+        known = tuple(_CAUSES[limit.kind] for limit in limits if limit.efficiency is not None)
+        unknown = tuple(f"{limit.kind} not known: {limit.words}" for limit in limits if _is_missing(limit))
+        free.setdefault((cell.num_ranks, known, unknown), []).append(backend_name(cell))
+    for (num_ranks, known, unknown), names in free.items():
+        what = f"neither {' nor '.join(known)} limits" if len(known) > 1 else f"{known[0]} does not limit"
+        text = f"{what} {listed(names)} on {plural(num_ranks, 'rank')}"
+        sentences.append(f"{'; '.join([text[0].upper() + text[1:], *unknown])}.")
+    return sentences
+
+
+_CAUSES = {"wire": "the network", "memory": "memory", "loader": "input"}
+
+
+def _is_missing(limit: Limit) -> bool:
+    """Whether a bound is unknown that there may be: one node has no network, and no data have no loader."""
+    return limit.efficiency is None and limit.words not in (ONE_NODE, NO_DATA)
+
+
 def bound_sentence(cell: Cell, limits: Sequence[Limit]) -> str:
     """`ring on 8 ranks cannot keep more than 87 %; wire 87 % (...); loader 100 %; memory not known: ... .`"""
     options = options_text(cell)
     name = f"{cell.backend} ({options})" if options else cell.backend
     subject = f"{name} on {cell.num_ranks} ranks"
     lowest = lowest_of(limits)
-    unknown = [f"{limit.kind} not known: {limit.words}" for limit in limits if limit.efficiency is None]
+    unknown = [f"{limit.kind} not known: {limit.words}" for limit in limits if _is_missing(limit)]
+    if lowest is None and not unknown:
+        return f"{subject}: nothing that is known limits it."
     if lowest is None:
         return f"{subject}: no bound is known; {'; '.join(unknown)}."
     higher = [_known(limit) for limit in limits if limit.efficiency is not None and limit is not lowest]
     details = "; ".join([f"{_known(lowest)} ({lowest.words})", *higher, *unknown])
-    if _percent(lowest) == "100 %":
-        return f"{subject}: no known bound is below 100 %; {details}."
     return f"{subject} cannot keep more than {_percent(lowest)}; {details}."
 
 

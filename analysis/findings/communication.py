@@ -179,7 +179,7 @@ def _between(exchange: Communication) -> str:
         number(1e3 * seconds)
         for seconds in (exchange.step.shortest, exchange.step.longest, exchange.step.measured.center)
     )
-    return f"; the step takes {measured} ms, predicted {low} with all of it hidden, {high} with nothing"
+    return f"; the step takes {measured} ms, predicted {low} if all of it is overlapped, {high} if nothing is"
 
 
 def communication_rows(exchanges: Iterable[Communication]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
 from dlscale.analysis.findings.outliers import Outliers
 from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Parity
@@ -264,11 +265,13 @@ def _judge(
         if ratio.high < 1:
             return "slower", ""
     if not can_be_shown:
-        what = f"{num_declared} comparisons need" if num_declared > 1 else "a comparison needs"
-        carried = math.floor(CONTRAST_ALPHA / smallest_p(ratio.n) + 1e-9)
-        there = f"{ratio.n} of them carry {carried or 'none'}"
-        return "cannot be shown", f"{what} {needed} blocks or more; {there}"
+        return "cannot be shown", undecided_text(ratio.n, num_declared, needed)
     return "not shown", ""
+
+
+def undecided_text(num_blocks: int, num_declared: int, needed: int) -> str:
+    """Why so few blocks can show nothing, and what can: `6 launches cannot decide 2 comparisons: --launches 7 can`."""
+    return f"{plural(num_blocks, 'launch')} cannot decide {plural(num_declared, 'comparison')}: --launches {needed} can"
 
 
 def _log_ratios(pair: Declared) -> list[float]:

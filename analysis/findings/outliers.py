@@ -283,12 +283,11 @@ _OUTLIER_COLUMNS = (
     "samples_per_second_without_windows_out",
 )
 
-MANY = 0.05  # of the windows
 MATTERS = 0.01  # of the rate
 
 
 def outlier_notes(flagged: Outliers) -> Iterator[str]:
-    """Notes on outlying launches and windows; none for a few windows that do not change the rate."""
+    """Notes on outlying launches and windows; none for windows that do not change the rate by 1 %."""
     if flagged.launches and flagged.rate_without:
         num = len(flagged.launches)
         which, those = (f"{num} launches", "them") if num > 1 else ("1 launch", "it")
@@ -297,9 +296,7 @@ def outlier_notes(flagged: Outliers) -> Iterator[str]:
             "than the others; "
             f"without {those} {number(flagged.rate_without)} samples/s"
         )
-    share = flagged.num_windows_out / max(1, flagged.num_windows)
-    change = abs(flagged.rate_without_windows / flagged.rate - 1)
-    if share >= MANY or change >= MATTERS:
+    if abs(flagged.rate_without_windows / flagged.rate - 1) >= MATTERS:
         yield (
             f"{flagged.num_windows_out} of {flagged.num_windows} windows stand out, "
             f"by up to {flagged.longest:.1f} times "

@@ -93,7 +93,7 @@ def _typical(values: ByBlock) -> float:
     return float(np.exp(np.mean(np.log(list(values.values())))))
 
 
-NOT_OVERLAPPED = "in line: the exchange begins when the computation has ended, so nothing is hidden"
+NOT_OVERLAPPED = "not overlapped: the exchange begins when the computation has ended, so nothing is hidden"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.render.text import backend_name, interval_columns, share_text
+from dlscale.analysis.render.text import backend_name, interval_columns, plural, share_text
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Record
 
@@ -204,17 +204,22 @@ def _jobs(launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]) -> li
 
 
 def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[str]:
-    """A sentence for each suspect, one if none is late, and, with `with_links`, what is not known about links."""
+    """A sentence for each suspect, one if none is late, and, with `with_links`, what is not known about links.
+
+    Ranks of one node have no link between them, which goes without saying.
+    """
     ranks = f"{group.num_ranks} ranks"
     kind = "" if group.evidence == "measured" else f" ({group.evidence})"
     sentences = [
         f"{_subject(suspect)} on {ranks}{kind}: {_verdict_text(suspect)}." for suspect in group.suspects
     ]
     if not any(suspect.verdict == "late" for suspect in group.suspects):
-        whose = f"{len(group.hosts)} hosts" if len(group.hosts) > 1 else f"{ranks} of one host"
-        sentences.append(f"none of the {whose} is surely late{kind}, by {group.num_blocks} launches of none.")
+        whose = plural(len(group.hosts), "host") if len(group.hosts) > 1 else ranks
+        who = f"neither of the {whose}" if whose.startswith("2 ") else f"none of the {whose}"
+        launches = plural(group.num_blocks, "launch")
+        sentences.append(f"{who} is consistently late{kind} ({launches} without communication).")
     reasons: dict[str, list[str]] = {}
-    for backend, reason in group.links.items() if with_links else ():
+    for backend, reason in group.links.items() if with_links and len(group.hosts) > 1 else ():
         reasons.setdefault(reason, []).append(backend)
     sentences += [
         f"slow links on {ranks}, by {', '.join(backends)}: not known; {reason}."
@@ -247,12 +252,13 @@ def _subject(suspect: Suspect) -> str:
 
 def _verdict_text(suspect: Suspect) -> str:
     if suspect.verdict == "not known":
-        what = f"{_slower(suspect.slower)} over {suspect.backend}"
+        where = "without communication" if suspect.backend == "none" else f"over {suspect.backend}"
+        what = f"{_slower(suspect.slower)} {where}"
         return f"{what}, but whether it is slow is not known: {suspect.reason}"
     where = (
-        "in none, where nobody waits"
+        "without communication, where no rank waits"
         if suspect.backend == "none"
-        else f"over {suspect.backend}, and not in none"
+        else f"over {suspect.backend}, and not without communication"
     )
     return f"{suspect.verdict}, {_slower(suspect.slower)} {where}"
 

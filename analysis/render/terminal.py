@@ -142,7 +142,7 @@ def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Co
 
 
 def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
-    """Sentences with the results of the comparisons, each of which needs `needed` blocks."""
+    """Sentences with the results of the comparisons, each of which needs `needed` launches."""
     claimed = [
         f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
         f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
@@ -160,7 +160,7 @@ def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
         if contrast.verdict == "cannot be shown":
             reason = contrast.reason
             if contrast.too_few:
-                reason = f"{contrast.num_blocks} blocks of launches, {needed} are needed"
+                reason = f"{plural(contrast.num_blocks, 'launch')}; --launches {needed} can decide"
             reasons.setdefault(reason, []).append(
                 f"{_side(contrast.contender)} and {contrast.reference.name}"
             )

@@ -62,8 +62,8 @@ def _render_family(rows: Sequence[ScalingRow], family: Family) -> Iterator[Rende
     for row in rows:
         if sentence := input_cost(row):
             yield escape(sentence)
-    for row in _on_most_ranks(rows):
-        yield escape(bounds.bound_sentence(row.cell, row.limits))
+    for sentence in bounds.bound_sentences([(row.cell, row.limits) for row in _on_most_ranks(rows)]):
+        yield escape(sentence)
     yield ""
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from dlscale.analysis.findings.backends import BackendComparison, backend_notes
 from dlscale.analysis.findings.contrast_table import contrast_sentences, contrast_title
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts, undecided_text
 from dlscale.analysis.render.html.labels import training_title
 from dlscale.analysis.render.html.model import Sentence
 from dlscale.analysis.render.tables import Tags, workload_title
@@ -21,12 +21,11 @@ def contrasts_lead(declared: Contrasts) -> str:
     short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
     lead = (
         f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together, before any number was "
-        f"seen: a claim needs {declared.blocks_needed} blocks of launches or more"
+        f"seen: a claim needs {plural(declared.blocks_needed, 'launch')} of each or more"
     )
     if not short:
         return f"{lead}."
-    there = f"here {'is' if max(short) == 1 else 'are'} {max(short)}"
-    return f"{lead}; {there}, so {plural(len(short), 'comparison')} cannot be shown."
+    return f"{lead}; {undecided_text(max(short), len(short), declared.blocks_needed)}."
 
 
 def contrast_texts(declared: Contrasts) -> list[Sentence]:

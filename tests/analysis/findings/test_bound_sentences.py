@@ -4,7 +4,15 @@ import pytest
 from matplotlib.figure import Figure
 
 from dlscale.analysis.figures.efficiency import draw_limits, limit_handles, limit_text
-from dlscale.analysis.findings.bounds import Limit, bound_columns, bound_sentence, loosest_bounds
+from dlscale.analysis.findings.bounds import (
+    NO_DATA,
+    ONE_NODE,
+    Limit,
+    bound_columns,
+    bound_sentence,
+    bound_sentences,
+    loosest_bounds,
+)
 
 
 def limit(kind, efficiency, words="because"):
@@ -26,14 +34,29 @@ def test_the_lowest_bound_is_told_first_with_its_source(told):
     )
 
 
-def test_a_bound_of_1_binds_nobody_and_an_unknown_one_is_not_1(told):
-    assert (
-        told(limit("loader", 1.0))
-        == "ring on 8 ranks: no known bound is below 100 %; loader 100 % (because)."
+def test_an_unknown_bound_is_not_1(told):
+    assert told(limit("wire", None, "nobody says")) == (
+        "ring on 8 ranks: no bound is known; wire not known: nobody says."
     )
-    assert told(limit("wire", None, "one node")) == (
-        "ring on 8 ranks: no bound is known; wire not known: one node."
-    )
+
+
+def test_backends_that_nothing_limits_share_one_sentence(make_record):
+    def cell(backend, num_ranks=2):
+        return make_record(backend=backend, num_ranks=num_ranks).case.cell
+
+    free = [limit("wire", None, ONE_NODE), limit("memory", 1.0), limit("loader", 0.9996)]
+    assert bound_sentences([(cell(name), free) for name in ("gloo", "mpi", "ring")]) == [
+        "Neither memory nor input limits gloo, mpi and ring on 2 ranks."
+    ]
+    lacking = [limit("wire", None, "nobody says"), limit("memory", 1.0), limit("loader", None, NO_DATA)]
+    assert bound_sentences([(cell("ring"), lacking)]) == [
+        "Memory does not limit ring on 2 ranks; wire not known: nobody says."
+    ]
+    limited = [limit("wire", 0.5), limit("memory", 1.0), limit("loader", 1.0)]
+    assert bound_sentences([(cell("ring", 8), limited), (cell("mpi", 8), free)]) == [
+        "ring on 8 ranks cannot keep more than 50 %; wire 50 % (because); memory 100 %; loader 100 %.",
+        "Neither memory nor input limits mpi on 8 ranks.",
+    ]
 
 
 def test_columns_are_stable():

@@ -50,13 +50,13 @@ def test_the_wire_by_hand(make_record):
     slow = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
     assert slow.efficiency == pytest.approx(0.08 / (100 * seconds))
     assert "2 (n - 1) / n x 0.0385 MB of gradients at 0.0001 GB/s per node" in slow.words
-    assert slow.words.endswith("all of it hidden")
+    assert slow.words.endswith("all of it overlapped")
 
 
 def test_an_exchange_in_line_hides_nothing(make_record):
     wire = of(study(make_record, told={"overlap": False}), "wire")
     assert wire.efficiency == pytest.approx(0.08 / (0.08 + wire.seconds))
-    assert wire.words.endswith("in line after the computation")
+    assert wire.words.endswith("not overlapped with the computation")
 
 
 def test_gradients_in_bfloat16_are_half_as_large(make_record):

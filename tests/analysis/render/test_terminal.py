@@ -125,7 +125,7 @@ def test_too_few_launches_are_said_to_be_so(made):
     first, second = sentences(study)
     assert first.startswith("Scaling efficiency measured on 8 ranks: highest ring, ")
     assert second == (
-        "Insufficient data to compare gloo and ring, mpi and ring: 6 blocks of launches, 7 are needed."
+        "Insufficient data to compare gloo and ring, mpi and ring: 6 launches; --launches 7 can decide."
     )
 
 

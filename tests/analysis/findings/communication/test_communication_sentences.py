@@ -62,7 +62,7 @@ def test_an_exchange_that_takes_longer_beside_a_computation(plant):
 def test_without_stamps_the_ends_of_the_prediction_are_told(plant):
     text = said(plant(Link(bandwidth=1e9), hidden=0.5, overlap=True, stamps=False, drift=False))
     assert "how much of it is hidden is not known, exposed communication is not known by itself" in text
-    assert "the step takes 47.2 ms, predicted 40.0 with all of it hidden, 54.3 with nothing" in text
+    assert "the step takes 47.2 ms, predicted 40.0 if all of it is overlapped, 54.3 if nothing is" in text
 
 
 def test_too_few_blocks_and_other_evidence_are_told(plant):

@@ -56,7 +56,7 @@ def test_one_study(study, compare, make_study):
 def test_six_blocks_cannot_carry_two_comparisons_unless_one_is_asked_for(study, compare, make_study):
     study("a", make_study())
     status, said, _ = compare("a")
-    assert "2 comparisons need 7 blocks or more; 6 of them carry 1" in said
+    assert "6 launches cannot decide 2 comparisons: --launches 7 can" in said
     status, said, _ = compare("a", "--backends", "ring")
     assert status == 0
     assert "1 comparison of backend" in said

@@ -52,7 +52,7 @@ def test_what_cannot_be_shown_is_told_once(said):
     )
     assert told == [
         "ring against mpi on 2 ranks, gloo against mpi on 2 ranks, horovod against mpi on 2 ranks and 1 more cannot be "
-        "shown: 4 comparisons need 8 blocks or more; 6 of them carry 1."
+        "shown: 6 launches cannot decide 4 comparisons: --launches 8 can."
     ]
 
 
@@ -74,7 +74,7 @@ def test_the_table_says_what_was_declared_and_how_much_it_takes(make_study):
     )
     assert "hep_cnn tiny, torch, weak scaling on local" in text
     assert "gloo[x] : mpi" in text  # nothing in a record is taken for markup
-    assert "cannot be shown: 2 comparisons need 7 blocks" in text
+    assert "cannot be shown: 6 launches cannot decide 2 comparisons" in text
     assert "sign-flip test" in text
 
 

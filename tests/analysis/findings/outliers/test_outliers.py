@@ -104,7 +104,7 @@ def test_kinds_of_evidence_and_studies_are_held_apart(study):
     assert [(one.evidence, one.num_launches) for one in found] == [("measured", 8)]
 
 
-def test_windows_that_stand_out_are_counted_and_told(make_record):
+def test_windows_that_stand_out_are_counted_and_change_no_rate(make_record):
     factors = [1.0, 1.001, 0.999, 1.002, 0.998] * 4
     factors[7], factors[12] = 3.0, 1.5
     records = [
@@ -114,12 +114,23 @@ def test_windows_that_stand_out_are_counted_and_told(make_record):
     assert (found.num_windows, found.num_windows_out) == (120, 12)
     assert found.longest == pytest.approx(3.0, rel=0.01)
     assert found.rate_without_windows == pytest.approx(found.rate, rel=0.002)
-    (note,) = outlier_notes(found)
-    assert note.startswith(
-        "12 of 120 windows stand out, by up to 3.0 times the launch's median; without them 1"
-    )
+    assert list(outlier_notes(found)) == []
     short = [make_record(block=block, window_factors=factors[4:13]) for block in range(6)]
     assert outliers(launches_of(short))[0].num_windows_out == 0
+
+
+def test_windows_that_change_the_rate_are_told(make_record):
+    factors = [*np.linspace(0.97, 1.03, 13).tolist(), *[3.0] * 7]
+    records = [
+        make_record(backend="ring", num_ranks=2, block=block, window_factors=factors) for block in range(6)
+    ]
+    (found,) = outliers(launches_of(records))
+    assert found.rate_without_windows > 1.01 * found.rate
+    (note,) = outlier_notes(found)
+    assert (
+        note
+        == "42 of 120 windows stand out, by up to 2.9 times the launch's median; without them 100 samples/s"
+    )
 
 
 def test_notes(study):

@@ -105,7 +105,9 @@ def test_7_comparisons_that_so_few_blocks_cannot_carry(made):
     records = made.study(trainings=ONE)  # 6 comparisons by 6 blocks
     rule = judged(made, records)[7]
     assert rule.verdict == "not met"
-    assert rule.why.startswith("6 of 6 comparisons cannot be shown: 6 comparisons need 8 blocks or more")
+    assert rule.why.startswith(
+        "6 of 6 comparisons cannot be shown: 6 launches cannot decide 6 comparisons: --launches 8 can"
+    )
 
 
 def test_7_enough_blocks_and_the_claims_are_counted(made):
