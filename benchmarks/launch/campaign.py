@@ -29,6 +29,7 @@ from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.start_times import learn_start_times, read_start_times
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
@@ -167,7 +168,8 @@ class Campaign:
             spec=LaunchSpec(
                 cases=list(launch.cases),
                 rules=self.plan.study.rules,
-                launched_at=time.time(),
+                launched_at=time.monotonic(),
+                boot_id=boot_id(),
                 seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
                 checkpoints=self._checkpoints(),

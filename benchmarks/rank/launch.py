@@ -42,7 +42,8 @@ class LaunchSpec(Frozen):
 
     cases: list[Case]
     rules: Rules
-    launched_at: float  # seconds since the epoch
+    launched_at: float  # of the monotonic clock of the machine `boot_id`, which nobody sets
+    boot_id: str = ""
     seconds: PositiveFloat  # wall time that the launch may take
     data: str | None  # path of the input; None where every case is synthetic
     checkpoints: str | None = (
@@ -79,7 +80,9 @@ def run_launch_on_rank(
     )
     factories = [_factory(case.cell, spec) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores)
-    spool.write(Phase("start_up", time.time() - spec.launched_at))
+    start_up = seconds_since_launch(spec, everyone)
+    if start_up is not None:
+        spool.write(Phase("start_up", start_up))
     _write_node_info(spool, spec)
     meter = node_meter(device=cell.device) if local_rank() == 0 else None
     with _phase(spool, "import_backend"):
@@ -122,6 +125,23 @@ def run_launch_on_rank(
     world.Barrier()
     backend.close()
     return 0 if passed else 3
+
+
+def seconds_since_launch(spec: LaunchSpec, everyone: Any) -> float | None:
+    """Seconds from the launch to this call; collective. None if no rank shares the supervisor's machine.
+
+    Ranks elsewhere have another clock. A barrier is the common moment: they take what the first rank on that machine
+    reads behind it, less what they waited for the others, exact to the time in which a barrier is left.
+    """
+    here = boot_id() == spec.boot_id
+    if spec.cases[0].cell.num_nodes == 1:
+        return time.monotonic() - spec.launched_at if here else None
+    begin = time.monotonic()
+    everyone.Barrier()
+    now = time.monotonic()
+    readings = everyone.allgather(now - spec.launched_at if here else None)
+    common = next((reading for reading in readings if reading is not None), None)
+    return None if common is None else (now - spec.launched_at if here else common) - (now - begin)
 
 
 def _share(cases: Sequence[Case], seconds: float) -> float:

@@ -237,7 +237,7 @@ class Failure(Frozen):
 class Phases(Frozen):
     """Seconds on each rank, [P]; null if a phase was not reached."""
 
-    start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init
+    start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init, on monotonic clocks
     import_backend: list[float | None]  # importing what the backend needs
     connect: list[float | None]  # joining the backend
     gates: list[float | None]
