@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from dlscale.base.redaction import redact
@@ -31,13 +32,33 @@ from dlscale.benchmarks.records.spool import (
 
 
 def failure_of_an_end(
-    status: int, output: str, ends: Sequence[End], spools: Sequence[RankSpool], *, num_ranks: int
+    status: int,
+    output: str,
+    ends: Sequence[End],
+    spools: Sequence[RankSpool],
+    *,
+    num_ranks: int,
+    stopped: Sequence[int] = (),
 ) -> Failure | None:
     """The failure of a launch whose launcher ended with that status and output.
 
     None if it ended well or by a failed gate. `ends` are those of the ranks on this machine, in their order;
-    ranks from `num_ranks` on are servers.
+    ranks from `num_ranks` on are servers, `stopped` were stopped when the first rank ended.
     """
+    failure = _failure_of_an_end(status, output, ends, spools, num_ranks)
+    if failure is None:
+        return None
+    if (silent := _first_stopped(output, failure, stopped)) is not None:
+        message = f"{_name(silent, num_ranks)} is stopped, and so ended the launch; {failure.message}"
+        return Failure(kind="hang", rank=silent, message=message)
+    if hint := _shared_memory_hint(f"{output} {failure.message}"):
+        return failure.model_copy(update={"message": f"{failure.message}; {hint}"})
+    return failure
+
+
+def _failure_of_an_end(
+    status: int, output: str, ends: Sequence[End], spools: Sequence[RankSpool], num_ranks: int
+) -> Failure | None:
     if failure := _death(who_died(output), ends, spools, num_ranks):
         return failure
     errors = [(error.time, spool.rank, error.message) for spool in spools for error in spool.of(RankError)]
@@ -48,6 +69,65 @@ def failure_of_an_end(
         message = f"mpiexec ended with exit status {status}; {_progress(spools)}"
         return Failure(kind="error", rank=None, message=message)
     return None
+
+
+# TensorFlow's coordination service, of a task that is silent for about 20 s; then it ends the healthy ones.
+_SILENT_TASK = re.compile(
+    r"tasks are unhealthy \(stopped sending heartbeats\):\s*/job:worker/replica:\d+/task:(?P<task>\d+)"
+)
+
+
+def _first_stopped(output: str, failure: Failure, stopped: Sequence[int]) -> int | None:
+    """The rank that others gave up on, by this machine's sight or TensorFlow's word; None if it is blamed already."""
+    match = _SILENT_TASK.search(output)
+    suspects = [*stopped, *([int(match["task"])] if match else [])]
+    return suspects[0] if suspects and failure.rank not in suspects else None
+
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only asked for its size
+_NO_SHARED_MEMORY = re.compile(
+    r"\bbus error\b|\bsignal 7\b|\bSIGBUS\b|(?:/dev/shm|shared memory|shm_)[^\n]*(?:No space left|Cannot allocate)",
+    re.IGNORECASE,
+)
+
+
+def _shared_memory_hint(text: str) -> str:
+    """What to do if that output may come of a full /dev/shm, which the kernel tells by a bus error; else empty."""
+    if not _NO_SHARED_MEMORY.search(text):
+        return ""
+    try:
+        room = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return f"{SHARED_MEMORY} cannot be used"
+    size, free = (blocks * room.f_frsize / 2**20 for blocks in (room.f_blocks, room.f_bavail))
+    return (
+        f"{SHARED_MEMORY} has {size:.0f} MiB, {free:.0f} of them free now, and a program that finds it full dies so: "
+        "remove what others left there, or enlarge it (docker run --shm-size=1g)"
+    )
+
+
+SHORTEST_STALL = 60.0  # a file system may be away for that long
+STALL_INTERVALS = 30
+_LEAST_WINDOWS = 3
+
+
+def learnt_stall(spools: Sequence[RankSpool]) -> float:
+    """Seconds without a heartbeat after which a launch hangs, judged by its windows; infinite if they say nothing.
+
+    Between the windows of a case nothing takes much longer than it did before. All else may: imports, gates,
+    compilation, the end of a case.
+    """
+    longest = 0.0
+    for spool in spools:
+        case, last = spool.events[-1] if spool.events else (None, None)
+        if not isinstance(last, MeasuredWindow) or last.phase != "steady":
+            return math.inf
+        windows = [window for window in spool.of(MeasuredWindow, case) if window.phase == "steady"]
+        if len(windows) < _LEAST_WINDOWS:
+            return math.inf
+        starts = [window.start for window in windows]
+        longest = max(longest, *(after - before for before, after in pairwise(starts)), last.seconds)
+    return max(SHORTEST_STALL, STALL_INTERVALS * longest) if longest else math.inf
 
 
 def is_over(ends: Sequence[End], spools: Sequence[RankSpool]) -> bool:
@@ -163,6 +243,9 @@ def process_descriptor(pid: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+STATE_SECONDS = 1.0
+
+
 class EndWatch:
     """The ends of a launch's processes on this machine, in their order.
 
@@ -176,6 +259,9 @@ class EndWatch:
         self._ranks: dict[int, int] = {}  # by descriptor of the process
         self._known: set[Path] = set()
         self._ends: list[End] = []
+        self._pids: dict[int, int] = {}  # by rank, of those on this machine
+        self._stopped: list[int] = []
+        self._asked = -math.inf  # when the ranks' states were, on the monotonic clock
 
     def __enter__(self) -> EndWatch:
         return self
@@ -193,11 +279,25 @@ class EndWatch:
                 self._ranks[descriptor] = rank
                 # Asked after the descriptor is there: the id can no longer go to another process.
                 if self._is_ours(pid):
+                    self._pids[rank] = pid
                     self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLONESHOT)
         if self._ranks:
+            self._look_for_stops()
             seen = self._epoll.poll(0, len(self._ranks))
             self._ends += [End(self._ranks[descriptor], time.time()) for descriptor, _ in seen]
         return self._ends
+
+    @property
+    def stopped(self) -> list[int]:
+        """The ranks that were stopped shortly before the first of them ended, or are now."""
+        return self._stopped
+
+    def _look_for_stops(self) -> None:
+        """Once a second: a stop that others give up on takes longer."""
+        now = time.monotonic()
+        if not self._ends and now > self._asked + STATE_SECONDS:
+            self._asked = now
+            self._stopped = [rank for rank, pid in self._pids.items() if _state(pid) in ("T", "t")]
 
     def _new(self) -> Iterator[tuple[int, int]]:
         for path in self._folder.glob("rank-*.jsonl"):

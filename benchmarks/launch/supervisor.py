@@ -300,6 +300,7 @@ def now() -> str:
 def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failure | None:
     """Wait for the launch; None if it ended well or by a failed gate, which is in its spools."""
     stall = prepared.spec.rules.stall_seconds
+    limit: float | None = None  # of the present silence, once it is long
     watchdog, settled = Watchdog(), Watchdog()
     cell = prepared.spec.cases[0].cell
     with EndWatch(prepared.spool) as watch, process_descriptor(process.pid) as launcher:
@@ -310,16 +311,23 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
                 settled = Watchdog()
                 if causes.is_over(ends, read_spools(prepared.spool, cell.num_processes)):
                     break  # and the launcher, which is stopped or has lost its way, is ended by our caller
-            if watchdog.seconds(last_heartbeat(prepared.spool)) > stall:
+            silence = watchdog.seconds(last_heartbeat(prepared.spool))
+            if silence < causes.SHORTEST_STALL:
+                limit = None
+            elif limit is None:  # once in a silence
+                limit = min(stall, causes.learnt_stall(read_spools(prepared.spool, cell.num_ranks)))
+            if silence > (stall if limit is None else limit):
                 return causes.failure_of_a_stall(
                     read_spools(prepared.spool, cell.num_processes),
-                    stall,
+                    round(silence),
                     launcher=[process.pid, *_descendants(process.pid)],
                 )
         ends = watch.look()
     output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
     spools = read_spools(prepared.spool, cell.num_processes)
-    return causes.failure_of_an_end(process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks)
+    return causes.failure_of_an_end(
+        process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks, stopped=watch.stopped
+    )
 
 
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:

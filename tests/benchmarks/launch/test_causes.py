@@ -1,10 +1,21 @@
 """Why a launch ended: the rank that died first, not the one that a launcher finds dead first."""
 
+import math
+
 import pytest
 
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import End
-from dlscale.benchmarks.records.spool import Abort, RankEnd, RankError, RankInfo, RankSpool
+from dlscale.benchmarks.records.spool import (
+    Abort,
+    CaseResult,
+    MeasuredWindow,
+    Phase,
+    RankEnd,
+    RankError,
+    RankInfo,
+    RankSpool,
+)
 
 HYDRA_BLAMES = (
     "= BAD TERMINATION\n=   PID {pid} RUNNING AT here\n=   EXIT CODE: 9\nEXIT STRING: Killed (signal 9)\n"
@@ -85,3 +96,71 @@ def test_a_status_alone_is_reported_with_how_far_the_ranks_came():
     assert failure.message == (
         "mpiexec ended with exit status 7; finished windows per rank, warm-up steps included: 0, 0"
     )
+
+
+TENSORFLOW = (
+    "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
+    "/job:worker/replica:0/task:1\nThe tasks have crashed. Check the task logs for an earlier error"
+)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.parametrize(("stopped", "output"), [([1], ""), ([], TENSORFLOW), ([1], TENSORFLOW)])
+def test_a_rank_that_others_gave_up_on_is_named_and_not_the_healthy_one_that_ended(dies, stopped, output):
+    ranks = spools([] if dies else [error(5.0)], [])
+    failure = causes.failure_of_an_end(1, output, [End(0, 5.1)], ranks, num_ranks=2, stopped=stopped)
+    assert (failure.kind, failure.rank) == ("hang", 1)
+    assert failure.message.startswith("rank 1 is stopped, and so ended the launch; ")
+    assert ("rank 0 died" if dies else "the server went away") in failure.message
+
+
+def test_a_stopped_rank_that_was_killed_died():
+    failure = causes.failure_of_an_end(9, "", [End(1, 5.1)], spools([], []), num_ranks=2, stopped=[1])
+    assert (failure.kind, failure.rank) == ("killed", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "hinted"),
+    [
+        ("EXIT STRING: Bus error (signal 7)", True),
+        ("shm_open(/ucx_shm_posix_1) failed: No space left on device", True),
+        ("posix_fallocate on /dev/shm/x: Cannot allocate memory", True),
+        ("EXIT STRING: Killed (signal 9)", False),
+        ("write: No space left on device", False),
+    ],
+)
+def test_a_full_dev_shm_is_named_where_it_may_be_the_cause(monkeypatch, tmp_path, text, hinted):
+    monkeypatch.setattr(causes, "SHARED_MEMORY", tmp_path)
+    output = f"= BAD TERMINATION\n=   PID 101 RUNNING AT here\n=   EXIT CODE: 9\n{text}\nEXIT STRING: x\n"
+    failure = causes.failure_of_an_end(9, output, [End(1, 5.1)], spools([], []), num_ranks=2)
+    assert (failure.kind, failure.rank) == ("killed", 1)
+    assert (f"{tmp_path} has " in failure.message) == hinted
+    assert ("--shm-size" in failure.message) == hinted
+
+
+def windows(interval, count=5, phase="steady", length=None):
+    return [MeasuredWindow(phase, 2, interval * number, length or 0.9 * interval) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("events", "seconds"),
+    [
+        ([windows(0.2), windows(0.2)], 60.0),  # never shorter
+        ([windows(4.0), windows(3.0)], 120.0),  # of the slowest rank
+        ([windows(0.2, count=2), windows(0.2)], math.inf),  # too few
+        ([windows(0.2, phase="warmup"), windows(0.2)], math.inf),  # steady windows have more steps
+        (
+            [[*windows(0.2), CaseResult(steady=True, settings={})], windows(0.2)],
+            math.inf,
+        ),  # no window is next
+        ([[*windows(0.2), Phase("gates", 1.0)], windows(0.2)], math.inf),
+        ([None, windows(0.2)], math.inf),
+    ],
+)
+def test_how_long_a_silence_may_be_is_learnt_from_the_windows(events, seconds):
+    assert causes.learnt_stall(spools(*events)) == pytest.approx(seconds)
+
+
+def test_a_new_case_is_not_judged_by_the_one_before():
+    spool = RankSpool(0, [(0, window) for window in windows(0.1)] + [(1, window) for window in windows(9.0)])
+    assert causes.learnt_stall([spool]) == pytest.approx(270.0)

@@ -1,11 +1,13 @@
 """Who of several processes ended first."""
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
 from dlscale.benchmarks.records.spool import RankError, RankInfo, SpoolWriter, format_event
 
@@ -95,3 +97,22 @@ def test_nothing_stays_open(start, tmp_path):
     with EndWatch(tmp_path) as watch:
         watch.look()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_rank_that_is_stopped_when_another_ends_is_known(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(causes, "STATE_SECONDS", 0.0)
+    children = [start(str(tmp_path)) for _ in range(3)]
+    for rank, child in enumerate(children):
+        write(tmp_path, rank, info(rank, child))
+    with EndWatch(tmp_path) as watch:
+        watch.look()
+        assert watch.stopped == []
+        children[1].send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, children[1].pid, os.WSTOPPED | os.WNOWAIT)
+        watch.look()
+        assert watch.stopped == [1]
+        dead(children[0])
+        watch.look()
+        dead(children[1])
+        watch.look()
+        assert watch.stopped == [1]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import supervisor
+from dlscale.benchmarks.launch import causes, supervisor
 from dlscale.benchmarks.launch.causes import failure_of_a_stall
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, end_group, start_launcher, supervise
 from dlscale.benchmarks.message_sizes.launch import DRIVER
@@ -173,8 +173,11 @@ if sys.argv[1] == "rank":
     if how == "dies" and rank == 1:
         time.sleep(0.4)
         os.kill(os.getpid(), 9)
+    if how == "falls silent":
+        for number in range(4):
+            spool.write(MeasuredWindow("steady", 1, 0.01 * number, 0.01), case=0)
     time.sleep(0.4)
-    if how == "dies":
+    if how != "ends":
         time.sleep(60)
     spool.write(MeasuredWindow("steady", 1, 0.0, 1.0), case=0)
     spool.write(CaseResult(steady=True, settings={}), case=0)
@@ -187,27 +190,42 @@ else:
 """
 
 
-@pytest.mark.parametrize(("how", "failure"), [("end", None), ("dies", "killed")])
-def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(
-    tmp_path, monkeypatch, make_record, how, failure
-):
-    monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)
+@pytest.fixture
+def supervised(tmp_path, make_record):
+    """supervised(how): the record of such a launch."""
     record = make_record()
     store = Store(tmp_path / "study")
     store.open({"launches": []})
     folder = store.spool_folder / record.case.id
-    prepared = PreparedLaunch(
-        spec=LaunchSpec(cases=[record.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1),
-        command=[sys.executable, "-c", DEAF, "launcher", DEAF, str(folder), how],
-        spool=folder,
-        metadata=LaunchMetadata(**{name: getattr(record, name) for name in LaunchMetadata.model_fields}),
-    )
-    begin = time.monotonic()
-    (found,) = supervise(prepared, store)
-    assert time.monotonic() - begin < 20
+
+    def run(how):
+        metadata = LaunchMetadata(**{name: getattr(record, name) for name in LaunchMetadata.model_fields})
+        spec = LaunchSpec(cases=[record.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        command = [sys.executable, "-c", DEAF, "launcher", DEAF, str(folder), how]
+        begin = time.monotonic()
+        (found,) = supervise(
+            PreparedLaunch(spec=spec, command=command, spool=folder, metadata=metadata), store
+        )
+        assert time.monotonic() - begin < 20
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(("how", "failure"), [("ends", None), ("dies", "killed")])
+def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(supervised, monkeypatch, how, failure):
+    monkeypatch.setattr(supervisor, "LAUNCHER_SECONDS", 0.2)
+    found = supervised(how)
     assert (found.failure and found.failure.kind) == failure
     if found.failure:
         assert found.failure.rank == 1
+
+
+def test_ranks_that_fall_silent_are_not_waited_for_as_long_as_the_rules_allow(supervised, monkeypatch):
+    monkeypatch.setattr(causes, "SHORTEST_STALL", 0.5)
+    found = supervised("falls silent")
+    assert found.failure.kind == "hang"
+    assert "no rank wrote for " in found.failure.message
 
 
 def test_a_stopped_launcher_is_named_when_nothing_moves():
