@@ -5,6 +5,7 @@ It is read together with the values and statements, which must match it.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import tomllib
 from collections.abc import Mapping
@@ -25,8 +26,11 @@ from dlscale.analysis.published.values import (
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
 
 REAL = "real"  # matches any data that is read: publications do not know our names of data sets
+SYNTHETIC = "synthetic"
 NEEDED = (
     "workload",
     "scaling_mode",
@@ -47,7 +51,7 @@ class Own(Frozen):
     system: str | None = None
     device: Literal["cpu", "gpu"] | None = None
     precision: str | None = None
-    data: str | None = None  # a cell's data, or REAL
+    data: str | None = None  # SYNTHETIC, REAL, or the name of the file or folder, which may have * and ?
     local_batch: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     ranks_per_node: PositiveInt | None = None
@@ -67,7 +71,25 @@ class Own(Frozen):
                 return False
         if self.ranks_per_node and cell.num_ranks != cell.num_nodes * self.ranks_per_node:
             return False
-        return self.data is None or self.data == (cell.data if cell.data == "synthetic" else REAL)
+        return self.data is None or self._accepts_data(cell.data)
+
+    def _accepts_data(self, data: str) -> bool:
+        if SYNTHETIC in (self.data, data):
+            return self.data == data
+        name = data.partition(":")[0].lower()
+        return self.data == REAL or fnmatch.fnmatchcase(name, str(self.data).lower())
+
+    @property
+    def unfillable(self) -> str:
+        """Why no cell of ours can ever meet the requirements; empty where one can."""
+        if self.backend is None or self.backend not in BACKENDS:
+            return ""
+        row = capabilities(self.backend)
+        if self.device and self.device not in row.devices:
+            return f"backend {self.backend} does not train on device {self.device}"
+        if self.framework and self.framework not in row.frameworks:
+            return f"backend {self.backend} does not train in {self.framework}"
+        return ""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -194,6 +216,15 @@ class Published(Frozen):
     def statements_of(self, figure: str) -> tuple[Statement, ...]:
         """The statements of that figure."""
         return self.statements.get(figure, ())
+
+    def unfillable(self, figure: Figure) -> dict[str, list[str]]:
+        """Reason why ours can never be there -> labels of the series that it holds for."""
+        series = {row.series for row in (*self.values_of(figure.id), *self.statements_of(figure.id))}
+        found: dict[str, list[str]] = {}
+        for name in sorted(series):
+            if reason := figure.comparable(name).unfillable:
+                found.setdefault(reason, []).append(figure.label(name))
+        return found
 
     def find(self, place: Place) -> Value | None:
         """The value at a place; None if none is public."""

@@ -31,7 +31,7 @@ from dlscale.analysis.figures.layout import figure_with_axes
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published import panel_drawing
-from dlscale.analysis.published.catalogue import Figure, Own, Published
+from dlscale.analysis.published.catalogue import REAL, SYNTHETIC, Figure, Own, Published
 from dlscale.analysis.published.panel_drawing import PUBLISHED, ideal_lines, is_mark, x_axis, y_axis
 from dlscale.analysis.published.panels import Plot, plots_of
 from dlscale.analysis.published.tables import rows_of
@@ -214,6 +214,8 @@ def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
         )
     if figure.own is None:
         return f"No study of ours measures this. {data}"
+    if figure.own.unfillable:
+        return f"Nothing of ours can join: {figure.own.unfillable}. {data}"
     return f"Nothing of ours yet; what would join: {wanted(figure.own)}. {data}"
 
 
@@ -230,7 +232,7 @@ def wanted(own: Own) -> str:
         own.precision,
         own.local_batch and f"{own.local_batch} samples per rank",
         own.global_batch and f"{own.global_batch} samples over all ranks",
-        own.data and f"{own.data} data",
+        own.data and (f"{own.data} data" if own.data in (REAL, SYNTHETIC) else f"data {own.data}"),
         own.ranks_per_node and f"{own.ranks_per_node} rank{'s' * (own.ranks_per_node > 1)} per node",
     ]
     return ", ".join(word for word in words if word)

@@ -121,6 +121,8 @@ def _check(
     public = list(targets(published, figure))
     for target in public:
         wanted = figure.comparable(target.series)
+        if wanted.unfillable:
+            continue
         if [name for name in wanted.missing if not (name == "system" and stand_in)]:
             unmatched.append(figure.label(target.series))
             continue
@@ -136,7 +138,13 @@ def _check(
         figure=figure,
         comparisons=tuple(comparisons),
         findings=tuple(findings(published, figure)),
-        reasons=tuple(_reasons(figure, public, unmatched, absent)),
+        reasons=(
+            *_reasons(figure, public, unmatched, absent),
+            *(
+                f"cannot be filled: {' / '.join(dict.fromkeys(filter(None, labels)))}: {reason}"
+                for reason, labels in published.unfillable(figure).items()
+            ),
+        ),
     )
 
 

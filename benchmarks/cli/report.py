@@ -73,18 +73,18 @@ def report(
 
 
 @click.command()
-@click.argument("study", required=False)
+@click.argument("names", metavar="[STUDY]", nargs=-1)
 @click.option(
     "--published",
     is_flag=True,
-    help="Draw published figures instead; STUDY is one of these then (default: all).",
+    help="Draw published figures instead; STUDY are names of these then (default: all).",
 )
 @on_option
 @system_option
 @base_option
 @results_option
 def figures(
-    study: str | None,
+    names: tuple[str, ...],
     published: bool,
     on: str | None,
     system: str | None,
@@ -102,10 +102,15 @@ def figures(
     Examples:
       dlscale figures weak-scaling
       dlscale figures --published
-      dlscale figures --published powerai-ddl-2 --on my-cluster
+      dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
     """  # noqa: D301
     if published:
-        return draw_published(results, names=[study] if study else [], on=on)
+        return draw_published(results, names=names, on=on)
+    if len(names) > 1:
+        raise UsageError(
+            f"figures of one study at a time, not of {', '.join(names)}; several are for --published"
+        )
+    study = names[0] if names else None
     if on:
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     store = Store(choose_study(results, study, system=system))

@@ -198,10 +198,9 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
     cells = [launch.cell for launch in plan.launches]
     ranks = sorted({cell.num_ranks for cell in cells})
     backends = [name for name in study.backends if name in {cell.backend for cell in cells}]
-    cores = plan.launches[0].cell.cores_per_rank
     click.echo(
         f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
-        f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {cores} of {plan.num_cores} cores per rank"
+        f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
     size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
     of = "" if left == size else f", of which {left if todo else 'none'} are left"

@@ -229,7 +229,7 @@ def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | N
         click.echo(submission.job_script(campaign, job, account=account, after=None))
         click.echo("# its launches, on the first of its nodes:")
         for launch in job.launches:
-            click.echo("# " + shlex.join(campaign.command(launch)))
+            click.echo(shlex.join(campaign.command(launch)))
 
 
 def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:

@@ -66,10 +66,15 @@ def load_peers() -> list[Peer]:
     return _File.model_validate(tomllib.loads(text)).peers
 
 
+# A study's backend `mpi` is the allreduce of the installed MPI; here each MPI is measured in an environment of its own.
+MPI_PEERS = ("mpich", "openmpi", "intelmpi")
+
+
 def choose_peers(names: Sequence[str]) -> list[Peer]:
-    """The peers with these names, or all of them. Raises UsageError for an unknown name."""
+    """The peers with these names, `mpi` for every MPI, or all of them. Raises UsageError for an unknown name."""
     peers = load_peers()
     known = [peer.name for peer in peers]
+    names = [peer for name in names for peer in (MPI_PEERS if name == "mpi" else (name,))]
     for name in names:
         if name != "all" and name not in known:
             raise UsageError(f"no backend {name!r} in this benchmark; choose one of: {', '.join(known)}")

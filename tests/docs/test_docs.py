@@ -1,15 +1,17 @@
 """What the documents name exists, and what exists is named."""
 
+import contextlib
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from dlscale.base import definitions
-from dlscale.benchmarks.cli import VERBS
+from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
@@ -70,3 +72,30 @@ def test_commands_of_the_readme_can_be_planned(line, tmp_path):
     words = shlex.split(line, comments=True)[1:]
     command = [DLSCALE, *words, *([] if "--dry-run" in words else ["--dry-run"]), "--results", str(tmp_path)]
     assert "mpiexec" in subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP).stdout
+
+
+def shown_commands():
+    """(page, words) of each command line in a block of code; a backslash joins lines."""
+    for page in [TOP / "README.md", *(TOP / "docs").rglob("*.md")]:
+        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                if match := re.match(r"(?:\S*/)?dlscale( .*)", line):
+                    yield page.name, shlex.split(match[1], comments=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), list(shown_commands()), ids=lambda it: it if isinstance(it, str) else " ".join(it)[:60]
+)
+def test_commands_of_the_documents_have_verbs_and_options_that_exist(page, words):
+    context = click.Context(cli)
+    command, rest = cli, words
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        command, rest = command.get_command(context, rest[0]), rest[1:]
+        if command.name == "collectives":
+            break
+    with contextlib.suppress(click.exceptions.Exit):
+        command.make_context(command.name, list(rest), parent=context)
+
+
+def test_commands_of_every_page_are_looked_at():
+    assert {"README.md", "gpu.md", "jobs.md", "adding-a-system.md"} <= {page for page, _ in shown_commands()}

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import published as command
+from dlscale.benchmarks.cli import report
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
@@ -142,3 +144,13 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     assert '"ring, torch on mine"' in (results / command.DRAWN / "small.csv").read_text()
     # What was drawn is no study.
     command.draw_published(results, on="mine", folder=folder(*RATES))
+
+
+def test_several_published_figures_may_be_named(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(report, "draw_published", lambda _, names, on: asked.append((names, on)) or 0)
+    words = ["--published", "goyal-8", "powerai-ddl-2", "--results", str(tmp_path)]
+    assert CliRunner().invoke(report.figures, words, standalone_mode=False).return_value == 0
+    assert asked == [(("goyal-8", "powerai-ddl-2"), None)]
+    with pytest.raises(UsageError, match="figures of one study at a time, not of a, b"):
+        CliRunner().invoke(report.figures, ["a", "b"], standalone_mode=False, catch_exceptions=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.published.catalogue import Figure, Own, Panel
+from dlscale.analysis.published.catalogue import Figure, Own, Panel, load_published
 from dlscale.analysis.published.panels import own_points
 from dlscale.benchmarks.records.record import Cell
 
@@ -78,6 +78,57 @@ def test_real_data_is_any_data_that_is_read():
     cell = Cell(**CELL | {"data": "events:0123456789ab"})
     assert Own(data="real").accepts(cell, system="cori")
     assert not Own(data="real").accepts(Cell(**CELL), system="cori")
+
+
+@pytest.mark.parametrize(
+    ("data", "found", "accepted"),
+    [
+        ("cifar-10-*", "cifar-10-batches-bin:0123456789ab", True),
+        ("cifar-10-*", "cifar-100-binary:0123456789ab", False),
+        ("cifar-10-*", "synthetic", False),
+        ("*imagenet*", "ImageNet-train:0123456789ab", True),
+        ("*flowers*", "102flowers:0123456789ab", True),
+        ("*flowers*", "cifar-10-batches-bin:0123456789ab", False),
+    ],
+)
+def test_data_may_be_asked_for_by_name(data, found, accepted):
+    cell = Cell(**CELL | {"data": found})
+    assert Own(data=data).accepts(cell, system="cori") == accepted
+
+
+@pytest.mark.parametrize("name", ["nysds17-cifar-10", "nysds17-imagenet", "nysds17-flowers"])
+def test_the_entries_of_nysds17_ask_for_their_data_and_for_no_framework(name):
+    own = load_published().figure(name).own
+    fields = {"workload": "inception_v3", "preset": "paper", "device": "gpu", "scaling_mode": "weak"}
+    data = {
+        "nysds17-cifar-10": "cifar-10-batches-bin",
+        "nysds17-imagenet": "imagenet",
+        "nysds17-flowers": "flowers-102",
+    }
+    for framework in ("torch", "tensorflow"):
+        accepted = {
+            other
+            for other, folder in data.items()
+            if own.accepts(
+                Cell(**CELL | fields | {"framework": framework, "data": f"{folder}:0123456789ab"}),
+                system="seawulf",
+            )
+        }
+        assert accepted == {name}
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"backend": "grpc_ps", "device": "gpu"}, "backend grpc_ps does not train on device gpu"),
+        ({"backend": "nccl", "device": "cpu"}, "backend nccl does not train on device cpu"),
+        ({"backend": "gloo", "framework": "tensorflow"}, "backend gloo does not train in tensorflow"),
+        ({"backend": "nccl", "device": "gpu"}, ""),
+        ({"device": "gpu"}, ""),
+    ],
+)
+def test_some_series_can_never_be_filled(own, reason):
+    assert Own(**own).unfillable == reason
 
 
 def test_the_later_one_of_two_conditions_holds():

@@ -253,3 +253,12 @@ def test_open_ends_are_open():
     assert compare(under, point(interval(None, 1.0, None)), 0.1).ratio.center == 1
     nothing = Target(series="s", quantity="throughput", x=1, low=None, high=0.0)
     assert compare(nothing, point(interval(None, 1.0, None)), 0.1).ratio.center == math.inf
+
+
+def test_series_that_can_never_be_filled_are_marked():
+    published = load_published()
+    (check,) = verify(published, names=["tf-cnn-ec2"])
+    (reason,) = [text for text in check.reasons if text.startswith("cannot be filled")]
+    assert "Inception v3" in reason
+    assert reason.endswith("backend grpc_ps does not train on device gpu")
+    assert not any("no record of ours" in text for text in check.reasons), "a record would not help"

@@ -1,6 +1,7 @@
 """A plan is a table of what is measured, in the words and numbers of run, status and page."""
 
 import json
+import os
 
 import pytest
 
@@ -113,3 +114,21 @@ def test_the_status_has_the_plans_words(capsys, tmp_path):
     assert "0 of 19 cases done, 0 failed (10 cells, 9 launches, 19 cases)" in text
     (row,) = json.loads(run(capsys, "status", "--results", str(tmp_path), "--json"))["rows"]
     assert (row["num_cells"], row["num_launches"], row["planned"]) == (10, 9, 19)
+
+
+def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(capsys, tmp_path):
+    seed = next(seed for seed in range(100) if a_plan(seed=seed).launches[0].cell.control == "whole_machine")
+    num_cores = len(os.sched_getaffinity(0))
+    command = [word for word in SMALL if word not in ("--data", "synthetic")]
+    text = run(
+        capsys, "plan", "weak-scaling", *command, "--seed", str(seed), "--results", str(tmp_path)
+    ).splitlines()
+    assert text[0].endswith(f"{num_cores // 2} of {num_cores} cores per rank")
+
+
+def test_launch_lines_of_a_job_can_be_pasted(capsys, tmp_path):
+    words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
+    lines = run(capsys, "run", "weak-scaling", "--dry-run", *words).splitlines()
+    launches = [line for line in lines if "dlscale.benchmarks.rank.worker" in line]
+    assert len(launches) > 30
+    assert all(line.startswith("env OMP_NUM_THREADS=33 ") and " srun " in line for line in launches)

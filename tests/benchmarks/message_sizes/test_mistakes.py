@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.message_sizes.peers import choose_peers
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,7 @@ def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytes
     assert len(text.splitlines()) == 1, text
     for part in expected:
         assert part in text
+
+
+def test_a_studys_mpi_is_every_mpi_here():
+    assert [peer.name for peer in choose_peers(["mpi"])] == ["mpich", "openmpi", "intelmpi"]

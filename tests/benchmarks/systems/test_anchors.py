@@ -39,7 +39,9 @@ def test_a_time_that_is_published_is_taken_at_the_published_size_only():
     assert "published: 40 ms per sample" in found.origin
     small = workload.preset("small")
     asked = {"precision": "fp32", "local_batch": 4, "ranks_per_node": 1}
-    assert compute_time(system, "hep_cnn", small, **asked) is None, "no fp32 peak is stated"
+    assert compute_time(load_system("theta"), "hep_cnn", small, **asked) is None, "no fp32 peak is stated"
+    in_single = compute_time(system, "hep_cnn", small, **asked)
+    assert in_single.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 6e12)
     at_peak = compute_time(system, "hep_cnn", small, **asked | {"precision": "fp64"})
     assert at_peak.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 3e12)
 
