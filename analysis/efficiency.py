@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dlscale.analysis.families import Base, Family, FrameworkPair, base_ranks, family_of, pairs_of
+from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
 from dlscale.analysis.findings import communication as exchange_rows
 from dlscale.analysis.findings import productivity, waterfall_table
 from dlscale.analysis.findings import stragglers as late_rows
@@ -55,7 +55,7 @@ from dlscale.analysis.render.text import (
     with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.benchmarks.records.record import Case, Cell, Parity, Record
+from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
 
 
 def input_cost(row: ScalingRow) -> str:

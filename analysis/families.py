@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
-from dlscale.benchmarks.records.record import Cell, Parity
+from dlscale.benchmarks.records.record import Base, Cell, Parity
 
 # Titles and file names name only values other than these.
 DEFAULT_MEMORY_FORMAT = "channels_last"
@@ -100,12 +99,6 @@ def family_of(cell: Cell, *, system: str) -> Family:
         threads_per_rank=cell.threads_per_rank,
         batch=cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch,
     )
-
-
-Base = Literal["1", "node", "smallest"]
-"""Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
-
-BASES: tuple[Base, ...] = get_args(Base)
 
 
 def base_ranks(cells: Iterable[Cell], base: Base) -> int:

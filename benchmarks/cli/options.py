@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import click
 
-from dlscale.analysis.families import BASES
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
-from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.records.record import BASES, Setting
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
@@ -146,6 +145,12 @@ STUDY_OPTIONS = (
         help="Numbers of nodes, instead of --ranks, on a system with a scheduler: 1,2,4 or 1:64:x2.",
     ),
     click.option(
+        "--base",
+        type=click.Choice(BASES),
+        help="Base case of efficiencies: 1 rank (default; --ranks without it gets it), the ranks of one node, or the "
+        "smallest number of ranks.",
+    ),
+    click.option(
         "--ranks-per-node",
         type=int,
         help="Ranks per node, on a system with a scheduler; default: the system's.",
@@ -206,8 +211,9 @@ LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
-    "workloads", "frameworks", "backends", "servers", "ranks", "nodes", "ranks_per_node", "partition", "allocations",
-    "preset", "batch", "precision", "compiled", "memory_format", "device", "skip_bad", "budget", "launches", "seed",
+    "workloads", "frameworks", "backends", "servers", "ranks", "nodes", "base", "ranks_per_node", "partition",
+    "allocations", "preset", "batch", "precision", "compiled", "memory_format", "device", "skip_bad", "budget",
+    "launches", "seed",
 )  # fmt: skip
 
 

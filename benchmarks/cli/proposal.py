@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.families import Base
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import node_hours_request
 from dlscale.analysis.proposal.write import NAME, write_proposal
@@ -14,6 +13,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import Words, base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
 

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from dlscale.analysis import efficiency
 from dlscale.analysis.advice import advice
-from dlscale.analysis.families import Base
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
@@ -28,6 +27,7 @@ from dlscale.benchmarks.cli.options import (
 from dlscale.benchmarks.cli.published import draw_published, on_option
 from dlscale.benchmarks.cli.study_report import Loaded, load, put, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
-from dlscale.analysis.families import Base
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page
@@ -19,17 +19,32 @@ from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import Case, Record
+from dlscale.benchmarks.records.record import BASES, Base, Case, Record
 from dlscale.benchmarks.records.store import Store
+
+
+def _study_in(folder: Path) -> dict[str, Any]:
+    """The study as study.json has it; empty where that does not say."""
+    try:
+        study = parse_json_object((folder / "study.json").read_bytes())["study"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return study if isinstance(study, dict) else {}
 
 
 def order_of(folder: Path) -> list[str]:
     """What the study names, in its order; nothing where study.json does not say."""
+    study = _study_in(folder)
     try:
-        study = parse_json_object((folder / "study.json").read_bytes())["study"]
         return [*study["backends"], *study["frameworks"]]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return []
+
+
+def _base_of(folder: Path) -> Base | None:
+    """The base case that the study was run with; None where it named none."""
+    stated = _study_in(folder).get("base")
+    return next((base for base in BASES if base == stated), None)
 
 
 PAGE = "report.html"
@@ -64,7 +79,7 @@ class Loaded:
 
 
 def load(store: Store, *, base: Base | None = None) -> Loaded:
-    """The study with efficiencies relative to `base`; None: 1 rank where it is planned, else the smallest size.
+    """The study with efficiencies relative to `base`; None: its own, else 1 rank where it is planned or the smallest.
 
     Raises UsageError if there is no study, or its plan cannot be read.
     """
@@ -79,7 +94,7 @@ def load(store: Store, *, base: Base | None = None) -> Loaded:
             planned=planned,
             parities=load_parity(store.folder),
             order=order_of(store.folder),
-            base=base or _usual_base(planned),
+            base=base or _base_of(store.folder) or _usual_base(planned),
         ),
         bad_files=bad_files,
         left_out=left_out,

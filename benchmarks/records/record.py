@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -85,6 +85,10 @@ class NodeFacts(Frozen):
 SCHEMA_VERSION = 5
 
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"]
+Base = Literal["1", "node", "smallest"]
+"""Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
+
+BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 

@@ -63,7 +63,7 @@ def shape(study: Study, system: System) -> Shape:
             "--ranks and --nodes exclude each other; give one: ranks fill one node after the other"
         )
     if study.ranks:
-        sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in study.ranks]
+        sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in _with_base(study, study.ranks)]
     else:
         nodes = study.nodes or _default_nodes(min(most, DEFAULT_MAX_NODES))
         sizes = [Size(count, count * per_node) for count in nodes]
@@ -95,7 +95,7 @@ def chosen_partition(study: Study, system: System) -> Partition:
 
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
-    ranks = sorted(set(study.ranks or default_ranks(num_cores)))
+    ranks = sorted(_with_base(study, study.ranks) if study.ranks else set(default_ranks(num_cores)))
     return Shape(
         sizes=tuple(Size(1, count) for count in ranks),
         ranks_per_node=None,
@@ -103,6 +103,11 @@ def _of_one_node(study: Study, system: System) -> Shape:
         cores_per_rank=max(1, num_cores // ranks[-1]),
         threads_per_rank=max(1, num_cores // ranks[-1]),
     )
+
+
+def _with_base(study: Study, ranks: Sequence[int]) -> set[int]:
+    """The numbers of ranks, with the base case's 1 unless the study has another base."""
+    return {*ranks, *([1] if study.base in (None, "1") else [])}
 
 
 def _threads(system: System, per_node: int) -> int:

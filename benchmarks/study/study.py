@@ -30,7 +30,7 @@ from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import parse_seconds, split_list
-from dlscale.benchmarks.records.record import Fingerprint, Setting
+from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
@@ -157,6 +157,7 @@ class Study(Frozen):
     skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
     ranks: Counts | None = None  # None: up to the machine's cores, or as `nodes` says
     nodes: Counts | None = None  # on systems with a scheduler
+    base: Base | None = None  # of efficiencies; None: 1 rank, which joins `ranks`, but not `nodes`
     ranks_per_node: PositiveInt | None = None  # None: the system's
     partition: str | None = None  # None: the system's
     allocations: NumLaunches = 1  # minimum number of jobs that the launches of a cell are spread over (M5)

@@ -26,6 +26,7 @@ backends = ["none", "mpi", "gloo", "ring"]
 preset = "tiny"
 precision = "fp32"
 ranks = [1, 2]
+base = "smallest"
 launches = 1
 budget = 1
 repeats = 0

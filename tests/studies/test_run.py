@@ -56,7 +56,7 @@ def test_a_study_from_command_to_figures(bench):
     # The same command again has nothing left to do, and measures nothing twice.
     again = bench.run()
     assert again.returncode == 0
-    assert "0 to run" in again.stdout
+    assert "of which none are left" in again.stdout
     assert len(bench.records()) == len(records)
 
     # An exchange alone whose training is done finds the same buckets by a trainer of its own.
@@ -65,7 +65,7 @@ def test_a_study_from_command_to_figures(bench):
     lost.unlink()
     once_more = bench.run()
     assert once_more.returncode == 0
-    assert "1 to run" in once_more.stdout
+    assert "1 launch, 1 case are left" in once_more.stdout
     assert Record.model_validate_json(lost.read_text()).bucket_bytes == before.bucket_bytes
 
 

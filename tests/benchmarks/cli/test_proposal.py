@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.proposal import proposal
+from dlscale.benchmarks.cli.study_report import load
+from dlscale.benchmarks.records.store import Store
 
 _MAKER = importlib.util.spec_from_file_location(
     "made_records_for_proposals", Path(__file__).parents[2] / "analysis" / "conftest.py"
@@ -115,6 +117,17 @@ def test_a_study_without_1_rank_is_relative_to_its_smallest_size(run):
         "relative to 4 ranks without a communication layer"
         in (folder / "proposal" / "proposal.md").read_text()
     )
+
+
+def test_the_base_that_a_study_was_run_with_is_its_own(run):
+    _, _, _, folder = run([*records(), *four_and_eight()])
+    plan = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "smallest"}}))
+    (row,) = {row.base_ranks for row in load(Store(folder)).table.rows}
+    assert row == 1
+    (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "node"}}))
+    assert {row.base_ranks for row in load(Store(folder)).table.rows} == {8}
+    assert {row.base_ranks for row in load(Store(folder), base="1").table.rows} == {1}
 
 
 def test_a_base_that_was_named_is_kept(run):

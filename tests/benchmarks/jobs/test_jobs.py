@@ -65,6 +65,10 @@ def test_the_usual_sizes_are_powers_of_two_and_another_one_and_a_single_rank():
         ({"nodes": [2, 8]}, [Size(2, 8), Size(8, 32)]),
         ({"nodes": [2], "ranks_per_node": 2}, [Size(2, 4)]),
         ({"ranks": [1, 2, 6]}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
+        ({"ranks": [2, 6]}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
+        ({"ranks": [2, 6], "base": "1"}, [Size(1, 1), Size(1, 2), Size(2, 6)]),
+        ({"ranks": [2, 6], "base": "smallest"}, [Size(1, 2), Size(2, 6)]),
+        ({"nodes": [2, 8], "base": "1"}, [Size(2, 8), Size(8, 32)]),
     ],
 )
 def test_sizes_as_they_were_asked_for(asked, sizes):

@@ -293,3 +293,9 @@ def test_how_it_runs_is_part_of_the_cell():
 def test_slow_networks_are_planned_slower():
     quick, slow = (plan(preset=preset, data="synthetic") for preset in ("tiny", "paper"))
     assert slow.seconds(slow.launches) > 10 * quick.seconds(quick.launches)
+
+
+def test_ranks_without_1_get_the_base_case_unless_another_base_is_named():
+    assert {c.num_ranks for c in cells(plan(ranks=[2]))} == {1, 2}
+    assert {c.num_ranks for c in cells(plan(ranks=[2], base="smallest", reference_launches=0))} == {2}
+    assert {c.num_ranks for c in cells(plan(ranks=[2], base="node", reference_launches=0))} == {2}
