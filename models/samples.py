@@ -75,7 +75,7 @@ class Samples(Protocol):
 
     def __len__(self) -> int: ...
     def skip(self, count: int) -> None:
-        """Draw at random what is drawn after `count` samples have been read, though they were not."""
+        """Draw at random what is drawn after `count` more samples have been read; fewer where it is negative."""
         ...
 
     def read(self, indices: NDArray[np.int64]) -> Arrays:
@@ -156,11 +156,11 @@ class LocalBatches:
             self.fixed = self._read()
 
     def begin_at(self, num_drawn: int) -> None:
-        """Go on as after so many batches; before the first of this source. Samples left out before are not known."""
-        self.num_drawn = num_drawn
+        """Go on as after so many batches, between two of them. Samples left out meanwhile are not known."""
         if self.fixed is None:
-            self._samples.skip(num_drawn * self._local_batch)
+            self._samples.skip((num_drawn - self.num_drawn) * self._local_batch)
             self._order = self._indices(num_drawn)
+        self.num_drawn = num_drawn
 
     def samples(self) -> Iterator[Arrays]:
         """Endless local batches as `Samples.read` gives them."""

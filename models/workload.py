@@ -132,6 +132,10 @@ class Replica(Protocol):
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         ...
 
+    def apply(self, gradients: Weights) -> None:
+        """Update the weights once by every objective's optimizer, with these gradients in the order of `weights`."""
+        ...
+
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`; the same in both frameworks."""
         ...
@@ -145,9 +149,10 @@ class Replica(Protocol):
         ...
 
     def restore(self, state: State) -> None:
-        """Go on where a replica of the same cell was when it gave its `state`; before the first step.
+        """Go on where a replica of the same cell was when it gave its `state`, as often as it is asked to.
 
-        Raises UsageError if the state is of another replica.
+        A replica that a trainer holds has to be restored before its first step. Raises UsageError if the state is of
+        another replica.
         """
         ...
 

@@ -133,6 +133,7 @@ class TensorFlowReplica:
         self._batches = batches
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
         self._samples = self._open(batches)
+        self._only_gradients: Any = None  # a function of a batch, traced once
 
     @staticmethod
     def _open(batches: LocalBatches) -> Iterator[Batch]:
@@ -173,12 +174,19 @@ class TensorFlowReplica:
 
     def gradients(self) -> Weights:
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
-
-        def only_gradients(*batch: Any) -> list[list[Any]]:
-            return self.differentiate(*batch)[1]
-
-        gradients = tf.function(only_gradients, jit_compile=self.compiled)(*self.next_batch())
+        if self._only_gradients is None:
+            self._only_gradients = tf.function(
+                lambda *batch: self.differentiate(*batch)[1], jit_compile=self.compiled
+            )
+        gradients = self._only_gradients(*self.next_batch())
         return [np.array(gradient.numpy(), order="C") for group in gradients for gradient in group]
+
+    def apply(self, gradients: Weights) -> None:
+        """Update the weights once by every objective's optimizer, with these gradients."""
+        given = iter(gradients)
+        for objective in self.objectives:
+            pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
+            objective.optimizer.apply_gradients(pairs)
 
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`."""
@@ -195,7 +203,7 @@ class TensorFlowReplica:
         return {NUM_DRAWN: counted(self._batches.num_drawn)} | copies
 
     def restore(self, state: State) -> None:
-        """Resume from `state`; before the first step, and after `make_slots`."""
+        """Resume from `state`; after `make_slots`."""
         rest = dict(state)
         num_drawn = int(rest.pop(NUM_DRAWN)[0])
         kept = self._kept()
@@ -344,6 +352,7 @@ class GraphReplica(TensorFlowReplica):
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         super().__init__(program, batches, execution)
         self._session: Any = None
+        self._peeked: Batch | None = None  # the first batch, if it was drawn for its shapes
         self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
 
     @staticmethod
@@ -352,6 +361,9 @@ class GraphReplica(TensorFlowReplica):
 
     def next_batch(self) -> Batch:
         """The next local batch as arrays, to be fed; images are (N, H, W, C)."""
+        if self._peeked is not None:
+            batch, self._peeked = self._peeked, None
+            return batch
         return (*next(self._samples), *self._batches.step_inputs())
 
     def differentiate(
@@ -367,8 +379,8 @@ class GraphReplica(TensorFlowReplica):
         return list(forward.losses), gradients, list(forward.updates)
 
     def placeholders(self) -> tuple[list[Any], Batch]:
-        """(what a local batch is fed to, the local batch that it was made like)."""
-        batch = self.next_batch()
+        """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""
+        batch = self._peeked = self.next_batch()
         return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch], batch
 
     def run_in(self, session: Any, *, first: bool) -> None:

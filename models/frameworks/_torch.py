@@ -29,7 +29,7 @@ def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.O
     state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
     for name, values in _kept_by_optimizers(optimizers):
         state |= {
-            f"{name}.{key}": value.detach().cpu().numpy().copy()
+            f"{name}.{key}": _in_memory_order(value.detach()).cpu().numpy().copy()
             for key, value in values.items()
             if isinstance(value, torch.Tensor)
         }
@@ -39,7 +39,7 @@ def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.O
 def write_state(
     networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], state: State
 ) -> None:
-    """Overwrite networks and optimizers that have not taken a step. Raises UsageError if they are others."""
+    """Overwrite networks and optimizers. Raises UsageError if they are others."""
     kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
     tensors = dict(_state_tensors(networks))
     check_names(
@@ -50,12 +50,26 @@ def write_state(
         for name, tensor in tensors.items():
             tensor.copy_(torch.from_numpy(state[name]))
     for index, optimizer in enumerate(optimizers):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         slots: dict[int, dict[str, Any]] = {}
         for name, value in kept.items():
             owner, place, key = name.split(".", 2)
             if owner == f"optimizer{index}":
-                slots.setdefault(int(place), {})[key] = torch.from_numpy(value.copy())
+                slot = _laid_out(torch.from_numpy(value.copy()), parameters[int(place)])
+                slots.setdefault(int(place), {})[key] = slot
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+
+
+def _in_memory_order(slot: torch.Tensor) -> torch.Tensor:
+    """A slot flat, as a trainer's optimizer keeps it; slots have no gaps."""
+    return slot.as_strided((slot.numel(),), (1,)) if slot.dim() > 1 else slot
+
+
+def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A flat slot as its parameter lies in memory."""
+    if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
+        return slot.as_strided(parameter.size(), parameter.stride())
+    return slot
 
 
 def _state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -209,6 +223,16 @@ class TorchReplica:
             )
         ]
 
+    def apply(self, gradients: Weights) -> None:
+        """Update the weights once by every objective's optimizer, with these gradients."""
+        for parameter, gradient in zip(self._parameters(), gradients, strict=True):
+            kind = torch.empty_like(parameter)  # with the parameter's strides
+            parameter.grad = kind.copy_(_from_canonical(torch.from_numpy(gradient)))
+        for objective in self.objectives:
+            objective.optimizer.step()
+        for parameter in self._parameters():
+            parameter.grad = None
+
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`."""
         return [name for objective in self.objectives for name in objective.names]
@@ -225,7 +249,7 @@ class TorchReplica:
         return {NUM_DRAWN: counted(self._batches.num_drawn)} | read_state(networks, optimizers)
 
     def restore(self, state: State) -> None:
-        """Resume from `state`; before the first step."""
+        """Resume from `state`."""
         rest = dict(state)
         num_drawn = int(rest.pop(NUM_DRAWN)[0])
         write_state(self._program.networks, [o.optimizer for o in self.objectives], rest)

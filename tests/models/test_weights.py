@@ -44,3 +44,21 @@ def test_that_of_another_training_is_refused(framework, change):
         state[name] = np.zeros((2, 2, 2), np.float32)
     with pytest.raises(UsageError, match="of another training: "):
         one.restore(state)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_replica_can_be_taken_back_to_a_state_again_and_again(framework):
+    """Also to one that it was in after its first update, and its optimizer's memory and its batches with it."""
+    one = replica(framework, workload="resnet50")
+    seen = []
+    for _ in range(2):
+        one.apply(one.gradients())
+    state = one.state()
+    for _ in range(2):
+        one.restore(state)
+        one.apply(one.gradients())
+        kept = {name: value for name, value in one.state().items() if not name.startswith("network")}
+        seen.append(kept | dict(enumerate(one.weights())))
+    first, second = seen
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert any(not np.array_equal(first[name], state[name]) for name in first if name in state)

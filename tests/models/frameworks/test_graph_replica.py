@@ -1,0 +1,27 @@
+"""TensorFlow's replica in a graph of version 1."""
+
+import numpy as np
+import pytest
+
+from dlscale.models import load_workload
+from dlscale.models.workload import Shard
+
+pytestmark = pytest.mark.requires("tensorflow")
+
+
+def test_the_batch_that_gives_the_shapes_is_trained_on_first():
+    import tensorflow as tf
+
+    workload = load_workload("hep_cnn")
+    factory = workload.factory(
+        framework="tensorflow", preset="tiny", local_batch=2, source=workload.input("tiny")
+    )
+    with tf.Graph().as_default():
+        one = factory(shard=Shard(), seed=3)
+        _, like = one.placeholders()
+    with tf.Graph().as_default():
+        other = factory(shard=Shard(), seed=3)
+    for _ in range(2):
+        found, expected = one.next_batch(), other.next_batch()
+        assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not np.array_equal(like[0], found[0])
