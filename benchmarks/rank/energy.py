@@ -27,7 +27,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -205,6 +206,12 @@ class Tally:
                 self._joules += after - before + (limit or 0.0) * (after < before)
         self._before, self._moment = now, moment
 
+    def resume(self, moment: float) -> None:
+        """Leave out the joules and seconds since the last reading."""
+        if not self._reason:
+            self._first += moment - self._moment
+            self._before, self._moment = self._read(), moment
+
     def reading(self) -> EnergyReading:
         """What was counted since `begin`."""
         seconds, period = self._moment - self._first, self._counter.period
@@ -252,6 +259,15 @@ class Meter:
         """Call after each window; reads the counters every `REREAD_SECONDS`."""
         if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
             self._add()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in the body is not counted."""
+        self._add()
+        yield
+        self._moment = self._clock()
+        for tally in self._tallies:
+            tally.resume(self._moment)
 
     def end(self) -> list[EnergyReading]:
         """What each counter counted since `begin`, and which ones could not be read."""

@@ -162,3 +162,30 @@ def test_a_machine_with_counters_is_read(tmp_path):
 
 def test_gpus_are_asked_for_only_where_ranks_train_on_them(tmp_path):
     assert "nvml" in [reading.source for reading in node_meter(device="gpu", top=tmp_path).end()]
+
+
+def test_what_happens_in_a_pause_is_not_counted():
+    machine = Machine()
+    meter = machine.meter()
+    meter.begin()
+    machine.run(2.0)
+    for _ in range(2):
+        with meter.paused():
+            machine.run(30.0)
+    machine.run(1.0)
+    (reading,) = meter.end()
+    assert reading.joules == pytest.approx(150 * 3)
+    assert reading.seconds == pytest.approx(3)
+
+
+def test_a_counter_that_breaks_in_a_pause_gives_its_reason():
+    machine = Machine()
+    meter = machine.meter()
+    meter.begin()
+    machine.run(2.0)
+    with meter.paused():
+        machine.broken = True
+    machine.run(1.0)
+    (reading,) = meter.end()
+    assert reading.joules is None
+    assert "Input/output error" in reading.reason
