@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from dlscale.benchmarks.rank import gates
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume
 from dlscale.benchmarks.rank.controls import (
     ELEMENT_BYTES,
@@ -17,9 +20,11 @@ from dlscale.benchmarks.rank.controls import (
     copy_rate,
     shortened_rules,
 )
+from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
+from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.study import Rules
@@ -78,6 +83,7 @@ class CaseRun:
     index: int  # of the case in its launch
     cell: Cell
     factory: ReplicaFactory
+    reference_factory: ReplicaFactory  # of replicas that audits compare with; not compiled
     deadline: float  # on this rank's monotonic clock
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
@@ -114,25 +120,31 @@ class CaseRun:
         trainer = context.distribute(remembering_factory)
         first_losses: list[float] = []
 
-        def emit_with_loss(window: MeasuredWindow) -> None:
+        def emit(window: MeasuredWindow) -> None:
             self._emit(window)
+            audit.count(window.num_steps)
+            if in_step:
+                return
             if window.phase == "warmup" and len(first_losses) < NUM_COMPARED_LOSSES:
                 first_losses.append(trainer.loss())
 
         try:
             in_step = not backend.asynchronous and backend.num_accepted is None
+            progress = self._training_run(trainer)
+            audit = self._audit(trainer, progress, lambda: sum(replica.num_skipped() for replica in replicas))
             steady = measure(
                 trainer,
                 context.control,
                 context.rules,
                 deadline=self.deadline,
-                emit=self._emit if in_step else emit_with_loss,
+                emit=emit,
                 step_timer=step_timer_for(self.cell, exchanges=backend.capabilities.exchanges),
                 counting=None if in_step else cast(CountingTrainer, trainer),
-                progress=self._training_run(trainer),
+                progress=progress,
+                audit=audit,
             )
             self._write_energy()
-            results = gates.training_gates(
+            results = audit.gates() + gates.training_gates(
                 backend,
                 trainer,
                 control=context.world,
@@ -151,6 +163,31 @@ class CaseRun:
             return results
         finally:
             trainer.close()
+
+    def _audit(
+        self, trainer: Trainer, progress: TrainingRun | None, num_skipped: Callable[[], int]
+    ) -> ReplayAudit | ServerAudit:
+        """What looks at the trainer between its windows; collective."""
+        context, backend = self.context, self.context.backend
+
+        def make_reference() -> Replica:
+            return self.reference_factory(shard=context.shard, seed=context.seed + context.shard.index)
+
+        training = AuditedTraining(
+            trainer=trainer,
+            backend=backend,
+            make_reference=make_reference,
+            control=context.world,
+            bounds=bounds_for(precision=self.cell.precision, wire=backend.wire),
+            passed=progress.passed if progress else lambda _: None,
+            num_skipped=num_skipped,
+            aside=context.meter.paused if context.meter else nullcontext,
+        )
+        if not backend.capabilities.servers:
+            return ReplayAudit(training)
+        audit = ServerAudit(training, cast(CountingTrainer, trainer))
+        audit.opening()
+        return audit
 
     def _run_exchange(self) -> list[Gate]:
         """The least that the rules ask for: communication alone varies less than a training."""

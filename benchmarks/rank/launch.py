@@ -117,6 +117,7 @@ def run_launch_on_rank(
             index=index,
             cell=case.cell,
             factory=factory,
+            reference_factory=_factory(case.cell.model_copy(update={"compiled": False}), spec),
             deadline=now + _share(spec.cases[index:], end - now),
             checkpoints=spec.checkpoints_of(case),
         )

@@ -151,6 +151,30 @@ class TrainingProgress(Protocol):
         ...
 
 
+class Audit(Protocol):
+    """Looks at the trainer where no window is being measured, and may let it take further steps. Collective."""
+
+    def warmed_up(self) -> None:
+        """The warm-up is over."""
+        ...
+
+    def begin(self, num_windows: int) -> None:
+        """So many windows follow, or more where a training is longer."""
+        ...
+
+    def before(self, window: int) -> None:
+        """Window number `window`, the first is 0, is to begin."""
+        ...
+
+    def after(self, window: int) -> None:
+        """That window is over, and written."""
+        ...
+
+    def end(self) -> None:
+        """No window follows."""
+        ...
+
+
 Emit = Callable[[MeasuredWindow], None]
 
 
@@ -217,16 +241,21 @@ def measure(
     step_timer: StepTimer | None = None,
     counting: Counting | None = None,
     progress: TrainingProgress | None = None,
+    audit: Audit | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
     Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
     that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
     ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
-    at most `max_windows`, unless those would be so long that the launch looked like a hang. Returns whether the
-    warm-up met the steady-state test.
+    at most `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the
+    trainer between windows. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
+    if progress:
+        progress.passed(num_warm_up)
+    if audit:
+        audit.warmed_up()
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
     num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
     steps = min(steps, max(1, (rules.max_steps - rules.longest_warm_up) // num_windows))
@@ -236,7 +265,6 @@ def measure(
     room = (rules.max_steps - rules.longest_warm_up) // steps
     wanted = max(num_windows, min(fitting, room))
     if progress:
-        progress.passed(num_warm_up)
         in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
         steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))
     next_window = functools.partial(
@@ -246,11 +274,20 @@ def measure(
         next_window = functools.partial(
             time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
         )
-    while wanted > 0 or (progress and progress.num_left() > 0):
+    if audit:
+        audit.begin(wanted)
+    window = 0
+    while window < wanted or (progress and progress.num_left() > 0):
+        if audit:
+            audit.before(window)
         emit(next_window())
-        wanted -= 1
         if progress:
             progress.passed(steps)
+        if audit:
+            audit.after(window)
+        window += 1
+    if audit:
+        audit.end()
     return steady
 
 

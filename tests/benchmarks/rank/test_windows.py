@@ -185,6 +185,52 @@ def test_ranks_that_do_not_step_together_have_windows_of_the_time_of_as_many_ste
     assert found == [(4, 4, 8), (4, 4, 8), (2, 6, 4), (2, 6, 4)]
 
 
+class Looking:
+    """An audit that takes a step whenever it may, and notes when that was."""
+
+    def __init__(self, clock, windows):
+        self.clock, self.windows, self.calls = clock, windows, []
+
+    def note(self, *call):
+        self.calls.append((*call, len(self.windows)))
+        self.clock.step()
+
+    def warmed_up(self):
+        self.note("warmed_up")
+
+    def begin(self, num_windows):
+        self.note("begin", num_windows)
+
+    def before(self, window):
+        self.note("before", window)
+
+    def after(self, window):
+        self.note("after", window)
+
+    def end(self):
+        self.note("end")
+
+
+@pytest.mark.parametrize(("course", "num_windows"), [(None, 4), (10 + 4 * 6, 6)])
+def test_an_audit_looks_between_windows_and_none_of_its_steps_is_timed(monkeypatch, course, num_windows):
+    clock = Clock([STEP])
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    windows = []
+    audit = Looking(clock, windows)
+    progress = Course(course) if course else None
+    measure.measure(
+        clock, clock, Rules(**RULES), deadline=clock.now, emit=windows.append, progress=progress, audit=audit
+    )
+    assert [window.seconds / STEP for window in windows] == [1] * 10 + [4] * num_windows
+    looks = [call for window in range(num_windows) for call in looks_at(window)]
+    assert audit.calls == [("warmed_up", 10), ("begin", 4, 10), *looks, ("end", 10 + num_windows)]
+
+
+def looks_at(window):
+    """Before and after, each with the number of windows that are written by then."""
+    return [("before", window, 10 + window), ("after", window, 10 + window + 1)]
+
+
 class Communicator:
     """One rank that meets itself after a few looks."""
 

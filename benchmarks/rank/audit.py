@@ -1,0 +1,246 @@
+"""Audits of the timed trainer itself, between its windows: does it still do what the gates saw before the first?
+
+A replica that no backend touches replays what the trainer did, from the trainer's own state: local gradients of the
+same batches, averaged over the control plane in float64, and the workload's own optimizer. Replayed are single steps,
+after the warm-up and after the last window, and all steps of a window that is drawn by lot when the warm-up is over,
+which no trainer can know. An audited step is an ordinary step of the training.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlscale.benchmarks.rank import deviation
+from dlscale.benchmarks.rank.deviation import Bounds, Deviation, Snapshot, snapshot
+from dlscale.benchmarks.records.record import Gate
+from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.weights import NUM_DRAWN
+from dlscale.models.workload import Replica, State, Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedTraining:
+    """A timed trainer, and what an audit needs beside it."""
+
+    trainer: Trainer
+    backend: Backend
+    make_reference: Callable[[], Replica]  # with the shard and the seed of the trainer's replica; called once
+    control: Any  # mpi4py's communicator of the ranks
+    bounds: Bounds
+    passed: Callable[[int], None]  # told of steps outside of the windows
+    num_skipped: Callable[[], int]  # samples that this rank left out so far
+    # Around what is no part of the training, so that nothing else is counted meanwhile.
+    aside: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def draw(count: int, *, control: Any) -> int:
+    """A number below `count`, the same on all ranks of `control`, which nobody could know before."""
+    number: int = control.bcast(secrets.randbelow(count))
+    return number
+
+
+class ReplayAudit:
+    """Replays steps of a trainer that gives its state (`measure.Audit`). Collective."""
+
+    def __init__(self, training: AuditedTraining) -> None:
+        self._training = training
+        self._reference: Replica | None = None
+        self._first_batch = _num_drawn(training.trainer.state())  # not 0 where a training is resumed
+        self._num_taken = 0  # steps in this launch
+        self._drawn = -1  # the audited window
+        self._num_windows = 0
+        self._before: tuple[Snapshot, State, int] | None = None  # that window's, and the steps before it
+        self._steps: list[Deviation] = []
+        self._places: list[int] = []  # the steps that were replayed one by one
+        self._window_share: float | None = None
+        self._window_steps = 0
+        self._wrong_batches = 0  # by which the trainer drew more or fewer than it took steps
+
+    def count(self, num_steps: int) -> None:
+        """So many steps were taken in a window."""
+        self._num_taken += num_steps
+
+    def warmed_up(self) -> None:
+        """Replay one step."""
+        self._audit_step()
+
+    def begin(self, num_windows: int) -> None:
+        """Draw the window."""
+        self._drawn, self._num_windows = draw(num_windows, control=self._training.control), num_windows
+
+    def before(self, window: int) -> None:
+        """Note the state that the drawn window begins with."""
+        if window == self._drawn and not self._training.backend.delay and not self._has_skipped():
+            with self._training.aside():
+                self._before = *self._look(), self._num_taken
+
+    def after(self, window: int) -> None:
+        """Replay the drawn window."""
+        if window != self._drawn or self._before is None:
+            return
+        with self._training.aside():
+            (old, state, num_taken), self._before = self._before, None
+            new, _ = self._look()
+            reference = self._restored(state)
+            noisy: set[str] = set()
+            self._window_steps = self._num_taken - num_taken
+            for _ in range(self._window_steps):
+                gradients = self._mean(reference.gradients())
+                noisy |= deviation.noisy_weights(gradients, bounds=self._training.bounds)
+                reference.apply(gradients)
+            expected = snapshot(reference.weights(), reference.state())
+            self._window_share = deviation.whole_share(old, new, expected, noisy=noisy)
+
+    def end(self) -> None:
+        """Replay one step after the last window: what went wrong and stayed so is seen whenever it began."""
+        self._audit_step()
+
+    def gates(self) -> list[Gate]:
+        """The worst of all ranks; collective."""
+        bounds = self._training.bounds
+        if not self._steps:
+            why = "samples were left out, and the next ones cannot be found from a state"
+            return [unaudited("audit_step", why)]
+        where = f"step{'s' * (len(self._places) > 1)} {', '.join(map(str, self._places))}"
+        gates = [
+            self._gate(
+                "audit_step",
+                max(found.share for found in self._steps),
+                bounds.share,
+                f"change of each tensor in {where} of the timed trainer against a replay, of the expected change",
+            ),
+            self._gate(
+                "audit_scale",
+                max(found.scale for found in self._steps),
+                bounds.scale,
+                f"projection of the deviation in {where} on the expected change, less rounding",
+            ),
+            self._gate(
+                "audit_batches",
+                float(self._wrong_batches),
+                0.0,
+                "batches drawn beyond the steps that were counted, or missing",
+            ),
+        ]
+        return [*gates, self._window_gate()]
+
+    def _window_gate(self) -> Gate:
+        if self._window_share is None:
+            why = (
+                "samples were left out" if not self._training.backend.delay else "gradients are applied late"
+            )
+            return unaudited("audit_window", f"{why}, and the drawn window cannot be replayed from its state")
+        return self._gate(
+            "audit_window",
+            self._window_share,
+            self._training.bounds.window,
+            f"change of the weights in the {self._window_steps} steps of timed window {self._drawn + 1} of "
+            f"{self._num_windows}, drawn by lot, against a replay",
+        )
+
+    def _gate(self, name: str, value: float, tolerance: float, detail: str) -> Gate:
+        # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
+        worst = max(self._training.control.allgather(value))
+        return Gate(
+            name=name,
+            passed=bool(worst <= tolerance),
+            value=worst if math.isfinite(worst) else None,
+            tolerance=tolerance,
+            detail=detail,
+        )
+
+    def _audit_step(self) -> None:
+        """Take the steps until gradients of now are applied, one where they are not late, and replay the last."""
+        if self._has_skipped():
+            return
+        trainer, bounds = self._training.trainer, self._training.bounds
+        with self._training.aside():
+            taken_before = self._num_taken
+            delay = self._settle()
+            begin, state = self._look()
+            for _ in range(delay):
+                self._step(trainer)
+            late, late_state = self._look() if delay else (begin, state)
+            self._step(trainer)
+            after, _ = self._look()
+            reference = self._restored(state)
+            gradients = self._mean(reference.gradients())
+            if delay:
+                reference.restore(late_state)
+            reference.apply(gradients)
+            expected = snapshot(reference.weights(), reference.state())
+            noisy = deviation.noisy_weights(gradients, bounds=bounds)
+            self._steps.append(deviation.deviation(late, after, expected, bounds=bounds, noisy=noisy))
+            self._places.append(self._num_taken)
+        self._training.passed(self._num_taken - taken_before)
+
+    def _step(self, trainer: Trainer) -> None:
+        trainer.step()
+        self._num_taken += 1
+
+    def _settle(self) -> int:
+        """Step on past the begin of a cool-down, if it is due; returns by how many steps gradients are late then."""
+        trainer, delay = self._training.trainer, self._training.backend.delay
+        until = int(trainer.settings().get("pipelined_until_step", 0)) if delay else 0
+        while until and self._num_taken <= until <= self._num_taken + delay:
+            self._step(trainer)
+        return 0 if until and self._num_taken > until else delay
+
+    def _has_skipped(self) -> bool:
+        """Whether any rank left out samples, so that no replica can find its next ones from its state."""
+        return any(self._training.control.allgather(self._training.num_skipped()))
+
+    def _look(self) -> tuple[Snapshot, State]:
+        """The trainer as it is, which must have drawn a batch in every step."""
+        trainer = self._training.trainer
+        trainer.synchronize()
+        state, weights = trainer.state(), trainer.weights()
+        wrong = abs(_num_drawn(state) - self._first_batch - self._num_taken)
+        self._wrong_batches = max(self._wrong_batches, wrong)
+        return snapshot(weights, state), state
+
+    def _replica(self) -> Replica:
+        if self._reference is None:
+            self._reference = self._training.make_reference()
+            # The optimizers make what they keep in their first step; restoring overwrites all of it.
+            self._reference.apply([np.zeros_like(weight) for weight in self._reference.weights()])
+        return self._reference
+
+    def _restored(self, state: State) -> Replica:
+        reference = self._replica()
+        reference.restore(state)
+        return reference
+
+    def _mean(self, gradients: Weights) -> Weights:
+        training = self._training
+        if not training.backend.capabilities.exchanges:
+            return gradients
+        return mean_over_ranks(gradients, control=training.control)
+
+
+def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:
+    """The means in the gradients' own type, summed over `control` in float64."""
+    from mpi4py import MPI
+
+    means = []
+    for gradient in gradients:
+        total = gradient.astype(np.float64)
+        control.Allreduce(MPI.IN_PLACE, total)
+        means.append((total / control.Get_size()).astype(gradient.dtype))
+    return means
+
+
+def unaudited(name: str, why: str) -> Gate:
+    """The entry of what could not be looked at."""
+    return Gate(name=name, passed=True, value=None, tolerance=None, detail=f"not audited: {why}")
+
+
+def _num_drawn(state: State) -> int:
+    return int(state[NUM_DRAWN][0])

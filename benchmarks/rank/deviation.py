@@ -1,0 +1,167 @@
+"""How far what a trainer did in some steps is from what a replay of them by a reference gives.
+
+The *share* is the length of the deviation over that of the expected change, of the worst tensor: it sees a bucket, a
+tensor or a step that is missing. The *scale* is the deviation's projection on the expected change, over all tensors of
+a kind: rounding has another sign in every element and cancels in it, a mean that is too small does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.workload import State, Weights
+
+WEIGHT = "weight"
+QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
+
+# A float32 that was stored, and the few operations before: in units of its value.
+LAST_PLACE = 2.0**-22
+
+Snapshot = dict[str, NDArray[Any]]
+"""What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is allowed of a replayed step and of a replayed window, and which tensors are too small to be judged.
+
+    `floor` is in units of the largest root mean square of a kind's tensors. A tensor whose largest mean gradient is
+    below `noise` of the largest of all has rounding for a gradient (a bias before batch norm), which Adam blows up to
+    a full step.
+    """
+
+    share: float
+    scale: float
+    window: float
+    floor: float
+    noise: float
+
+
+# docs/metrics.md derives them. Local gradients are computed by the same program twice and are mostly equal bit by bit.
+EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, floor=1e-3, noise=1e-5)
+ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, floor=1e-1, noise=1e-2)
+
+
+def bounds_for(*, precision: str, wire: str) -> Bounds:
+    """The bounds of a computation and a wire."""
+    return EXACT if (precision, wire) == ("fp32", "float32") else ROUNDED
+
+
+def snapshot(weights: Weights, state: State) -> Snapshot:
+    """The weights and what the optimizers keep; batch norm's memory is no part of an update."""
+    kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
+    return {f"{WEIGHT}.{place}": weight for place, weight in enumerate(weights)} | kept
+
+
+def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:
+    """Names of the weights whose mean gradients are rounding."""
+    largest = [float(np.max(np.abs(gradient), initial=0.0)) for gradient in gradients]
+    limit = bounds.noise * max(largest, default=0.0)
+    return {f"{WEIGHT}.{place}" for place, value in enumerate(largest) if value < limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """What one replay on one rank gave; infinite where a number is not finite."""
+
+    share: float
+    scale: float
+
+
+def deviation(
+    before: Snapshot, after: Snapshot, expected: Snapshot, *, bounds: Bounds, noisy: Collection[str] = ()
+) -> Deviation:
+    """The deviation of `after` from `expected`, of changes since `before`, without the tensors `noisy`."""
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(set(expected) - set(noisy)):
+        kinds.setdefault(_kind(name), []).append(name)
+    if not set(expected) <= set(after):
+        return Deviation(math.inf, math.inf)
+    share = scale = 0.0
+    for kind, names in kinds.items():
+        tensors = [_compare(before, after[name], expected, name) for name in names]
+        largest = max(tensor.rms_change for tensor in tensors)
+        share = max([share, *(tensor.share(bounds.floor * largest) for tensor in tensors)], key=_nan_last)
+        if kind not in QUADRATIC:
+            scale = max(scale, _scale(tensors), key=_nan_last)
+    return Deviation(share, scale)
+
+
+def whole_share(
+    before: Snapshot, after: Snapshot, expected: Snapshot, *, noisy: Collection[str] = ()
+) -> float:
+    """The share of all weights together: in many steps rounding grows most where gradients are smallest."""
+    tensors = [
+        _compare(before, after[name], expected, name)
+        for name in expected
+        if _kind(name) == WEIGHT and name not in noisy
+    ]
+    error = math.sqrt(sum(tensor.error**2 for tensor in tensors))
+    change = math.sqrt(sum(tensor.change**2 for tensor in tensors))
+    return _ratio(max(0.0, error - math.sqrt(sum(t.rounding**2 for t in tensors)), key=_nan_last), change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """Lengths (L2) of a tensor's deviation, expected change and rounding; `along` is the product of the first two."""
+
+    size: int
+    error: float
+    change: float
+    along: float
+    rounding: float
+
+    @property
+    def rms_change(self) -> float:
+        return self.change / math.sqrt(self.size)
+
+    def share(self, floor: float) -> float:
+        beyond = max(0.0, self.error - self.rounding, key=_nan_last)
+        return _ratio(beyond / math.sqrt(self.size), max(self.rms_change, floor))
+
+
+def _compare(
+    before: Snapshot, after: NDArray[Any], expected: Mapping[str, NDArray[Any]], name: str
+) -> _Tensor:
+    wanted = expected[name].astype(np.float64).reshape(-1)
+    error = after.astype(np.float64).reshape(-1) - wanted
+    old = before.get(name)  # what optimizers keep is made in their first step
+    change = wanted - (0 if old is None else old.reshape(-1))
+    return _Tensor(
+        size=max(1, wanted.size),
+        error=float(np.linalg.norm(error)),
+        change=float(np.linalg.norm(change)),
+        along=float(np.dot(error, change)),
+        rounding=LAST_PLACE * float(np.linalg.norm(wanted)),
+    )
+
+
+def _scale(tensors: list[_Tensor]) -> float:
+    squares = sum(tensor.change**2 for tensor in tensors)
+    rounding = sum(tensor.rounding * tensor.change for tensor in tensors) / 4
+    return _ratio(max(0.0, abs(sum(tensor.along for tensor in tensors)) - rounding, key=_nan_last), squares)
+
+
+def _ratio(part: float, whole: float) -> float:
+    if not (math.isfinite(part) and math.isfinite(whole)):
+        return math.inf
+    if not part:
+        return 0.0
+    return part / whole if whole else math.inf
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    """NaN is the worst of deviations, which a plain maximum may pass over."""
+    return math.isnan(value), value
+
+
+def _kind(name: str) -> str:
+    """`weight`, or what the optimizer calls a slot: optimizer0.3.exp_avg in torch, optimizer0.m.3 in TensorFlow."""
+    first, *rest = name.split(".")
+    return next((part for part in rest if not part.isdigit()), first)

@@ -1,0 +1,147 @@
+"""Audits of training on servers, which keep what optimizers do: no rank can give a state to replay a later step from.
+
+What is known is how a training begins. So its first steps are replayed where ranks step together. Later the weights
+themselves have to show that updates are made, not the servers' own count: in a window drawn by lot, and in steps that
+ranks take in turn after the last one, when nobody else can have moved them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dlscale.benchmarks.rank import deviation
+from dlscale.benchmarks.rank.audit import AuditedTraining, draw, mean_over_ranks, unaudited
+from dlscale.benchmarks.rank.deviation import snapshot
+from dlscale.benchmarks.records.record import Gate
+from dlscale.collectives.backend import CountingTrainer
+from dlscale.models.workload import Weights
+
+OPENING_STEPS = 4
+# Of a first update by the workload's optimizer; later ones of Adam are smaller, and those of a window add up.
+LEAST_MOVEMENT = 0.01
+
+
+class ServerAudit:
+    """Audits a trainer whose weights are on servers (`measure.Audit`). Collective."""
+
+    def __init__(self, training: AuditedTraining, trainer: CountingTrainer) -> None:
+        self._training, self._trainer = training, trainer
+        self._drawn, self._num_windows = -1, 0
+        self._before: tuple[Weights, int] | None = None
+        self._update = 0.0  # length of a first update
+        self._movements: list[float] = []  # in units of it
+        self._miscounted = 0
+        self._opening: float | None = None
+
+    def count(self, num_steps: int) -> None:
+        """Steps are counted by the servers."""
+
+    def opening(self) -> None:
+        """Replay the first steps, before all others, where all ranks' gradients make an update; else look at one."""
+        training, backend = self._training, self._training.backend
+        reference, first = training.make_reference(), self._trainer.weights()
+        reference.load(first)
+        if backend.num_accepted is not None or (backend.asynchronous and training.control.Get_size() > 1):
+            reference.apply(reference.gradients())
+            self._update = _distance(first, reference.weights())
+            return
+        noisy: set[str] = set()
+        for step in range(OPENING_STEPS):
+            self._trainer.step()
+            gradients = mean_over_ranks(reference.gradients(), control=training.control)
+            noisy |= deviation.noisy_weights(gradients, bounds=training.bounds)
+            reference.apply(gradients)
+            if step == 0:
+                self._update = _distance(first, reference.weights())
+        self._trainer.synchronize()
+        found, wanted = (snapshot(weights, {}) for weights in (self._trainer.weights(), reference.weights()))
+        self._opening = deviation.whole_share(snapshot(first, {}), found, wanted, noisy=noisy)
+        training.passed(OPENING_STEPS)
+
+    def warmed_up(self) -> None:
+        """Nothing is looked at."""
+
+    def begin(self, num_windows: int) -> None:
+        """Draw the window."""
+        self._drawn, self._num_windows = draw(num_windows, control=self._training.control), num_windows
+
+    def before(self, window: int) -> None:
+        """Note the weights that the drawn window begins with."""
+        if window == self._drawn:
+            self._before = self._trainer.weights(), self._trainer.num_applied()
+
+    def after(self, window: int) -> None:
+        """See whether they moved, if the servers say so."""
+        if window == self._drawn and self._before:
+            weights, num_applied = self._before
+            if self._trainer.num_applied() > num_applied:
+                self._moved(weights)
+
+    def end(self) -> None:
+        """Ranks take two steps each, in turn; the first may only fetch what others did."""
+        control, asynchronous = self._training.control, self._training.backend.asynchronous
+        if not asynchronous:
+            return
+        for rank in range(control.Get_size()):
+            control.Barrier()
+            if rank == control.Get_rank():
+                self._trainer.step()
+                before, num_applied = self._trainer.weights(), self._trainer.num_applied()
+                self._trainer.step()
+                self._trainer.synchronize()
+                self._moved(before)
+                self._miscounted += abs(self._trainer.num_applied() - num_applied - 1)
+        control.Barrier()
+        self._training.passed(2)
+
+    def gates(self) -> list[Gate]:
+        """The worst of all ranks; collective."""
+        control, bounds = self._training.control, self._training.bounds
+        gates = [unaudited("audit_step", "the servers keep what optimizers do, and do not give it")]
+        if self._opening is not None:
+            worst = max(control.allgather(self._opening))
+            gates.append(
+                Gate(
+                    name="audit_opening",
+                    passed=bool(worst <= bounds.window),
+                    value=worst if math.isfinite(worst) else None,
+                    tolerance=bounds.window,
+                    detail=f"change of the weights in the first {OPENING_STEPS} steps against a replay",
+                )
+            )
+        least = min(control.allgather(min(self._movements, default=math.inf)))
+        if math.isfinite(least):
+            gates.append(
+                Gate(
+                    name="audit_movement",
+                    passed=bool(least >= LEAST_MOVEMENT),
+                    value=least,
+                    tolerance=LEAST_MOVEMENT,
+                    detail="least change of the fetched weights, of a first update's, in timed window "
+                    f"{self._drawn + 1} of {self._num_windows}, drawn by lot, and in steps taken in turn; at least",
+                )
+            )
+        miscounted = max(control.allgather(self._miscounted))
+        if self._training.backend.asynchronous:
+            gates.append(
+                Gate(
+                    name="audit_count",
+                    passed=miscounted == 0,
+                    value=float(miscounted),
+                    tolerance=0.0,
+                    detail="updates that the servers count beyond the steps that ranks took in turn, or miss",
+                )
+            )
+        return gates
+
+    def _moved(self, before: Weights) -> None:
+        moved = _distance(before, self._trainer.weights())
+        if self._update:  # 0 where no gradient reaches the weights
+            self._movements.append(moved / self._update if math.isfinite(moved) else 0.0)
+
+
+def _distance(one: Weights, two: Weights) -> float:
+    squares = (float(np.sum((b.astype(np.float64) - a) ** 2)) for a, b in zip(one, two, strict=True))
+    return math.sqrt(sum(squares))

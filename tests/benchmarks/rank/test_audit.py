@@ -1,0 +1,399 @@
+"""Faults that begin when the gates before the first window are long over, planted in a trainer that is being timed.
+
+Ranks are threads; a replica is two tensors, a momentum, and four samples per batch that depend on shard and step.
+"""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank import audit as audit_module
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw
+from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
+from dlscale.models.weights import NUM_DRAWN, counted
+from dlscale.models.workload import Shard
+
+LOCAL_BATCH = 4
+WARM_UP, NUM_WINDOWS, WINDOW_STEPS = 10, 6, 5
+LATER = 16  # a step long after the first audit
+
+
+@pytest.fixture(autouse=True)
+def _mpi_constants(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place")))
+
+
+class Meeting:
+    """What all ranks call together."""
+
+    def __init__(self, num_ranks):
+        self.barrier = threading.Barrier(num_ranks, timeout=10)
+        self.values = {}
+
+    def exchange(self, rank, value):
+        self.values[rank] = value
+        self.barrier.wait()
+        gathered = [self.values[rank] for rank in sorted(self.values)]
+        self.barrier.wait()
+        return gathered
+
+
+class Control:
+    """One rank's side of a meeting, with mpi4py's names."""
+
+    def __init__(self, meeting, rank, size):
+        self.meeting, self.rank, self.size = meeting, rank, size
+
+    def Get_size(self):  # noqa: N802
+        return self.size
+
+    def Allreduce(self, _, buffer):  # noqa: N802
+        buffer[...] = sum(self.meeting.exchange(self.rank, buffer.copy()))
+
+    def allgather(self, value):
+        return self.meeting.exchange(self.rank, value)
+
+    def bcast(self, value):
+        return self.meeting.exchange(self.rank, value)[0]
+
+
+class Replica:
+    """SGD with momentum; a sample's gradient depends on itself and on the weights."""
+
+    def __init__(self, shard, num_samples=LOCAL_BATCH):
+        self.shard, self.num_samples, self.num_drawn = shard, num_samples, 0
+        self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
+        self.momenta = [np.zeros_like(tensor) for tensor in self.tensors]
+        self.skipped = 0
+
+    def weights(self):
+        return [tensor.copy() for tensor in self.tensors]
+
+    def gradients(self):
+        rng = np.random.default_rng((self.shard.index, self.num_drawn))
+        self.num_drawn += 1
+        noise = [rng.standard_normal((LOCAL_BATCH, tensor.size)) for tensor in self.tensors]
+        return [
+            (tensor / 4 + 1 + values[: self.num_samples].mean(axis=0)).astype(np.float32)
+            for tensor, values in zip(self.tensors, noise, strict=True)
+        ]
+
+    def apply(self, gradients):
+        for tensor, momentum, gradient in zip(self.tensors, self.momenta, gradients, strict=True):
+            momentum[:] = np.float32(0.9) * momentum + gradient
+            tensor -= np.float32(0.01) * momentum
+
+    def state(self):
+        kept = {
+            f"optimizer0.{place}.momentum": momentum.copy() for place, momentum in enumerate(self.momenta)
+        }
+        network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
+        return {NUM_DRAWN: counted(self.num_drawn)} | network | kept
+
+    def restore(self, state):
+        self.num_drawn = int(state[NUM_DRAWN][0])
+        for place in range(len(self.tensors)):
+            self.tensors[place][:] = state[f"network0.{place}"]
+            self.momenta[place][:] = state[f"optimizer0.{place}.momentum"]
+
+
+class Trainer:
+    """Data-parallel training, `delay` steps late, with what a test plants in it.
+
+    `fault(trainer, gradients of all ranks, their mean)` gives what is applied instead of the mean; None is nothing.
+    """
+
+    def __init__(self, replica, rank, meeting, fault, delay=0, settings=None):
+        self.replica, self.rank, self.meeting, self.fault = replica, rank, meeting, fault
+        self.pipeline, self.number, self.since_look = [None] * delay, -1, 0
+        self.delay, self._settings = delay, settings or {}
+
+    def step(self):
+        self.number += 1
+        self.since_look += 1
+        until = self._settings.get("pipelined_until_step", 0)
+        if until and self.number == until:
+            self._apply(self.pipeline.pop())
+        self.fault.begin(self)
+        handed = self.meeting.exchange(self.rank, self.replica.gradients())
+        mean = [sum(parts) / np.float32(len(handed)) for parts in zip(*handed, strict=True)]
+        found = self.fault.mean(self, handed, mean)
+        if not until or self.number < until:
+            self.pipeline.append(found)
+            found = self.pipeline.pop(0)
+        self._apply(found)
+
+    def _apply(self, mean):
+        if mean is not None:
+            for _ in range(self.fault.times(self)):
+                self.replica.apply(mean)
+
+    def synchronize(self):
+        pass
+
+    def weights(self):
+        return self.replica.weights()
+
+    def state(self):
+        self.since_look = 0
+        return self.replica.state()
+
+    def settings(self):
+        return self._settings
+
+
+class Fault:
+    """None; a subclass has one."""
+
+    def begin(self, trainer):
+        pass
+
+    def mean(self, _trainer, _handed, mean):
+        return mean
+
+    def times(self, _trainer):
+        return 1
+
+
+def run(
+    fault=None, *, num_ranks=2, delay=0, wire="float32", settings=None, bounds=EXACT, skipped=0, kind=Replica
+):
+    """{gate: (passed, gate)} of a training of 6 windows of 5 steps after a warm-up of 10."""
+    wires, meeting = Meeting(num_ranks), Meeting(num_ranks)
+    results, errors, told = [None] * num_ranks, [], []
+
+    def rank(index):
+        shard = Shard(index=index, count=num_ranks)
+        trainer = Trainer(kind(shard), index, wires, fault or Fault(), delay, settings)
+        backend = SimpleNamespace(delay=delay, wire=wire, capabilities=SimpleNamespace(exchanges=True))
+        try:
+            audit = ReplayAudit(
+                AuditedTraining(
+                    trainer=trainer,
+                    backend=backend,
+                    make_reference=lambda: kind(shard),
+                    control=Control(meeting, index, num_ranks),
+                    bounds=bounds,
+                    passed=told.append,
+                    num_skipped=lambda: skipped if index == num_ranks - 1 else 0,
+                )
+            )
+            for _ in range(WARM_UP):
+                trainer.step()
+                audit.count(1)
+            audit.warmed_up()
+            audit.begin(NUM_WINDOWS)
+            for window in range(NUM_WINDOWS):
+                audit.before(window)
+                for _ in range(WINDOW_STEPS):
+                    trainer.step()
+                audit.count(WINDOW_STEPS)
+                audit.after(window)
+            audit.end()
+            results[index] = {gate.name: gate for gate in audit.gates()}
+        except BaseException as error:
+            errors.append(error)
+            wires.barrier.abort()
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=rank, args=(index,)) for index in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    assert all(result == results[0] for result in results), "ranks agree"
+    return results[0] | {"told": told}
+
+
+def failed(gates):
+    return {name for name, gate in gates.items() if name != "told" and not gate.passed}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_a_training_that_does_what_it_says_passes(num_ranks):
+    gates = run(num_ranks=num_ranks)
+    assert failed(gates) == set()
+    assert {"audit_step", "audit_scale", "audit_batches", "audit_window"} < set(gates)
+    # Steps 11 and 42: after the warm-up of 10, and after 6 windows of 5 steps.
+    assert "in steps 11, 42 " in gates["audit_step"].detail
+    assert "in the 5 steps of timed window " in gates["audit_window"].detail
+    assert gates["told"] == [1] * 2 * num_ranks
+    assert gates["audit_step"].value < 1e-5
+
+
+class NothingAtAll(Fault):
+    """From step 2 on no exchange and no update; weights stay equal on all ranks."""
+
+    def mean(self, trainer, _handed, mean):
+        return mean if trainer.number < 2 else None
+
+
+class StandsStill(Fault):
+    """Nor does it read a batch."""
+
+    def begin(self, trainer):
+        if trainer.number >= LATER:
+            trainer.replica.num_drawn -= 1
+
+    def mean(self, trainer, _handed, mean):
+        return mean if trainer.number < LATER else None
+
+
+class Halved(Fault):
+    factor = np.float32(0.5)
+
+    def mean(self, trainer, _handed, mean):
+        return [part * self.factor for part in mean] if trainer.number >= LATER else mean
+
+
+class SlightlyLess(Halved):
+    factor = np.float32(0.9998)
+
+
+class OneBucketForgotten(Fault):
+    """The smaller of two."""
+
+    def mean(self, trainer, _handed, mean):
+        return [mean[0], 0 * mean[1]] if trainer.number >= LATER else mean
+
+
+class OneElementForgotten(Fault):
+    def mean(self, trainer, _handed, mean):
+        if trainer.number >= LATER:
+            mean[0][-1] = 0
+        return mean
+
+
+class RankZeroAlone(Fault):
+    def mean(self, trainer, handed, mean):
+        return handed[0] if trainer.number >= LATER else mean
+
+
+class EverySecondTimedStep(Fault):
+    """Steps in windows only: single steps after a look are right."""
+
+    def mean(self, trainer, _handed, mean):
+        return None if trainer.since_look > 1 and trainer.number >= WARM_UP and trainer.number % 2 else mean
+
+
+class OneShardForAll(Fault):
+    def begin(self, trainer):
+        if trainer.number >= LATER:
+            trainer.replica.shard = Shard(index=0, count=2)
+
+
+class HalfTheBatch(Fault):
+    def begin(self, trainer):
+        trainer.replica.num_samples = LOCAL_BATCH // 2 if trainer.number >= LATER else LOCAL_BATCH
+
+
+class AppliedTwice(Fault):
+    def times(self, trainer):
+        return 2 if trainer.number >= 4 else 1
+
+
+class NoNumber(Fault):
+    def mean(self, trainer, _handed, mean):
+        return [part * np.float32(np.nan) for part in mean] if trainer.number >= LATER else mean
+
+
+class WrongOnOneRankAlone(Fault):
+    """Rank 1 applies what rank 0 does not."""
+
+    def times(self, trainer):
+        return 2 if trainer.rank == 1 and trainer.number >= LATER else 1
+
+
+FAULTS = [
+    (NothingAtAll, {"audit_step", "audit_scale"}),
+    (StandsStill, {"audit_step", "audit_scale", "audit_batches"}),
+    (Halved, {"audit_step", "audit_scale"}),
+    (SlightlyLess, {"audit_scale"}),
+    (OneBucketForgotten, {"audit_step"}),
+    (OneElementForgotten, {"audit_step"}),
+    (RankZeroAlone, {"audit_step"}),
+    (EverySecondTimedStep, {"audit_window"}),
+    (OneShardForAll, {"audit_step"}),
+    (HalfTheBatch, {"audit_step"}),
+    (AppliedTwice, {"audit_step", "audit_scale"}),
+    (NoNumber, {"audit_step", "audit_scale"}),
+    (WrongOnOneRankAlone, {"audit_step", "audit_scale"}),
+]
+
+
+@pytest.mark.parametrize(("fault", "names"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_a_fault_that_begins_later_fails(fault, names):
+    """The last audit is certain to see what stays wrong; the drawn window sees what is wrong in every window."""
+    gates = run(fault())
+    assert names <= failed(gates)
+
+
+def test_a_step_that_is_no_number_is_not_recorded_as_one():
+    assert run(NoNumber())["audit_step"].value is None
+
+
+@pytest.mark.parametrize("window", range(NUM_WINDOWS))
+def test_a_fault_in_one_window_is_seen_if_that_is_drawn(window, monkeypatch):
+    class InOneWindow(Fault):
+        def mean(self, trainer, _handed, mean):
+            first = WARM_UP + 1 + WINDOW_STEPS * 2  # of window 2; one audited step comes before the windows
+            return None if first <= trainer.number < first + WINDOW_STEPS else mean
+
+    monkeypatch.setattr(audit_module, "draw", lambda count, control: window)  # noqa: ARG005
+    assert failed(run(InOneWindow())) == ({"audit_window"} if window == 2 else set())
+
+
+def test_the_lot_is_rank_0s_and_not_foreseeable():
+    drawn = {draw(50, control=SimpleNamespace(bcast=lambda value: value)) for _ in range(200)}
+    assert drawn <= set(range(50))
+    assert len(drawn) > 20
+    assert draw(50, control=SimpleNamespace(bcast=lambda _: 7)) == 7
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_late_gradients_are_replayed_where_they_are_applied(delay):
+    gates = run(delay=delay)
+    assert failed(gates) == set()
+    assert gates["told"] == [1 + delay] * 4
+    assert failed(run(Halved(), delay=delay)) >= {"audit_step", "audit_scale"}
+    assert failed(run(AppliedTwice(), delay=delay)) >= {"audit_step", "audit_scale"}
+    assert failed(run(StandsStill(), delay=delay)) >= {"audit_batches"}
+
+
+@pytest.mark.parametrize("until", [5, 9, 10, 11, 12, 20, 40, 41, 42, 43, 50])
+def test_a_cool_down_before_within_or_after_the_audited_steps(until):
+    settings = {"pipelined_until_step": until}
+    assert failed(run(delay=1, settings=settings)) == set()
+    assert failed(run(Halved(), delay=1, settings=settings)) >= {"audit_step", "audit_scale"}
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (0.995, False), (0.99, False)])
+def test_rounding_cancels_in_the_scale_and_a_mean_that_is_too_small_does_not(factor, passed):
+    """bfloat16: every element is off by up to 2^-8, more than the mean itself."""
+
+    class Rounded(Fault):
+        def mean(self, trainer, _handed, mean):
+            errors = np.random.default_rng(trainer.number)
+            off = [1 + errors.uniform(-(2.0**-8), 2.0**-8, part.shape) for part in mean]
+            return [(part * (factor * one)).astype(np.float32) for part, one in zip(mean, off, strict=True)]
+
+    class Many(Replica):
+        def __init__(self, shard, num_samples=LOCAL_BATCH):
+            super().__init__(shard, num_samples)
+            self.tensors = [np.linspace(1, 2, 20_000, dtype=np.float32), np.ones(500, np.float32)]
+            self.momenta = [np.zeros_like(tensor) for tensor in self.tensors]
+
+    found = failed(run(Rounded(), bounds=ROUNDED, kind=Many))
+    assert found == (set() if passed else {"audit_scale"})
+
+
+def test_samples_that_were_left_out_are_said_to_stop_the_audit():
+    gates = run(skipped=1)
+    assert failed(gates) == set()
+    assert "samples were left out" in gates["audit_step"].detail
+    assert gates["audit_step"].value is None

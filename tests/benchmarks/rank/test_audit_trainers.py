@@ -1,0 +1,133 @@
+"""Audits of real trainers on one rank: what they replay is right bit by bit, and faults that begin later are seen."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
+from dlscale.models.workload import Execution, Shard
+
+FRAMEWORKS = [
+    pytest.param("torch", id="torch"),
+    pytest.param("tensorflow", id="tensorflow", marks=pytest.mark.requires("tensorflow")),
+]
+CONTROL = SimpleNamespace(allgather=lambda value: [value], bcast=lambda value: value)
+WARM_UP, LATER = 3, 4
+
+
+def audit_of(framework, plant=lambda _trainer, _replica: None, *, workload="hep_cnn", precision="fp32"):
+    """The gates of a training of 3 + 1 + 2 + 1 steps, with what `plant` does to its trainer."""
+    facts = load_workload(workload)
+    factory = facts.factory(
+        framework=framework,
+        preset="tiny",
+        local_batch=4,
+        source=facts.input("tiny"),
+        execution=Execution(precision=precision),
+    )
+    shard = Shard(index=1, count=2)
+    replicas = []
+
+    def remembering(**arguments):
+        replicas.append(factory(**arguments))
+        return replicas[-1]
+
+    backend = connect("none", control=None, framework=framework)
+    trainer = backend.distribute(remembering, shard=shard, seed=7)
+    plant(trainer, replicas[0])
+    audit = ReplayAudit(
+        AuditedTraining(
+            trainer=trainer,
+            backend=backend,
+            make_reference=lambda: factory(shard=shard, seed=7),
+            control=CONTROL,
+            bounds=bounds_for(precision=precision, wire="float32"),
+            passed=lambda _: None,
+            num_skipped=lambda: 0,
+        )
+    )
+    for _ in range(WARM_UP):
+        trainer.step()
+    audit.count(WARM_UP)
+    audit.warmed_up()
+    audit.begin(1)
+    audit.before(0)
+    for _ in range(2):
+        trainer.step()
+    audit.count(2)
+    audit.after(0)
+    audit.end()
+    return {gate.name: gate for gate in audit.gates()}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("workload", "precision"), [("hep_cnn", "fp32"), ("hep_cnn", "bf16"), ("resnet50", "fp32")]
+)
+def test_a_replay_is_the_training_bit_by_bit(framework, workload, precision):
+    """Adam, and momentum with weight decay for some of the weights; events, masks and random crops."""
+    gates = audit_of(framework, workload=workload, precision=precision)
+    assert [(name, gate.value) for name, gate in gates.items()] == [
+        ("audit_step", 0.0),
+        ("audit_scale", 0.0),
+        ("audit_batches", 0.0),
+        ("audit_window", 0.0),
+    ]
+
+
+def later(trainer, harmed):
+    """Steps of `trainer` are those of `harmed(step)` from number LATER on."""
+    step, number = trainer.step, iter(range(1000))
+    trainer.step = lambda: harmed(step) if next(number) >= LATER else step()
+
+
+def nothing_at_all(trainer, _replica):
+    later(trainer, lambda _step: None)
+
+
+def twice(trainer, _replica):
+    later(trainer, lambda step: (step(), step()))
+
+
+def another_shard(_trainer, replica):
+    replica._batches._shard = Shard(index=0, count=2)
+    replica._batches.begin_at(0)
+
+
+def half_the_batch(_trainer, replica):
+    """Each sample of the first half counts twice, so that shapes stay."""
+    next_batch = replica.next_batch
+
+    def halved():
+        return tuple(_first_half_twice(tensor) for tensor in next_batch())
+
+    replica.next_batch = halved
+
+
+def _first_half_twice(tensor):
+    if type(tensor).__module__.startswith("torch"):
+        import torch
+
+        return torch.cat([tensor[:2], tensor[:2]])
+    import tensorflow as tf
+
+    return tf.concat([tensor[:2], tensor[:2]], axis=0)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (nothing_at_all, "audit_batches"),
+        (twice, "audit_batches"),
+        (another_shard, "audit_step"),
+        (half_the_batch, "audit_step"),
+    ],
+)
+def test_a_trainer_that_does_something_else_fails(framework, plant, name):
+    gates = audit_of(framework, plant)
+    assert not gates[name].passed
+    assert not gates["audit_window"].passed
