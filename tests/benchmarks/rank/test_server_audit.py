@@ -1,0 +1,225 @@
+"""Audits of training on servers: weights that workers fetch, and not the servers' count, show that updates are made."""
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.deviation import EXACT
+from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
+
+NUM_WINDOWS, WINDOW_STEPS = 4, 3
+
+
+@pytest.fixture(autouse=True)
+def _mpi_constants(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place")))
+
+
+class Replica:
+    """Plain SGD of two tensors, with a gradient that depends on rank, step and weights."""
+
+    def __init__(self, rank):
+        self.rank, self.number = rank, 0
+        self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
+
+    def weights(self):
+        return [tensor.copy() for tensor in self.tensors]
+
+    def load(self, weights):
+        self.tensors = [weight.copy() for weight in weights]
+
+    def gradients(self):
+        rng = np.random.default_rng((self.rank, self.number))
+        self.number += 1
+        return [(t / 8 + rng.standard_normal(t.shape)).astype(np.float32) for t in self.tensors]
+
+    def apply(self, gradients):
+        for tensor, gradient in zip(self.tensors, gradients, strict=True):
+            tensor -= np.float32(0.125) * gradient
+
+
+class Server:
+    """Holds the weights; applies what `update(number of the update, gradients)` makes of gradients, and counts."""
+
+    def __init__(self, num_ranks, update):
+        self.held, self.update, self.num_ranks = Replica(0), update, num_ranks
+        self.num_updates = self.num_counted = 0
+        self.lock, self.meeting = threading.Lock(), threading.Barrier(num_ranks, timeout=10)
+        self.handed = {}
+
+    def push(self, gradients):
+        with self.lock:
+            self.held.apply(self.update(self.num_updates, gradients))
+            self.num_updates += 1
+            self.num_counted += 1
+            return self.held.weights()
+
+    def push_together(self, rank, gradients):
+        self.handed[rank] = gradients
+        if self.meeting.wait() == 0:
+            parts = zip(*(self.handed[one] for one in range(self.num_ranks)), strict=True)
+            self.push([sum(one) / np.float32(self.num_ranks) for one in parts])
+            self.num_counted += self.num_ranks - 1
+        self.meeting.wait()
+        return self.held.weights()
+
+
+class Trainer:
+    def __init__(self, rank, server, asynchronous):
+        self.replica, self.server, self.asynchronous = Replica(rank), server, asynchronous
+        self.replica.load(server.held.weights())
+
+    def step(self):
+        gradients = self.replica.gradients()
+        if self.asynchronous:
+            self.replica.load(self.server.push(gradients))
+        else:
+            self.replica.load(self.server.push_together(self.replica.rank, gradients))
+
+    def synchronize(self):
+        pass
+
+    def weights(self):
+        return self.replica.weights()
+
+    def num_applied(self):
+        return self.server.num_counted
+
+
+def run(update=lambda _, gradients: gradients, *, num_ranks=2, asynchronous=True, num_accepted=None):
+    """{gate: the gate}, the same on all ranks, and the steps that were told."""
+    server = Server(num_ranks, update)
+    barrier, values = threading.Barrier(num_ranks, timeout=10), {}
+    results, errors, told = [None] * num_ranks, [], []
+
+    def gather(rank, value):
+        values[rank] = value
+        barrier.wait()
+        gathered = [values[one] for one in range(num_ranks)]
+        barrier.wait()
+        return gathered
+
+    def rank(index):
+        def add(_, buffer):
+            buffer[...] = sum(gather(index, buffer.copy()))
+
+        control = SimpleNamespace(
+            Get_size=lambda: num_ranks,
+            Get_rank=lambda: index,
+            Barrier=barrier.wait,
+            Allreduce=add,
+            allgather=lambda value: gather(index, value),
+            bcast=lambda value: gather(index, value)[0],
+        )
+        try:
+            trainer = Trainer(index, server, asynchronous)
+            training = AuditedTraining(
+                trainer=trainer,
+                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted),
+                make_reference=lambda: Replica(index),
+                control=control,
+                bounds=EXACT,
+                passed=told.append,
+                num_skipped=lambda: 0,
+            )
+            barrier.wait()
+            audit = ServerAudit(training, trainer)
+            audit.opening()
+            audit.warmed_up()
+            audit.begin(NUM_WINDOWS)
+            for window in range(NUM_WINDOWS):
+                barrier.wait()
+                audit.before(window)
+                barrier.wait()
+                for _ in range(WINDOW_STEPS):
+                    trainer.step()
+                audit.count(WINDOW_STEPS)
+                barrier.wait()
+                audit.after(window)
+            audit.end()
+            results[index] = {gate.name: gate for gate in audit.gates()}
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+            server.meeting.abort()
+
+    threads = [threading.Thread(target=rank, args=(index,)) for index in range(num_ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    assert all(result == results[0] for result in results)
+    return results[0], told
+
+
+def failed(gates):
+    return {name for name, gate in gates.items() if not gate.passed}
+
+
+def stops_after(num_updates):
+    return lambda number, gradients: gradients if number < num_updates else [0 * one for one in gradients]
+
+
+def test_servers_that_apply_what_comes_pass():
+    gates, told = run()
+    assert failed(gates) == set()
+    assert set(gates) == {"audit_step", "audit_movement", "audit_count"}
+    assert "not audited" in gates["audit_step"].detail
+    assert told == [2, 2]
+    gates, told = run(asynchronous=False)
+    assert failed(gates) == set()
+    assert set(gates) == {"audit_step", "audit_opening", "audit_movement"}
+    assert gates["audit_opening"].value < 1e-6
+    assert told == [OPENING_STEPS] * 2
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_server_that_stops_updating_and_keeps_counting_fails(asynchronous):
+    gates, _ = run(stops_after(9), asynchronous=asynchronous, num_accepted=None)
+    # Nine updates are the opening and more where ranks step together; the last windows and turns are without any.
+    expected = {"audit_movement"} if asynchronous else set()
+    assert failed(gates) >= expected
+    gates, _ = run(stops_after(3), asynchronous=asynchronous)
+    assert "audit_movement" in failed(gates)
+    assert gates["audit_movement"].value == 0
+
+
+def test_a_synchronous_server_that_halves_from_its_second_update_fails():
+    def halving(number, gradients):
+        return [one * np.float32(0.5) for one in gradients] if number else gradients
+
+    assert failed(run(halving, asynchronous=False)[0]) == {"audit_opening"}
+    # One worker's steps can be replayed whatever the servers wait for.
+    assert failed(run(halving, num_ranks=1)[0]) == {"audit_opening"}
+
+
+def test_a_server_that_counts_twice_fails():
+    class Twice(Server):
+        def push(self, gradients):
+            self.num_counted += 1
+            return super().push(gradients)
+
+    original, globals()["Server"] = Server, Twice
+    try:
+        assert failed(run()[0]) == {"audit_count"}
+    finally:
+        globals()["Server"] = original
+
+
+def test_weights_that_are_no_numbers_do_not_count_as_moved():
+    def broken(number, gradients):
+        return gradients if number < 5 else [one * np.float32(np.nan) for one in gradients]
+
+    assert "audit_movement" in failed(run(broken)[0])
+
+
+def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
+    gates, told = run(asynchronous=False, num_accepted=1)
+    assert "audit_opening" not in gates
+    assert told == []
