@@ -213,7 +213,11 @@ class CaseRun:
                     copy_rate=copy_rate(context.world),
                 )
             )
-            return [exchange.gate(context.world, wire=context.backend.wire)]
+            facts = load_workload(self.cell.workload).preset(self.cell.preset)
+            return [
+                exchange.gate(context.world, wire=context.backend.wire),
+                exchange.bytes_gate(ELEMENT_BYTES * facts.num_parameters),
+            ]
         finally:
             collective.close()
 

@@ -121,6 +121,17 @@ class ExchangeOnly:
             detail=f"means of the ranks' buckets, whose values reach {largest}",
         )
 
+    def bytes_gate(self, gradient_bytes: int) -> Gate:
+        """Whether a step averages as many bytes as a training's, which exchanges all `gradient_bytes` of its network."""
+        averaged = sum(bucket.nbytes for bucket in self._buckets)
+        return Gate(
+            name="exchange_bytes",
+            passed=averaged == gradient_bytes,
+            value=float(abs(averaged - gradient_bytes)),
+            tolerance=0.0,
+            detail=f"bytes between the {averaged} of the buckets and the {gradient_bytes} of all gradients",
+        )
+
 
 def copy_rate(control: Any) -> float:
     """Bytes per second that this rank reads and writes while all ranks copy arrays that no cache holds; collective.

@@ -85,6 +85,8 @@ def deviation(
         return Deviation(math.inf, math.inf)
     share = scale = 0.0
     for kind, names in kinds.items():
+        if all(np.array_equal(after[name], expected[name]) for name in names):
+            continue  # mostly, and then no sums are needed
         tensors = [_compare(before, after[name], expected, name) for name in names]
         largest = max(tensor.rms_change for tensor in tensors)
         share = max([share, *(tensor.share(bounds.floor * largest) for tensor in tensors)], key=_nan_last)
@@ -97,11 +99,10 @@ def whole_share(
     before: Snapshot, after: Snapshot, expected: Snapshot, *, noisy: Collection[str] = ()
 ) -> float:
     """The share of all weights together: in many steps rounding grows most where gradients are smallest."""
-    tensors = [
-        _compare(before, after[name], expected, name)
-        for name in expected
-        if _kind(name) == WEIGHT and name not in noisy
-    ]
+    names = [name for name in expected if _kind(name) == WEIGHT and name not in noisy]
+    if all(np.array_equal(after[name], expected[name]) for name in names):
+        return 0.0
+    tensors = [_compare(before, after[name], expected, name) for name in names]
     error = math.sqrt(sum(tensor.error**2 for tensor in tensors))
     change = math.sqrt(sum(tensor.change**2 for tensor in tensors))
     return _ratio(max(0.0, error - math.sqrt(sum(t.rounding**2 for t in tensors)), key=_nan_last), change)
@@ -126,19 +127,30 @@ class _Tensor:
         return _ratio(beyond / math.sqrt(self.size), max(self.rms_change, floor))
 
 
+BLOCK = 1 << 15  # elements: what is converted stays in the cache
+
+
 def _compare(
     before: Snapshot, after: NDArray[Any], expected: Mapping[str, NDArray[Any]], name: str
 ) -> _Tensor:
-    wanted = expected[name].astype(np.float64).reshape(-1)
-    error = after.astype(np.float64).reshape(-1) - wanted
-    old = before.get(name)  # what optimizers keep is made in their first step
-    change = wanted - (0 if old is None else old.reshape(-1))
+    new, wanted = after.reshape(-1), expected[name].reshape(-1)
+    # What optimizers keep is made in their first step.
+    old = before[name].reshape(-1) if name in before else np.zeros_like(wanted)
+    errors = changes = along = squares = 0.0
+    for begin in range(0, wanted.size, BLOCK):
+        part = slice(begin, begin + BLOCK)
+        value = wanted[part].astype(np.float64)
+        error, change = new[part] - value, value - old[part]
+        errors += float(np.dot(error, error))
+        changes += float(np.dot(change, change))
+        along += float(np.dot(error, change))
+        squares += float(np.dot(value, value))
     return _Tensor(
         size=max(1, wanted.size),
-        error=float(np.linalg.norm(error)),
-        change=float(np.linalg.norm(change)),
-        along=float(np.dot(error, change)),
-        rounding=LAST_PLACE * float(np.linalg.norm(wanted)),
+        error=math.sqrt(errors),
+        change=math.sqrt(changes),
+        along=along,
+        rounding=LAST_PLACE * math.sqrt(squares),
     )
 
 

@@ -90,6 +90,12 @@ def test_the_gate_sees_a_wrong_mean(error, wire, passed):
     assert (gate.name, gate.passed) == ("exchange", passed)
 
 
+@pytest.mark.parametrize(("sizes", "passed"), [([1000, 24], True), ([500, 24], False), ([1000, 28], False)])
+def test_an_exchange_smaller_or_larger_than_the_training_s_fails(sizes, passed):
+    gate = ExchangeOnly(Pair(), sizes, Alone().Barrier).bytes_gate(1024)
+    assert (gate.name, gate.passed, gate.value) == ("exchange_bytes", passed, abs(sum(sizes) - 1024))
+
+
 def test_before_the_first_step_no_bucket_holds_a_mean():
     assert not ExchangeOnly(Pair(), [4000], Alone().Barrier).gate(Alone(), wire="float32").passed
 
