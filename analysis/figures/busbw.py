@@ -10,7 +10,6 @@ from math import floor, log2, nan
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -24,12 +23,14 @@ from dlscale.analysis.figures.drawing import (
     Curve,
     Look,
     evidence_handles,
+    evidence_text,
     limits,
     line_style,
     looks_of,
     marker_style,
 )
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.findings.communication import GIGA, MEGA, Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.provenance import Provenance
@@ -46,12 +47,17 @@ def draw(
     rows: Sequence[ScalingRow],
     provenance: Provenance,
     communications: Sequence[Communication],
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    form: Form = SCREEN,
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, a panel per number of ranks; None if no bucket size is known.
 
     At most the three largest numbers of ranks are shown; the small print names the others.
     """
-    own = [communication for communication in communications if communication.family == family]
+    own = [
+        communication
+        for communication in communications
+        if communication.family == family and form.draws(communication.cell)
+    ]
     panels = sorted({_panel(communication) for communication in own})
     shown = [communication for communication in own if _panel(communication) in panels[-MAX_PANELS:]]
     if not shown:
@@ -59,19 +65,22 @@ def draw(
     several = len(panels) > 1
     curves = [_curve(communication) for communication in shown]
     figure, axes = figure_with_axes(
+        form=form,
         width=DOUBLE_COLUMN_INCHES if several else SINGLE_COLUMN_INCHES,
         num_panels=min(len(panels), MAX_PANELS),
         title=family.title,
         warning=warning(rows) if rows else "",
         subtitle="; ".join([*([] if several else [_named(panels[0])]), family.constants]),
-        handles=_handles(curves),
-        small_print=_small_print(rows, shown, panels[:-MAX_PANELS], provenance),
+        handles=_handles(curves, form),
+        small_print=_small_print(rows, shown, panels[:-MAX_PANELS], provenance, evidence_text(curves, form)),
     )
     looks = looks_of(curves)
     low, high = octaves(shown)
     for axis, panel in zip(axes, panels[-MAX_PANELS:], strict=True):
         members = [communication for communication in shown if _panel(communication) == panel]
-        _draw_panel(axis, members, looks, width=_BAR * (high - low), last=axis is axes[-1], among=shown)
+        _draw_panel(
+            axis, members, looks, width=_BAR * (high - low), last=axis is axes[-1], among=shown, form=form
+        )
         if several:
             axis.set_title(_named(panel), loc="left")
     size_axis(axes[0], low, high)
@@ -91,8 +100,9 @@ def _draw_panel(
     width: float,
     last: bool,
     among: Sequence[Communication],
+    form: Form,
 ) -> None:
-    """Draw points and bars; each backend has its own offset on the x axis. `width` is in octaves."""
+    """Draw points and bars, each backend's beside each other, points in print not. `width` is in octaves."""
     behind = axes.twinx()
     axes.set_zorder(behind.get_zorder() + 1)
     axes.patch.set_visible(False)
@@ -101,7 +111,7 @@ def _draw_panel(
         look = looks[backend_name(communication.cell)]
         aside = 2 ** (width * (names.index(backend_name(communication.cell)) - (len(names) - 1) / 2))
         _draw_bars(behind, communication.alone.sizes, look, aside=aside, width=width)
-        _draw_points(axes, communication, look, aside=aside)
+        _draw_points(axes, communication, look, aside=1.0 if form.printed else aside)
     behind.grid(visible=False)
     behind.set_ylim(
         0, 1.8 * MEGA * max(size.step_bytes for communication in among for size in communication.alone.sizes)
@@ -164,14 +174,14 @@ def _curve(communication: Communication) -> Curve:
     )
 
 
-def _handles(curves: Sequence[Curve]) -> list[Line2D]:
+def _handles(curves: Sequence[Curve], form: Form) -> list[Line2D]:
     return [
         *(
             Line2D([], [], label=name, **line_style(look, joined=True), **marker_style(look, "measured"))
             for name, look in looks_of(curves).items()
         ),
         Line2D([], [], color="#bbbbbb", linewidth=5, solid_capstyle="butt", label="bytes per step"),
-        *evidence_handles(curves),
+        *evidence_handles(curves, form),
     ]
 
 
@@ -180,6 +190,7 @@ def _small_print(
     shown: Sequence[Communication],
     left_out: Sequence[Panel],
     provenance: Provenance,
+    evidence: Sequence[str],
 ) -> list[str]:
     times = [size.seconds for communication in shown for size in communication.alone.sizes]
     levels = sorted({100 * interval.level for interval in times if interval.low is not None})
@@ -198,6 +209,7 @@ def _small_print(
     )
     if left_out:
         text.append(f"Not shown: {', '.join(map(_named, left_out))} (see --json).")
+    text += evidence
     cells = {communication.cell.id for communication in shown}
     return [
         " ".join(text),

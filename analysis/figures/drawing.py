@@ -22,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Form
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
 
@@ -143,9 +144,11 @@ EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """Context in which figures look the same, whatever the user's own matplotlib settings."""
-    with matplotlib.style.context(["default", _RC]):
+def drawing(form: Form = SCREEN) -> Iterator[None]:
+    """Context in which figures look the same, whatever the user's own matplotlib settings; printed text is larger."""
+    sizes = ("xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    printed = dict.fromkeys(sizes, PRINTED_POINTS) if form.printed else {}
+    with matplotlib.style.context(["default", _RC | printed]):
         yield
 
 
@@ -182,16 +185,23 @@ def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
 
 
 def draw_curves(
-    axes: Axes, curves: Sequence[Curve], value: Value, *, among: Sequence[Curve] | None = None
+    axes: Axes,
+    curves: Sequence[Curve],
+    value: Value,
+    *,
+    among: Sequence[Curve] | None = None,
+    form: Form = SCREEN,
 ) -> None:
     """Draw each curve's points with their intervals, and a line only if the curve is `joined`.
 
-    A curve's offset and look follow from the position of its name in `among`, by default in `curves`.
+    A curve's offset and look follow from the position of its name in `among`, by default in `curves`. In print there
+    is no offset: points are exactly at their number of ranks.
     """
     looks = looks_of(curves if among is None else among)
     names = list(looks)
     for curve in curves:
-        look, factor = looks[curve.name], dodge(names.index(curve.name), len(names))
+        look = looks[curve.name]
+        factor = 1.0 if form.printed else dodge(names.index(curve.name), len(names))
         points = [(row.cell.num_ranks, interval) for row in curve.rows if (interval := value(row))]
         axes.errorbar(
             [num_ranks * factor for num_ranks, _ in points],
@@ -201,9 +211,10 @@ def draw_curves(
                 [nan if interval.low is None else interval.center - interval.low for _, interval in points],
                 [nan if interval.high is None else interval.high - interval.center for _, interval in points],
             ],
-            # Dark and in front, so that an interval smaller than its marker is visible inside it.
+            # Dark and in front, so that an interval smaller than its marker is visible inside it. In print bars lie on
+            # top of each other, and only their colour says whose they are.
             barsabove=True,
-            ecolor=RIM,
+            ecolor=look.color if form.printed else RIM,
             elinewidth=0.7,
             capsize=1.8,
             zorder=3,
@@ -224,14 +235,25 @@ def curve_handles(curves: Sequence[Curve]) -> list[Line2D]:
     return handles
 
 
-def evidence_handles(curves: Sequence[Curve]) -> list[Line2D]:
-    """Legend entries for the markers' filling, one per kind of evidence in the figure."""
+def evidence_handles(curves: Sequence[Curve], form: Form = SCREEN) -> list[Line2D]:
+    """Legend entries for the markers' filling, one per kind of evidence in the figure.
+
+    In print the only kind has none; `evidence_text` says in the caption which it is.
+    """
     kinds = {curve.evidence for curve in curves}
+    if form.printed and len(kinds) == 1:
+        return []
     return [
         Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
         for kind in EVIDENCE
         if kind in kinds
     ]
+
+
+def evidence_text(curves: Iterable[Curve], form: Form) -> list[str]:
+    """The sentence of a printed figure's caption that names the only kind of evidence, which its legend leaves out."""
+    kinds = {curve.evidence for curve in curves}
+    return [f"All points are {min(kinds)}."] if form.printed and len(kinds) == 1 else []
 
 
 def limits(intervals: Sequence[Interval]) -> tuple[float, float]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
@@ -29,11 +28,13 @@ from dlscale.analysis.figures.drawing import (
     Curve,
     Look,
     evidence_handles,
+    evidence_text,
     line_style,
     looks_of,
     marker_style,
 )
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
@@ -49,10 +50,11 @@ def draw(
     rows: Sequence[ScalingRow],
     provenance: Provenance,
     measured: Sequence[CellLaunches],
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    form: Form = SCREEN,
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure and its points, for the family's largest number of ranks; None without any."""
     trained = good_launches(measured, controls={"train"})
-    own = [launches for launches in trained if launches.family == family]
+    own = [launches for launches in trained if launches.family == family and form.draws(launches.cell)]
     most = max((launches.cell.num_ranks for launches in own), default=0)
     shown = sorted((launches for launches in own if launches.cell.num_ranks == most), key=_order)
     if not shown:
@@ -61,13 +63,14 @@ def draw(
     pooled = [ascending(launches) for launches in shown]
     width = SINGLE_COLUMN_INCHES if len({curve.name for curve in curves}) <= 5 else DOUBLE_COLUMN_INCHES
     figure, (axes,) = figure_with_axes(
+        form=form,
         width=width,
         num_panels=1,
         title=family.title,
         warning=warning(rows) if rows else "",
         subtitle=f"{most} rank{'s' * (most > 1)}; {family.constants}",
-        handles=[*_handles(curves), *evidence_handles(curves)],
-        small_print=_small_print(rows, shown, own, provenance),
+        handles=[*_handles(curves), *evidence_handles(curves, form)],
+        small_print=_small_print(rows, shown, own, provenance, evidence_text(curves, form)),
     )
     slowest = max(float(seconds[-1]) for seconds in pooled)
     unit, factor = ("ms", 1000.0) if slowest < 1 else ("s", 1.0)
@@ -191,6 +194,7 @@ def _small_print(
     shown: Sequence[CellLaunches],
     own: Sequence[CellLaunches],
     provenance: Provenance,
+    evidence: Sequence[str],
 ) -> list[str]:
     counts = span([len(launches.cases) for launches in shown])
     num_windows = [sum(len(case.seconds) for case in launches.cases) for launches in shown]
@@ -210,6 +214,7 @@ def _small_print(
         text.append(f"Curves are drawn through {MAX_POINTS} of their windows.")
     if left_out := sorted({backend_name(launches.cell) for launches in own} - set(names)):
         text.append(f"Not on as many ranks: {', '.join(left_out)}.")
+    text += evidence
     cells = {launches.cell.id for launches in shown}
     return [
         " ".join(text),

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -25,11 +24,13 @@ from dlscale.analysis.figures.drawing import (
     curves_of,
     draw_curves,
     evidence_handles,
+    evidence_text,
     limits,
     missing_from,
     rank_axis,
 )
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.findings.bounds import loosest_bounds
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name, rate
@@ -53,17 +54,19 @@ PANELS: tuple[tuple[str, Value], ...] = (
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
-) -> tuple[Figure, list[ScalingRow]] | None:
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, form: Form = SCREEN
+) -> tuple[Captioned, list[ScalingRow]] | None:
     """The figure and the rows that it shows; None if only base cases have an efficiency."""
-    panels = [curves_of(rows, value) for _, value in PANELS]
+    chosen = form.chosen(rows)
+    panels = [curves_of(chosen, value) for _, value in PANELS]
     shown = list({id(row): row for curves in panels for curve in curves for row in curve.rows}.values())
     if all(row.cell.num_ranks == row.base_ranks for row in shown):
         return None
     # One order for both panels, so that a backend has the same offset and look in both.
-    everywhere = curves_of(rows, lambda row: row.efficiency_none or row.efficiency_backend)
+    everywhere = curves_of(chosen, lambda row: row.efficiency_none or row.efficiency_backend)
     bounds = _bounds(shown)
     figure, axes = figure_with_axes(
+        form=form,
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
         title=family.title,
@@ -73,15 +76,17 @@ def draw(
             *curve_handles(everywhere),
             Line2D([], [], **IDEAL),
             *limit_handles(bounds),
-            *evidence_handles(everywhere),
+            *evidence_handles(everywhere, form),
         ],
-        small_print=_small_print(rows, shown, panels, provenance, limit_text(bounds)),
+        small_print=_small_print(rows, shown, panels, provenance, limit_text(bounds), form=form),
     )
     for panel, (title, value), curves in zip(axes, PANELS, panels, strict=True):
         rank_axis(panel, shown)
-        panel.set_title(title.format(base_text(rows)), loc="left")
+        # In print the caption explains the letter: one column has no room for the rest.
+        whole = title.format(base_text(rows))
+        panel.set_title(whole[:3] if form.printed else whole, loc="left")
         panel.axhline(1.0, **IDEAL)
-        draw_curves(panel, curves, value, among=everywhere)
+        draw_curves(panel, curves, value, among=everywhere, form=form)
         if not curves:
             panel.text(0.5, 0.5, "base case not measured", transform=panel.transAxes, ha="center")
     draw_limits(axes[0], bounds)
@@ -105,6 +110,8 @@ def _small_print(
     panels: Sequence[Sequence[Curve]],
     provenance: Provenance,
     bounds: str,
+    *,
+    form: Form,
 ) -> list[str]:
     base = shown[0].base_ranks
     ratios = [
@@ -119,6 +126,8 @@ def _small_print(
         f"n = {span([interval.n for interval in ratios])} blocks of launches, "
         f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
     ]
+    if form.printed:
+        text += [f"{title.format(base_text(rows))}." for title, _ in PANELS]
     if any("unpaired" in interval.method for interval in ratios):
         text.append("Points without a common block with their base case are unpaired (see the CSV).")
     text.append(bounds)
@@ -132,8 +141,9 @@ def _small_print(
     if bases:
         text.append(f"Base cases, {base_text(rows)}, in samples/s: {'; '.join(bases)}.")
     for name, curves in zip("ab", panels, strict=True):
-        if missing := missing_from(rows, curves):
+        if missing := missing_from(form.chosen(rows), curves):
             text.append(f"No point in ({name}): {', '.join(missing)}.")
+    text += evidence_text([curve for curves in panels for curve in curves], form)
     return [" ".join(text), *parity(rows), origin(shown, provenance)]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
@@ -16,7 +15,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, warning
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
 from dlscale.analysis.launches import Block
@@ -40,12 +40,13 @@ def draw(
     provenance: Provenance,
     heats: Sequence[RankTimes],
     known: Sequence[Stragglers],
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    form: Form = SCREEN,
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, for the largest number of ranks measured; None without any.
 
     `none` is the first panel; at most three backends follow.
     """
-    own = [heat for heat in heats if heat.family == family]
+    own = [heat for heat in heats if heat.family == family and form.draws(heat.cell)]
     most = max((heat.cell.num_ranks for heat in own), default=0)
     shown = [heat for heat in own if heat.cell.num_ranks == most][:MAX_PANELS]
     if not shown:
@@ -54,6 +55,7 @@ def draw(
         stragglers for stragglers in known if (stragglers.family, stragglers.num_ranks) == (family, most)
     ]
     figure, axes = figure_with_axes(
+        form=form,
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=family.title,

@@ -1,4 +1,4 @@
-"""Layout around a figure's axes: title and legend above, small print below, all sized in inches."""
+"""Layout around a figure's axes, sized in inches: title, legend and small print, in print the legend alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Caption, Form
 from dlscale.analysis.provenance import Provenance
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels
@@ -21,6 +23,14 @@ _HANDLE_INCHES = 0.5  # line of a legend entry and the gaps around it
 _PRINT_POINTS = 5.6
 _PRINT_LINE_INCHES = 0.1
 _MARGIN_INCHES = 0.06
+_PRINTED_PANEL_INCHES = 1.7  # the narrowest panel beside another one in print; narrower ones are stacked
+_PRINTED_HEIGHTS = (1.7, PANEL_HEIGHT_INCHES)  # of a printed panel; two thirds of its width between these
+
+
+class Captioned(Figure):
+    """A figure with the words about it, which stand around its axes or, in print, in a caption beside it."""
+
+    caption: Caption
 
 
 def figure_with_axes(
@@ -32,11 +42,18 @@ def figure_with_axes(
     subtitle: str,
     handles: Sequence[Line2D],
     small_print: Sequence[str],
-) -> tuple[Figure, list[Axes]]:
+    shared: bool = True,
+    form: Form = SCREEN,
+) -> tuple[Captioned, list[Axes]]:
     """A figure `width` inches wide whose height follows from its texts, and its axes, side by side.
 
-    `warning` is printed below the title; it may be empty.
+    `warning` is printed below the title; it may be empty. Panels have `shared` scales or each its own. A printed
+    figure has the width of its form, no words but the legend, and axes on top of each other where they would be too
+    narrow side by side.
     """
+    caption = Caption(title=title, warning=warning, subtitle=subtitle, small_print=small_print)
+    if form.width is not None:
+        return _printed(form.width, caption, num_panels=num_panels, shared=shared, handles=handles)
     heading = [
         *(
             (line, "bold", "black")
@@ -55,25 +72,12 @@ def figure_with_axes(
     top = above_legend + num_legend_lines * _LINE_INCHES + 0.05
     bottom = len(printed) * _PRINT_LINE_INCHES + 2 * _MARGIN_INCHES
     height = top + PANEL_HEIGHT_INCHES + bottom
-    figure = Figure(figsize=(width, height), layout="constrained")
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.set(rect=(0, bottom / height, 1, PANEL_HEIGHT_INCHES / height))  # type: ignore[call-arg]
+    figure = _captioned(caption, (width, height), rect=(0, bottom / height, 1, PANEL_HEIGHT_INCHES / height))
     left = _MARGIN_INCHES / width
     for index, (line, weight, color) in enumerate(heading):
         y = 1 - (_MARGIN_INCHES + index * _LINE_INCHES) / height
         figure.text(left, y, line, weight=weight, color=color, va="top")
-    figure.legend(
-        handles=list(handles),
-        loc="upper left",
-        bbox_to_anchor=(left, 1 - above_legend / height),
-        ncols=num_columns,
-        borderaxespad=0,
-        borderpad=0,
-        columnspacing=1.2,
-        handlelength=2.6,
-        labelspacing=0.35,
-    )
+    _legend(figure, handles, num_columns=num_columns, top=above_legend)
     figure.text(
         left,
         _MARGIN_INCHES / height,
@@ -83,8 +87,68 @@ def figure_with_axes(
         va="bottom",
         color="#444444",
     )
-    axes = figure.subplots(1, num_panels, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(1, num_panels, sharex=shared, sharey=shared, squeeze=False)
     return figure, list(axes[0])
+
+
+def _printed(
+    width: float, caption: Caption, *, num_panels: int, shared: bool, handles: Sequence[Line2D]
+) -> tuple[Captioned, list[Axes]]:
+    """A figure for a printed page: the legend and the axes, as many side by side as are wide enough."""
+    fitting = max(1, int(width / _PRINTED_PANEL_INCHES))
+    columns = max(count for count in range(1, num_panels + 1) if count <= fitting and num_panels % count == 0)
+    rows = num_panels // columns
+    least, most = _PRINTED_HEIGHTS
+    panels = rows * min(most, max(least, width / columns * 2 / 3))
+    scale = 7.5 / PRINTED_POINTS  # screens' legends are of 7.5 pt
+    num_columns = _legend_columns([len(str(handle.get_label())) for handle in handles], width * scale)
+    top = -(-len(handles) // num_columns) * _LINE_INCHES / scale + _MARGIN_INCHES if handles else 0.0
+    height = top + panels + _MARGIN_INCHES
+    figure = _captioned(caption, (width, height), rect=(0, _MARGIN_INCHES / height, 1, panels / height))
+    if handles:
+        _legend(figure, handles, num_columns=num_columns, top=_MARGIN_INCHES)
+    return figure, list(figure.subplots(rows, columns, sharex=shared, sharey=shared, squeeze=False).flat)
+
+
+def finish_printed(figure: Captioned) -> None:
+    """Set all text of a printed figure to one size, and name axes that panels share once per column and row."""
+    first, *others = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    for axes in others:
+        if first.get_shared_y_axes().joined(first, axes):
+            axes.set_ylabel(axes.get_ylabel() or first.get_ylabel())
+            axes.label_outer(remove_inner_ticks=False)
+    if others and first.get_shared_x_axes().joined(first, others[0]):
+        first.label_outer(remove_inner_ticks=False)
+    for text in figure.findobj(Text):
+        text.set_fontsize(PRINTED_POINTS)
+
+
+def _captioned(
+    caption: Caption, inches: tuple[float, float], *, rect: tuple[float, float, float, float]
+) -> Captioned:
+    """An empty figure whose axes keep to `rect`: left, bottom, width and height as shares of the figure."""
+    figure = Captioned(figsize=inches, layout="constrained")
+    figure.caption = caption
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(rect=rect)  # type: ignore[call-arg]
+    return figure
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], *, num_columns: int, top: float) -> None:
+    """Draw the legend at the left edge, `top` inches below the upper one."""
+    width, height = figure.get_size_inches()
+    figure.legend(
+        handles=list(handles),
+        loc="upper left",
+        bbox_to_anchor=(_MARGIN_INCHES / width, 1 - top / height),
+        ncols=num_columns,
+        borderaxespad=0,
+        borderpad=0,
+        columnspacing=1.2,
+        handlelength=2.6,
+        labelspacing=0.35,
+    )
 
 
 def _legend_columns(lengths: Sequence[int], width: float) -> int:

@@ -8,12 +8,12 @@ from math import log2
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.layout import figure_with_axes, span
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span
 from dlscale.analysis.findings.startup import PHASES, StartUp, to_start_up_row
 from dlscale.analysis.provenance import Provenance
 
@@ -31,15 +31,22 @@ _WIDTH = 0.7  # bar width; 1 is the distance to the nearest other number of rank
 
 
 def draw(
-    framework: str, start_ups: Sequence[StartUp], provenance: Provenance
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    framework: str, start_ups: Sequence[StartUp], provenance: Provenance, form: Form = SCREEN
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure of one framework and the rows behind it; None if none of its phases is known."""
-    own = [start_up for start_up in start_ups if start_up.framework == framework and total(start_up) > 0]
+    own = [
+        start_up
+        for start_up in start_ups
+        if start_up.framework == framework
+        and total(start_up) > 0
+        and (not form.backends or start_up.backend in form.backends)
+    ]
     backends = list(dict.fromkeys(map(_label, sorted(own, key=_order))))
     if not backends:
         return None
     shown = backends[:MAX_PANELS]
     figure, axes = figure_with_axes(
+        form=form,
         width=SINGLE_COLUMN_INCHES if len(shown) <= 3 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=f"start of a launch, {framework} on {', '.join(provenance.systems)}",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -24,11 +23,13 @@ from dlscale.analysis.figures.drawing import (
     dodge,
     draw_curves,
     evidence_handles,
+    evidence_text,
     limits,
     missing_from,
     rank_axis,
 )
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -47,55 +48,63 @@ def speed_up(row: ScalingRow) -> Interval | None:
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, form: Form = SCREEN
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure and the rows behind it; None if no cell ran on more than 1 rank.
 
     There is one panel under weak scaling; strong scaling adds a second one with the speed-up.
     """
-    curves = curves_of(rows, seconds_per_step)
+    curves = curves_of(form.chosen(rows), seconds_per_step)
     shown = [row for curve in curves for row in curve.rows]
     if all(row.cell.num_ranks == 1 for row in shown):
         return None
     strong = family.scaling_mode == "strong"
     base = next(
-        (row for row in shown if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
+        (
+            row
+            for row in rows
+            if (row.cell.control, row.cell.backend, row.cell.num_ranks) == ("train", "none", row.base_ranks)
+            and row.throughput
+        ),
+        None,
     )
     num_names = len({curve.name for curve in curves})
     figure, axes = figure_with_axes(
+        form=form,
         width=DOUBLE_COLUMN_INCHES if strong or num_names > 5 else SINGLE_COLUMN_INCHES,
-        num_panels=1,
+        num_panels=2 if strong else 1,
+        shared=False,
         title=family.title,
         warning=warning(rows),
         subtitle=family.constants,
         handles=[
             *curve_handles(curves),
             *([Line2D([], [], **IDEAL)] if base else []),
-            *evidence_handles(curves),
+            *evidence_handles(curves, form),
         ],
-        small_print=_small_print(rows, curves, base, provenance, strong=strong),
+        small_print=_small_print(rows, curves, base, provenance, strong=strong, form=form),
     )
-    panels = _two(figure, axes[0]) if strong else axes
-    _draw_times(panels[0], curves, base, strong=strong)
+    _draw_times(axes[0], curves, base, strong=strong, form=form)
     if strong:
-        _draw_speed_ups(panels[1], rows, curves)
+        _draw_speed_ups(axes[1], rows, curves, form=form)
     return figure, [_row(row) for row in shown]
 
 
-def _two(figure: Figure, axes: Axes) -> list[Axes]:
-    """Replace one panel by two with independent axes."""
-    axes.remove()
-    return list(figure.subplots(1, 2, squeeze=False)[0])
-
-
-def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool) -> None:
+def _draw_times(
+    axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool, form: Form
+) -> None:
     unit, factor = _unit(curves)
     rank_axis(axes, [row for curve in curves for row in curve.rows])
     if base and (base_interval := seconds_per_step(base)):
         single = base_interval.center * factor
         single *= base.base_ranks if strong else 1
-        _draw_ideal(axes, curves, lambda ranks: single / ranks if strong else single, sloped=strong)
-    draw_curves(axes, curves, _scaled(seconds_per_step, factor))
+        _draw_ideal(
+            axes,
+            curves,
+            lambda ranks: single / ranks if strong else single,
+            marked=strong and not form.printed,
+        )
+    draw_curves(axes, curves, _scaled(seconds_per_step, factor), form=form)
     low, high = limits([interval.times(factor) for interval in _all(curves, seconds_per_step)])
     if strong or high / low > _WIDE:
         _log_axis(axes, low, high)
@@ -106,13 +115,13 @@ def _draw_times(axes: Axes, curves: Sequence[Curve], base: ScalingRow | None, *,
     axes.set_ylabel(f"time per step [{unit}]")
 
 
-def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curve]) -> None:
-    curves = curves_of(rows, speed_up)
+def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curve], *, form: Form) -> None:
+    curves = curves_of(form.chosen(rows), speed_up)
     rank_axis(axes, [row for curve in among for row in curve.rows])
     ranks = sorted({row.cell.num_ranks for curve in among for row in curve.rows})
     base = rows[0].base_ranks
-    _draw_ideal(axes, among, lambda ranks: ranks / base, sloped=True)
-    draw_curves(axes, curves, speed_up, among=among)
+    _draw_ideal(axes, among, lambda ranks: ranks / base, marked=not form.printed)
+    draw_curves(axes, curves, speed_up, among=among, form=form)
     if not curves:
         axes.text(0.5, 0.5, "base case not measured", transform=axes.transAxes, ha="center")
     ideal = [count / base for count in ranks]
@@ -125,12 +134,12 @@ def _draw_speed_ups(axes: Axes, rows: Sequence[ScalingRow], among: Sequence[Curv
     axes.set_ylabel(f"speed-up T(p) / T({base})")
 
 
-def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, sloped: bool) -> None:
-    """Draw the ideal line and, if it is sloped, its level behind the points, which are shifted on the x axis."""
+def _draw_ideal(axes: Axes, curves: Sequence[Curve], at: Callable[[float], float], *, marked: bool) -> None:
+    """Draw the ideal line and, if it is `marked`, its level behind the points, for those shifted on the x axis."""
     ends = axes.get_xlim()
     steps = [ends[0] * (ends[1] / ends[0]) ** (index / 32) for index in range(33)]
     axes.plot(steps, [at(ranks) for ranks in steps], **IDEAL, scalex=False)
-    if sloped:
+    if marked:
         num_places = len({curve.name for curve in curves})
         side = dodge(num_places - 1, num_places) * 1.04
         for ranks in sorted({row.cell.num_ranks for curve in curves for row in curve.rows}):
@@ -178,6 +187,7 @@ def _small_print(
     provenance: Provenance,
     *,
     strong: bool,
+    form: Form,
 ) -> list[str]:
     times = _all(curves, seconds_per_step)
     levels = sorted({100 * interval.level for interval in times if interval.low is not None})
@@ -200,6 +210,7 @@ def _small_print(
             f"Speed-up: T(p)/T({rows[0].base_ranks}), geometric mean over n = {blocks} blocks of launches, "
             f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
         )
-    if missing := missing_from(rows, curves):
+    if missing := missing_from(form.chosen(rows), curves):
         text.append(f"No point: {', '.join(missing)}.")
+    text += evidence_text(curves, form)
     return [" ".join(text), *parity(rows), origin([row for c in curves for row in c.rows], provenance)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -23,11 +22,13 @@ from dlscale.analysis.figures.drawing import (
     dodge,
     draw_curves,
     evidence_handles,
+    evidence_text,
     limits,
     missing_from,
     rank_axis,
 )
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import number, rate
 from dlscale.analysis.statistics import Interval
@@ -39,13 +40,13 @@ def throughput(row: ScalingRow) -> Interval | None:
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance
-) -> tuple[Figure, list[ScalingRow]] | None:
+    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, form: Form = SCREEN
+) -> tuple[Captioned, list[ScalingRow]] | None:
     """The figure and the rows that it shows; None if no cell has a rate.
 
     The figure is one column of a page wide, or two with more than 5 curves.
     """
-    curves = curves_of(rows, throughput)
+    curves = curves_of(form.chosen(rows), throughput)
     if not curves:
         return None
     base = next((row for row in rows if _is_base(row)), None)
@@ -53,31 +54,35 @@ def draw(
     shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
     names = {curve.name for curve in curves}
     figure, (axes,) = figure_with_axes(
+        form=form,
         width=SINGLE_COLUMN_INCHES if len(names) <= 5 else DOUBLE_COLUMN_INCHES,
         num_panels=1,
         title=family.title,
         warning=warning(rows),
         subtitle=family.constants,
-        handles=_handles(curves, base, reference),
-        small_print=_small_print(rows, curves, base, reference, provenance),
+        handles=_handles(curves, base, reference, form),
+        small_print=_small_print(rows, curves, base, reference, provenance, form=form),
     )
     rank_axis(axes, [row for curve in curves for row in curve.rows])
     if base and base.throughput:
-        _draw_ideal(axes, base.throughput.center / base.base_ranks, curves)
+        _draw_ideal(axes, base.throughput.center / base.base_ranks, curves, form=form)
     if reference and reference.throughput:
         axes.axhline(reference.throughput.center, **REFERENCE)
-    draw_curves(axes, curves, throughput)
+    draw_curves(axes, curves, throughput, form=form)
     _rate_axis(axes, shown)
     return figure, shown
 
 
-def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve]) -> None:
+def _draw_ideal(axes: Axes, base_rate: float, curves: Sequence[Curve], *, form: Form) -> None:
     """Draw the line proportional to ranks, and a level mark with its value at each number of ranks.
 
-    Points are shifted on the x axis, so next to a sloped line they would seem to lie above or below it.
+    Points are shifted on the x axis, so next to a sloped line they would seem to lie above or below it. In print they
+    are not, and need no mark.
     """
     ends = axes.get_xlim()
     axes.plot(ends, [base_rate * ranks for ranks in ends], **IDEAL, scalex=False)
+    if form.printed:
+        return
     num_places = len({curve.name for curve in curves})
     side = dodge(num_places - 1, num_places) * 1.04
     for ranks in sorted({row.cell.num_ranks for curve in curves for row in curve.rows}):
@@ -92,14 +97,16 @@ def _is_base(row: ScalingRow) -> bool:
     ) and row.throughput is not None
 
 
-def _handles(curves: Sequence[Curve], base: ScalingRow | None, reference: ScalingRow | None) -> list[Line2D]:
+def _handles(
+    curves: Sequence[Curve], base: ScalingRow | None, reference: ScalingRow | None, form: Form
+) -> list[Line2D]:
     handles = curve_handles(curves)
     if base:
         handles.append(Line2D([], [], **IDEAL))
     if reference:
         label = f"1 rank, {reference.cell.cores_per_rank} cores"
         handles.append(Line2D([], [], **REFERENCE, label=label))
-    return handles + evidence_handles(curves)
+    return handles + evidence_handles(curves, form)
 
 
 def _rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
@@ -120,6 +127,8 @@ def _small_print(
     base: ScalingRow | None,
     reference: ScalingRow | None,
     provenance: Provenance,
+    *,
+    form: Form,
 ) -> list[str]:
     shown = [row for curve in curves for row in curve.rows]
     intervals = [row.throughput for row in shown if row.throughput]
@@ -132,9 +141,9 @@ def _small_print(
     if levels and any(interval.low is None for interval in intervals):
         text.append("No bar: fewer than 6 launches.")
     if base:
+        mark = "" if form.printed else "; its level is marked behind the points, which are moved aside"
         text.append(
-            f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s; its level is "
-            "marked behind the points, which are moved aside."
+            f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s{mark}."
         )
     else:
         text.append(f"No ideal line: the base case, none on {base_text(rows)}, is missing.")
@@ -143,6 +152,7 @@ def _small_print(
             f"Dotted: whole-machine reference, 1 rank on {reference.cell.cores_per_rank} cores, "
             f"{rate(reference.throughput)} samples/s; not a base case."
         )
-    if missing := missing_from(rows, curves):
+    if missing := missing_from(form.chosen(rows), curves):
         text.append(f"No point: {', '.join(missing)}.")
+    text += evidence_text(curves, form)
     return [" ".join(text), *parity(rows), origin(shown, provenance)]

@@ -8,14 +8,14 @@ from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.layout import figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.provenance import Provenance
@@ -27,17 +27,22 @@ LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not separable fr
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, falls: Sequence[Waterfall]
-) -> tuple[Figure, list[dict[str, Any]]] | None:
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    falls: Sequence[Waterfall],
+    form: Form = SCREEN,
+) -> tuple[Captioned, list[dict[str, Any]]] | None:
     """The figure and the rows behind it, for each backend's largest number of ranks; None if none has parts.
 
     At most the three backends with the highest efficiency are shown; the small print names the others.
     """
-    largest = _largest([fall for fall in falls if fall.family == family])
+    largest = _largest([fall for fall in falls if fall.family == family and form.draws(fall.cell)])
     shown = sorted(sorted(largest, key=_lost)[:MAX_PANELS], key=largest.index)
     if not shown:
         return None
     figure, axes = figure_with_axes(
+        form=form,
         width=SINGLE_COLUMN_INCHES if len(shown) == 1 else DOUBLE_COLUMN_INCHES,
         num_panels=len(shown),
         title=family.title,
@@ -49,7 +54,8 @@ def draw(
     names = [*dict.fromkeys(part.name for fall in shown for part in fall.parts), TOGETHER]
     for panel, fall in zip(axes, shown, strict=True):
         draw_bars(panel, fall, names)
-    scale_axes(axes, shown, names, width=float(figure.get_figwidth()))
+    beside = len({panel.get_position().x0 for panel in axes})
+    scale_axes(axes, shown, names, width=float(figure.get_figwidth()), beside=beside)
     return figure, waterfall_rows(shown)
 
 
@@ -198,11 +204,11 @@ def _label(axes: Axes, place: int, right: float, begin: float, loss: Interval, s
 
 
 def scale_axes(
-    axes: Sequence[Axes], shown: Sequence[Waterfall], names: Sequence[str], *, width: float
+    axes: Sequence[Axes], shown: Sequence[Waterfall], names: Sequence[str], *, width: float, beside: int
 ) -> None:
-    """Set one scale for all panels of a figure `width` inches wide, with room for the numbers on the right."""
+    """Set one scale for all panels, `beside` of them next to each other in `width` inches, with room for numbers."""
     low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
-    room = (width - _NAMES_INCHES) / len(shown) - 0.1
+    room = (width - _NAMES_INCHES) / beside - 0.1
     reach = max(high - low, 0.001)
     axes[0].set_xlim(low - 0.03 * reach, high + reach * _LABEL_INCHES / max(0.4, room - _LABEL_INCHES))
     axes[0].set_ylim(len(names) - 0.45, -0.55)

@@ -1,4 +1,4 @@
-"""Draws all figures of a study and writes each as PNG, PDF, SVG and CSV.
+"""Draws the figures of a study and writes each as PNG, PDF, SVG and CSV, in print with its caption for LaTeX.
 
 Files are written atomically, with their origin inside; a redraw gives equal bytes.
 """
@@ -9,7 +9,7 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,20 @@ from dlscale.analysis.figures import (
     waterfall,
 )
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
-from dlscale.analysis.figures.layout import warning
+from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
+from dlscale.analysis.figures.layout import Captioned, finish_printed, warning
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import make_folder, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
+NAMES = (*FIGURES, "step-time", "ecdf", "waterfall", "busbw", "heatmap", "start-up")
 
 
-def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
-    """Draw every figure of a study into `folder`, created if needed, and return the paths of the files.
+def write_figures(
+    table: ScalingTable, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES
+) -> list[Path]:
+    """Draw the figures `only` of a study into `folder`, created if needed, and return the paths of the files.
 
     Names are `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
     and an unusual memory format after the precision; families that differ in something else, such as cores
@@ -46,7 +50,7 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
     `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
-    If backends were compared, `-backends.csv` has the numbers.
+    If backends were compared, `-backends.csv` has the numbers. Beside a printed figure `.tex` has its caption.
     """
     make_folder(folder)
     stems = Counter(family.file_stem for family in table.families)
@@ -55,54 +59,68 @@ def write_figures(table: ScalingTable, folder: Path) -> list[Path]:
         stem = family.file_stem
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
-        for name, draw in FIGURES.items():
-            with drawing():
-                drawn = draw(family, table.of(family), table.provenance)
-                if drawn is None:
+        for name in (name for name in NAMES if name in only):
+            with drawing(form):
+                if (drawn := _drawn(name, table, family, form)) is None:
                     continue
-                figure, rows = drawn
-                title = ": ".join(filter(None, (name, warning(rows), family.title)))
-                written += save(
-                    figure, folder / f"{stem}-{name}", title=title, rows=rows, provenance=table.provenance
-                )
-        for name, (figure, lines) in _further(table, family).items():
-            title = ": ".join(filter(None, (name, warning(table.of(family)), family.title)))
-            with drawing():
-                written += save_drawing(
-                    figure, folder / f"{stem}-{name}", title=title, rows=lines, provenance=table.provenance
-                )
-        if lines := [
-            line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)
-        ]:
+                figure, lines = drawn
+                title = ": ".join(filter(None, (name, warning(table.of(family)), family.title)))
+                written += _save(figure, folder / f"{stem}-{name}", title, lines, table.provenance, form)
+        lines = [line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)]
+        if lines and form == SCREEN and set(only) == set(NAMES):
             written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
-    return written + _starts(table, folder)
+    return written + (_starts(table, folder, form) if "start-up" in only else [])
 
 
-def _starts(table: ScalingTable, folder: Path) -> list[Path]:
+def _starts(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
     """Write a start-up figure per framework."""
     written = []
     for framework in sorted({start_up.framework for start_up in table.start_ups}):
-        with drawing():
-            drawn = startup.draw(framework, table.start_ups, table.provenance)
+        with drawing(form):
+            drawn = startup.draw(framework, table.start_ups, table.provenance, form)
             if drawn:
                 figure, lines = drawn
                 stem, title = folder / f"start-up-{framework}", f"start of a launch, {framework}"
-                written += save_drawing(figure, stem, title=title, rows=lines, provenance=table.provenance)
+                written += _save(figure, stem, title, lines, table.provenance, form)
     return written
 
 
-def _further(table: ScalingTable, family: Family) -> dict[str, tuple[Figure, list[dict[str, Any]]]]:
-    """The figures that need more than the table's rows, each with the rows behind it."""
+def _drawn(
+    name: str, table: ScalingTable, family: Family, form: Form
+) -> tuple[Captioned, Sequence[dict[str, Any]]] | None:
+    """A figure of a family and the rows behind it; None if nothing can be drawn, or the figure is of no family."""
     common = (family, table.of(family), table.provenance)
-    with drawing():
-        figures = {
-            "step-time": step_time.draw(*common),
-            "ecdf": ecdf.draw(*common, table.launches),
-            "waterfall": waterfall.draw(*common, table.waterfalls),
-            "busbw": busbw.draw(*common, table.exchanges),
-            "heatmap": heatmap.draw(*common, table.heats, table.lateness),
-        }
-    return {name: drawn for name, drawn in figures.items() if drawn}
+    if name in FIGURES:
+        drawn = FIGURES[name](*common, form)
+        return drawn and (drawn[0], csv_rows(drawn[1]))
+    if name == "step-time":
+        return step_time.draw(*common, form)
+    if name == "ecdf":
+        return ecdf.draw(*common, table.launches, form)
+    if name == "waterfall":
+        return waterfall.draw(*common, table.waterfalls, form)
+    if name == "busbw":
+        return busbw.draw(*common, table.exchanges, form)
+    if name == "heatmap":
+        return heatmap.draw(*common, table.heats, table.lateness, form)
+    return None
+
+
+def _save(
+    figure: Captioned,
+    stem: Path,
+    title: str,
+    rows: Iterable[dict[str, Any]],
+    provenance: Provenance,
+    form: Form,
+) -> list[Path]:
+    """Call `save_drawing`; a printed figure is finished before, and its caption written beside it."""
+    if form.width is None:
+        return save_drawing(figure, stem, title=title, rows=rows, provenance=provenance)
+    finish_printed(figure)
+    written = save_drawing(figure, stem, title=title, rows=rows, provenance=provenance)
+    text = figure_latex(figure.caption, name=stem.name, width=form.width, origin=provenance.short_line())
+    return [*written, _write(stem, "tex", text.encode())]
 
 
 # Glyphs are drawn as paths: without the font a viewer would use a wider one. The PDF has text to search and copy.
@@ -114,8 +132,12 @@ def save(
     figure: Figure, stem: Path, *, title: str, rows: Iterable[ScalingRow], provenance: Provenance
 ) -> list[Path]:
     """Call `save_drawing` with the rows of `--json`, their notes joined by "; "."""
-    lines = ({**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows))
-    return save_drawing(figure, stem, title=title, rows=lines, provenance=provenance)
+    return save_drawing(figure, stem, title=title, rows=csv_rows(rows), provenance=provenance)
+
+
+def csv_rows(rows: Iterable[ScalingRow]) -> list[dict[str, Any]]:
+    """The rows of `--json`, their notes joined by "; "."""
+    return [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
 
 
 def save_drawing(

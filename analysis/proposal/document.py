@@ -6,12 +6,12 @@ convert the markdown with pandoc.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dlscale.analysis.render.markdown import escape_markdown, table_markdown
 from dlscale.analysis.render.tables import Table, header
+from dlscale.analysis.render.text import escape_latex
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +49,6 @@ Block = Heading | Paragraph | Items | Table | Picture
 Document = tuple[Block, ...]
 
 LEVELS = {1: "section", 2: "subsection", 3: "subsubsection"}
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    **{mark: "\\" + mark for mark in "{}#$%&_"},
-}
-_PATTERN = re.compile("|".join(re.escape(mark) for mark in _SPECIAL))
-
-
-def escape_latex(text: str) -> str:
-    """Text with all commands escaped, on one line. Characters that pdfTeX cannot print become "?"."""
-    shown = _PATTERN.sub(lambda match: _SPECIAL[match[0]], " ".join(text.split()))
-    # Keep a number and its percent sign together.
-    return re.sub(r"(?<=\d) (?=\\%)", r"\\,", shown).encode("ascii", "replace").decode()
 
 
 def to_latex(document: Document) -> str:

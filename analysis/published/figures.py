@@ -48,12 +48,13 @@ def write_figures(
     names: Collection[str] = (),
     tables: Sequence[ScalingTable] = (),
     stand_in: str | None = None,
+    alone: bool = True,
 ) -> list[Path]:
     """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
     Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
-    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Raises UsageError for
-    an unknown figure.
+    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
+    figures with cells of ours are drawn. Raises UsageError for an unknown figure.
     """
     figures = [published.figure(name) for name in names or published.figures]
     make_folder(folder)
@@ -63,6 +64,8 @@ def write_figures(
             continue
         with figure_style():
             plots = plots_of(published, figure, tables, stand_in=stand_in)
+            if not alone and not any(plot.ours for plot in plots):
+                continue
             where = provenance(published, figure, plots, tables)
             picture = draw(published, figure, plots, where)
             rows = rows_of(figure, plots, published.statements_of(figure.id))

@@ -18,22 +18,28 @@ SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come a
 CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknown"
 
 
-def render_verdicts(checks: Sequence[Check]) -> RenderableType:
-    """The verdicts, for `rich.console.Console.print`."""
+def render_verdicts(checks: Sequence[Check], *, everything: bool = True) -> RenderableType:
+    """The verdicts, for `rich.console.Console.print`; figures without a comparison are counted, or shown with
+    `everything`. Published values that contradict each other are always shown.
+    """
+    shown = [check for check in checks if everything or check.comparisons or check.disagrees]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("figure", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("compared", justify="right")
     table.add_column("consistent", justify="right")
     table.add_column("not compared, because", overflow="fold")
-    for check in checks:
+    for check in shown:
         table.add_row(*map(escape, _summary(check)))
     lines = [escape(line) for check in checks for line in _details(check)]
     passed = sum(check.passes for check in checks)
     nothing = sum(not check.comparisons for check in checks)
     wrong = sum(check.disagrees for check in checks)
     last = f"{passed} of {len(checks)} figures agree, {wrong} disagree; in {nothing} nothing was compared."
-    return Group(table, *lines, last)
+    hidden = len(checks) - len(shown)
+    have = "figure has" if hidden == 1 else "figures have"
+    rest = f"{hidden} published {have} no counterpart here: dlscale verify-figures --all"
+    return Group(*([table] if shown else []), *lines, last, *([rest] if hidden else []))
 
 
 def _summary(check: Check) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """Text of numbers: digits, intervals, percent and bytes.
 
 Numbers have at least three digits and never an exponent; an interval follows its number in brackets.
-`interval_columns` is the same number for programs.
+`interval_columns` is the same number for programs. `escape_latex` is for what LaTeX typesets.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +135,22 @@ def ratio_at_size(num_bytes: int, interval: Interval) -> str:
 def microseconds(seconds: float | None) -> str:
     """`12.3`; "-" if unknown."""
     return "-" if seconds is None else number(1e6 * seconds)
+
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    **{mark: "\\" + mark for mark in "{}#$%&_"},
+}
+_PATTERN = re.compile("|".join(re.escape(mark) for mark in _SPECIAL))
+
+
+def escape_latex(text: str) -> str:
+    """Text with all commands escaped, on one line. Characters that pdfTeX cannot print become "?"."""
+    shown = _PATTERN.sub(lambda match: _SPECIAL[match[0]], " ".join(text.split()))
+    # Keep a number and its percent sign together.
+    return re.sub(r"(?<=\d) (?=\\%)", r"\\,", shown).encode("ascii", "replace").decode()

@@ -16,7 +16,7 @@ VERBS = {
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
     "report": ("report", "Print a study's table from its records."),
     "figures": (
-        "report",
+        "figures",
         "Draw a study's figures from its records, or published figures with its series added.",
     ),
     "verify-figures": (

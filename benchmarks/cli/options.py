@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dlscale.analysis.figures.form import parse_width
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
@@ -47,6 +48,19 @@ class Counts(click.ParamType[list[int]]):
         """The counts in `value`; a malformed one is a one-line error."""
         try:
             return value if isinstance(value, list) else parse_counts(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Width(click.ParamType[float]):
+    """The width of a printed figure, in inches."""
+
+    name = "width"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The inches in `value`; a malformed width is a one-line error."""
+        try:
+            return value if isinstance(value, float) else parse_width(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

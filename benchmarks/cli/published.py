@@ -27,6 +27,9 @@ on_option = click.option(
     metavar="SYSTEM",
     help="Take our records of that system where a publication's own machine is asked for.",
 )
+all_option = click.option(
+    "--all", "everything", is_flag=True, help="Also show the published figures that no study of ours is in."
+)
 published_option = click.option(
     "--published-data",
     "folder",
@@ -42,13 +45,16 @@ published_option = click.option(
 @results_option
 @published_option
 @on_option
+@all_option
 @json_option
-def verify_figures(names: Sequence[str], results: Path, folder: Path, on: str | None, as_json: bool) -> int:
+def verify_figures(
+    names: Sequence[str], results: Path, folder: Path, on: str | None, everything: bool, as_json: bool
+) -> int:
     """Compare our records with published figures (default: all), and published values with each other.
 
     Our records are those of every study in the results folder. A published number is compared with a cell of ours that
-    is the same thing on as many devices; whatever cannot be compared is unknown, and never passes
-    (docs/published-figures.md).
+    is the same thing on as many devices; whatever cannot be compared is unknown, and never passes; --all, --json, and
+    naming a figure tell why (docs/published-figures.md).
 
     Exit status: 2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was
     asked for, or more launches are needed to tell.
@@ -67,7 +73,7 @@ def verify_figures(names: Sequence[str], results: Path, folder: Path, on: str | 
     if as_json:
         click.echo(json.dumps(to_json(checks)))
     else:
-        Console().print(render_verdicts(checks))
+        Console().print(render_verdicts(checks, everything=everything or bool(names)))
     return _status(checks)
 
 
@@ -78,13 +84,37 @@ def _status(checks: Sequence[Check]) -> int:
 
 
 def draw_published(
-    results: Path, *, names: Sequence[str] = (), on: str | None = None, folder: Path = FOLDER
+    results: Path,
+    *,
+    names: Sequence[str] = (),
+    on: str | None = None,
+    everything: bool = False,
+    folder: Path = FOLDER,
 ) -> int:
-    """Draw published figures, by default all, into the results folder and say where; returns the exit status."""
+    """Draw published figures into the results folder and say where; returns the exit status.
+
+    By default those that show a study of ours are drawn, else those with `names`, or `everything`.
+    """
     published = load_published(folder)
-    written = write_figures(published, results / DRAWN, names=names, tables=_tables(results), stand_in=on)
-    click.echo(f"published figures: {sum(path.suffix == '.png' for path in written)} in {results / DRAWN}")
-    return 0
+    alone = everything or bool(names)
+    written = write_figures(
+        published, results / DRAWN, names=names, tables=_tables(results), stand_in=on, alone=alone
+    )
+    drawn = sum(path.suffix == ".png" for path in written)
+    click.echo(
+        f"published figures: {drawn} in {results / DRAWN}"
+        if drawn
+        else "no published figure with a study of ours"
+        if not alone
+        else "no published figure has a layout to be drawn in"
+    )
+    rest = 0 if alone else sum(bool(figure.panels) for figure in published.figures.values()) - drawn
+    if rest:
+        click.echo(
+            f"{rest} published figure{'s have' if rest > 1 else ' has'} no counterpart here: "
+            "dlscale figures --published --all"
+        )
+    return 0 if drawn else INSUFFICIENT_DATA
 
 
 def _tables(results: Path) -> list[ScalingTable]:

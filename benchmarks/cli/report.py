@@ -1,4 +1,4 @@
-"""`dlscale report` and `dlscale figures`: from records to numbers and pictures."""
+"""`dlscale report`: from records to a screen and a page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from rich.console import Console
 
 from dlscale.analysis import efficiency
 from dlscale.analysis.advice import advice
-from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_report import render_report
 from dlscale.analysis.render.terminal_table import render_scaling
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli.figures import draw_figures
 from dlscale.benchmarks.cli.options import (
     base_option,
     choose_study,
@@ -24,8 +23,7 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.published import draw_published, on_option
-from dlscale.benchmarks.cli.study_report import Loaded, load, put, tell_left_out
+from dlscale.benchmarks.cli.study_report import Loaded, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -72,63 +70,12 @@ def report(
         return _show(load(store, base=base), as_json=as_json, full=full, as_text=as_text, running=running)
 
 
-@click.command()
-@click.argument("names", metavar="[STUDY]", nargs=-1)
-@click.option(
-    "--published",
-    is_flag=True,
-    help="Draw published figures instead; STUDY are names of these then (default: all).",
-)
-@on_option
-@system_option
-@base_option
-@results_option
-def figures(
-    names: tuple[str, ...],
-    published: bool,
-    on: str | None,
-    system: str | None,
-    base: Base | None,
-    results: Path,
-) -> int:
-    """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
-
-    With --published, draw published figures in their own layout, with those of our series that are the same thing
-    beside them (docs/published-figures.md).
-
-    Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn.
-
-    \b
-    Examples:
-      dlscale figures weak-scaling
-      dlscale figures --published
-      dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
-    """  # noqa: D301
-    if published:
-        return draw_published(results, names=names, on=on)
-    if len(names) > 1:
-        raise UsageError(
-            f"figures of one study at a time, not of {', '.join(names)}; several are for --published"
-        )
-    study = names[0] if names else None
-    if on:
-        raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
-    store = Store(choose_study(results, study, system=system))
-    with uncollected():
-        loaded = load(store, base=base)
-        drawn = _draw(loaded, store)
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.bad_files or loaded.left_out:
-        return FAILED_CASES
-    return 0 if drawn else INSUFFICIENT_DATA
-
-
 def show_study(store: Store) -> int:
     """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
     with uncollected():
         loaded = load(store)
         _print_screen(loaded)
-        _draw(loaded, store)  # first: where the disk is full, one complaint is enough
+        draw_figures(loaded, store.figures_folder)  # first: where the disk is full, one complaint is enough
         put(loaded.page(), loaded.folder)
     return _status(loaded)
 
@@ -165,13 +112,3 @@ def _status(loaded: Loaded) -> int:
         return NOT_COMPARABLE
     intervals = [row.throughput for row in table.rows if row.throughput]
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA
-
-
-def _draw(loaded: Loaded, store: Store) -> int:
-    """Draw the figures and print how many there are; returns that number."""
-    written = write_figures(loaded.table, store.figures_folder)
-    drawn = sum(path.suffix == ".png" for path in written)
-    click.echo(
-        f"figures: {drawn} in {store.figures_folder}" if drawn else "no figures: no training has a number"
-    )
-    return drawn

@@ -122,7 +122,7 @@ class ExchangeOnly:
         )
 
     def bytes_gate(self, gradient_bytes: int) -> Gate:
-        """Whether a step averages as many bytes as a training's, which exchanges all `gradient_bytes` of its network."""
+        """Whether a step averages as many bytes as a training, which exchanges all `gradient_bytes` of a network."""
         averaged = sum(bucket.nbytes for bucket in self._buckets)
         return Gate(
             name="exchange_bytes",

@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.compare import compare
-from dlscale.benchmarks.cli.report import figures, report
+from dlscale.benchmarks.cli.figures import figures
+from dlscale.benchmarks.cli.report import report
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
-from dlscale.benchmarks.cli import report
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
@@ -73,9 +73,28 @@ def test_nothing_compared_is_4_with_or_without_records(folder, study, verify, re
     assert not results.exists()
     assert verify(path)[0] == 4
     study({"mpi": (1.0, 0.95, 0.5)})
-    status, said, _ = verify(path)
-    assert status == 4
-    assert "no record of ours on cori (nodes: 1, 2, 4)" in said
+    for words in (["--all"], ["small"]):
+        status, said, _ = verify(path, *words)
+        assert status == 4
+        assert "no record of ours on cori (nodes: 1, 2, 4)" in said
+
+
+def test_what_has_no_counterpart_is_counted_in_one_line(folder, study, verify, catalogue):
+    texts = "".join(f'{name} = "None."\n' for name in ("title", "publication", "public", "workload"))
+    path = folder(*RATES, catalogue=f"{catalogue}\n[figures.empty]\n{texts}tolerance = 0.1\npanels = []\n")
+    _, said, _ = verify(path)
+    assert said == (
+        "0 of 2 figures agree, 0 disagree; in 2 nothing was compared. "
+        "2 published figures have no counterpart here: dlscale verify-figures --all"
+    )
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
+    _, said, _ = verify(path)
+    assert "small agrees" in said
+    assert "empty" not in said
+    assert said.endswith("1 published figure has no counterpart here: dlscale verify-figures --all")
+    assert "empty unknown" in verify(path, "--all")[1]
+    rows = json.loads(verify(path, "--json")[1])["rows"]
+    assert {row["figure"] for row in rows} == {"small", "empty"}
 
 
 def test_one_figure_without_a_comparison_is_no_pass(folder, study, verify, catalogue):
@@ -148,9 +167,24 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
 
 def test_several_published_figures_may_be_named(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(report, "draw_published", lambda _, names, on: asked.append((names, on)) or 0)
+    monkeypatch.setattr(
+        figures, "draw_published", lambda _, names, on, everything: asked.append((names, on, everything)) or 0
+    )
     words = ["--published", "goyal-8", "powerai-ddl-2", "--results", str(tmp_path)]
-    assert CliRunner().invoke(report.figures, words, standalone_mode=False).return_value == 0
-    assert asked == [(("goyal-8", "powerai-ddl-2"), None)]
+    assert CliRunner().invoke(figures.figures, words, standalone_mode=False).return_value == 0
+    assert asked == [(["goyal-8", "powerai-ddl-2"], None, False)]
     with pytest.raises(UsageError, match="figures of one study at a time, not of a, b"):
-        CliRunner().invoke(report.figures, ["a", "b"], standalone_mode=False, catch_exceptions=False)
+        CliRunner().invoke(figures.figures, ["a", "b"], standalone_mode=False, catch_exceptions=False)
+
+
+def test_published_figures_without_a_study_of_ours_are_counted_and_drawn_on_demand(folder, results, capsys):
+    path = folder(*RATES)
+    assert command.draw_published(results, folder=path) == 4
+    assert capsys.readouterr().out.splitlines() == [
+        "no published figure with a study of ours",
+        "1 published figure has no counterpart here: dlscale figures --published --all",
+    ]
+    assert not list((results / command.DRAWN).glob("*.png"))
+    assert command.draw_published(results, folder=path, everything=True) == 0
+    assert command.draw_published(results, folder=path, names=["small"]) == 0
+    assert capsys.readouterr().out.count("published figures: 1 in") == 2

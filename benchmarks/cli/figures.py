@@ -1,0 +1,144 @@
+"""`dlscale figures`: a study's figures, for a screen or for a printed page, and published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import click
+
+from dlscale.analysis.figures.drawing import SINGLE_COLUMN_INCHES
+from dlscale.analysis.figures.form import SCREEN, Form
+from dlscale.analysis.figures.write import NAMES, write_figures
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
+from dlscale.benchmarks.cli.options import (
+    Width,
+    Words,
+    base_option,
+    choose_study,
+    results_option,
+    system_option,
+)
+from dlscale.benchmarks.cli.published import all_option, draw_published, on_option
+from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
+from dlscale.benchmarks.records.files import uncollected
+from dlscale.benchmarks.records.record import Base
+from dlscale.benchmarks.records.store import Store
+
+PAPER = "paper"  # the folder of printed figures, in that of the others
+
+
+@click.command()
+@click.argument("names", metavar="[STUDY]", nargs=-1)
+@click.option(
+    "--for",
+    "medium",
+    type=click.Choice(["screen", PAPER]),
+    default="screen",
+    show_default=True,
+    help="Words around the axes, or bare axes with 8 pt text and the caption in a .tex file beside them.",
+)
+@click.option(
+    "--width",
+    type=Width(),
+    help=f"Printed width, with --for paper: 3.3in, 8.4cm, 84mm or 240pt; default: {SINGLE_COLUMN_INCHES}in.",
+)
+@click.option("--only", type=Words(), default=[], help=f"Figures to draw: {', '.join(NAMES)}; default: all.")
+@click.option("--backends", type=Words(), default=[], help="Backends to draw; default: all of the study.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder for the figures; default: figures in the study's folder, and for paper figures/{PAPER}.",
+)
+@click.option(
+    "--published",
+    is_flag=True,
+    help="Draw published figures instead; STUDY are names of these then (default: all that show a study of ours).",
+)
+@all_option
+@on_option
+@system_option
+@base_option
+@results_option
+def figures(
+    names: tuple[str, ...],
+    medium: str,
+    width: float | None,
+    only: list[str],
+    backends: list[str],
+    out: Path | None,
+    published: bool,
+    everything: bool,
+    on: str | None,
+    system: str | None,
+    base: Base | None,
+    results: Path,
+) -> int:
+    """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
+
+    With --for paper, figures are as wide as on the page; `\\input` of the .tex file shows one with its caption, which
+    names study, data hash and commit. With --published, draw published figures in their own layout, with those of our
+    series that are the same thing beside them (docs/published-figures.md).
+
+    Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn.
+
+    \b
+    Examples:
+      dlscale figures weak-scaling
+      dlscale figures --for paper --width 3.3in --only efficiency --backends ring,mpi
+      dlscale figures --published
+      dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
+    """  # noqa: D301
+    if published:
+        if medium == PAPER or width or only or backends or out:
+            raise UsageError(
+                "--for, --width, --only, --backends and --out are of a study's figures; drop --published"
+            )
+        return draw_published(results, names=list(names), on=on, everything=everything)
+    if everything:
+        raise UsageError("--all is of published figures; give it with --published, or leave it out")
+    if on:
+        raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
+    if width and medium != PAPER:
+        raise UsageError("--width is that of printed figures; add --for paper")
+    if unknown := [name for name in only if name not in NAMES]:
+        raise UsageError(f"no figure {unknown[0]!r}; choose of: {', '.join(NAMES)}")
+    if len(names) > 1:
+        raise UsageError(
+            f"figures of one study at a time, not of {', '.join(names)}; several are for --published"
+        )
+    store = Store(choose_study(results, names[0] if names else None, system=system))
+    with uncollected():
+        loaded = load(store, base=base)
+        _check_backends(loaded, backends)
+        form = Form(
+            width=(width or SINGLE_COLUMN_INCHES) if medium == PAPER else None, backends=tuple(backends)
+        )
+        folder = out or (store.figures_folder / PAPER if form.printed else store.figures_folder)
+        drawn = draw_figures(loaded, folder, form=form, only=only or NAMES)
+    tell_left_out(loaded.bad_files, loaded.left_out)
+    if loaded.bad_files or loaded.left_out:
+        return FAILED_CASES
+    return 0 if drawn else INSUFFICIENT_DATA
+
+
+def draw_figures(loaded: Loaded, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES) -> int:
+    """Draw the figures and print how many there are; returns that number."""
+    written = write_figures(loaded.table, folder, form=form, only=only)
+    drawn = sum(path.suffix == ".png" for path in written)
+    if drawn:
+        click.echo(f"figures: {drawn} in {folder}")
+    elif form.backends or set(only) != set(NAMES):
+        click.echo(f"no figures: the records of {loaded.folder.name} have no numbers for what was asked for")
+    else:
+        click.echo("no figures: no training has a number")
+    return drawn
+
+
+def _check_backends(loaded: Loaded, backends: Collection[str]) -> None:
+    known = list(dict.fromkeys(row.cell.backend for row in loaded.table.rows if row.cell.control == "train"))
+    if unknown := [name for name in backends if name not in known]:
+        raise UsageError(
+            f"no backend {unknown[0]!r} in {loaded.folder.name}; choose of: {', '.join(known) or 'none was trained'}"
+        )

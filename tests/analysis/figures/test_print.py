@@ -1,0 +1,170 @@
+"""Figures for a printed page: `dlscale figures --for paper`."""
+
+import csv
+import re
+
+import click
+import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.text import Text
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.form import Form, figure_latex, parse_width
+from dlscale.analysis.figures.layout import finish_printed
+from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.figures import figures
+
+COLUMN = Form(width=3.3, backends=("ring", "mpi"))
+
+
+def printed(table, name, form=COLUMN):
+    (family,) = table.families
+    with drawing(form):
+        figure, rows = FIGURES[name](family, table.of(family), table.provenance, form)
+        finish_printed(figure)
+        figure.draw_without_rendering()
+    return figure, rows
+
+
+@pytest.mark.parametrize("name", ["throughput", "efficiency"])
+def test_text_has_8_pt_at_the_printed_width_and_axes_are_bare(make_study, name):
+    figure, _ = printed(scaling_table(make_study()), name)
+    assert figure.get_figwidth() == 3.3
+    assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {8}
+    assert figure.texts == []  # no title, no small print
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["mpi", "ring", "ideal"]  # no "measured": there is no other kind
+
+
+def test_two_kinds_of_evidence_are_in_the_legend(make_record):
+    kinds = {1: "measured", 2: "simulated"}
+    records = [
+        make_record(num_ranks=num_ranks, block=block, evidence=kind, samples_per_second=100 * num_ranks)
+        for num_ranks, kind in kinds.items()
+        for block in range(6)
+    ]
+    figure, _ = printed(scaling_table(records), "throughput", Form(width=3.3))
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["none", "ideal", "measured", "simulated"]
+
+
+@pytest.mark.parametrize("name", ["throughput", "efficiency"])
+def test_points_are_exactly_at_their_rank(make_study, name):
+    figure, rows = printed(scaling_table(make_study()), name, Form(width=3.3))
+    for axes in figure.axes:
+        curves = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
+        assert len(curves) == 4
+        for curve in curves:
+            assert list(curve.lines[0].get_xdata()) == [1, 2]
+    assert {row.cell.num_ranks for row in rows} == {1, 2}
+
+
+def test_panels_too_narrow_side_by_side_are_stacked_with_names_for_each(make_study):
+    table = scaling_table(make_study())
+    narrow, _ = printed(table, "efficiency")
+    (upper, lower) = narrow.axes
+    assert upper.get_position().x0 == lower.get_position().x0
+    assert [axes.get_ylabel() for axes in (upper, lower)] == ["scaling efficiency [%]"] * 2
+    assert [axes.get_xlabel() for axes in (upper, lower)] == ["", "ranks, on 1 node"]
+    (left, right) = printed(table, "efficiency", Form(width=7.0))[0].axes
+    assert left.get_position().y0 == right.get_position().y0
+
+
+def test_only_what_was_asked_for_is_written_with_its_caption_beside_it(make_study, tmp_path):
+    table = scaling_table(make_study())
+    paths = write_figures(table, tmp_path, form=COLUMN, only=["efficiency"])
+    assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv", ".tex"]
+    with paths[3].open() as file:
+        assert {row["backend"] for row in csv.DictReader(file)} == {"ring", "mpi"}
+    text = paths[4].read_text()
+    assert rf"\includegraphics[width=3.3in]{{{paths[1].name}}}" in text
+    (study,), (commit,) = table.provenance.studies, table.provenance.commits
+    caption = re.search(r"\\caption\{(.*)\}$", text, re.MULTILINE)[1]
+    for words in (
+        study,
+        commit[:12],
+        table.provenance.data_hash[:12],
+        "All points are measured",
+        "(b) base case",
+    ):
+        assert words in caption
+    assert "moved aside" not in caption
+    assert table.provenance.data_hash in text.splitlines()[0]
+
+
+def test_a_failed_parity_gate_is_in_the_caption(make_study):
+    figure, _ = printed(scaling_table(make_study()), "throughput")
+    caption = figure.caption.__class__(
+        title="A & B", warning="NOT COMPARABLE between torch and tensorflow", subtitle="", small_print=[]
+    )
+    text = figure_latex(caption, name="x", width=3.3, origin="o")
+    assert r"\caption{A \& B. NOT COMPARABLE between torch and tensorflow.}" in text
+
+
+def test_every_figure_can_be_printed(make_study, tmp_path):
+    table = scaling_table(make_study())
+    screen = {path.name for path in write_figures(table, tmp_path / "a") if path.suffix == ".pdf"}
+    paper = {
+        path.name
+        for path in write_figures(table, tmp_path / "b", form=Form(width=3.3))
+        if path.suffix == ".pdf"
+    }
+    assert len(screen) > 3
+    assert paper == screen
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"), [("3.3in", 3.3), ("8.382cm", 3.3), ("83.82 mm", 3.3), ("238.491pt", 3.3)]
+)
+def test_widths_have_units(text, inches):
+    assert parse_width(text) == pytest.approx(inches)
+
+
+@pytest.mark.parametrize("text", ["3.3", "3.3 km", "in", "-1in", "0.1in", "1e9in", "999999cm", ""])
+def test_other_widths_are_errors(text):
+    with pytest.raises(ValueError, match=r"width|wide"):
+        parse_width(text)
+
+
+@pytest.fixture
+def results(tmp_path, make_study):
+    folder = tmp_path / "results/local/study-1/records"
+    folder.mkdir(parents=True)
+    (folder.parent / "study.json").write_text('{"launches": []}')
+    for record in make_study():
+        (folder / f"{record.case.id}.1.json").write_text(record.model_dump_json())
+    return tmp_path / "results"
+
+
+def run(results, *words):
+    return figures.main([*words, "--results", str(results)], standalone_mode=False)
+
+
+def test_the_verb_writes_printed_figures_into_a_folder_of_their_own(results, capsys):
+    arguments = ("--for", "paper", "--width", "84mm", "--only", "efficiency", "--backends", "ring,mpi")
+    assert run(results, *arguments) == 0
+    folder = results / "local/study-1/figures/paper"
+    assert capsys.readouterr().out == f"figures: 1 in {folder}\n"
+    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".pdf", ".png", ".svg", ".tex"]
+
+
+def test_figures_that_the_records_do_not_give(results, capsys):
+    assert run(results, "--only", "busbw") == 4
+    assert "no numbers for what was asked for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--only", "efficency"], "no figure 'efficency'; choose of: throughput, efficiency, step-time"),
+        (["--backends", "rings"], "no backend 'rings' in study-1; choose of: none, gloo, mpi, ring"),
+        (["--width", "3.3in"], "add --for paper"),
+        (["--published", "--for", "paper"], "drop --published"),
+        (["--for", "paper", "--width", "3.3"], "write 3.3in, 8.4cm, 84mm or 240pt"),
+    ],
+)
+def test_mistakes_are_one_line(results, words, error):
+    with pytest.raises((UsageError, click.UsageError), match=re.escape(error)):
+        run(results, *words)
