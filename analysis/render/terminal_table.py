@@ -12,6 +12,7 @@ from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall_table
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
+from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
@@ -42,6 +43,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += render_legend(communication.BUCKETS.legend)
     parts += render_table(STARTUP.of(table.start_ups))
     parts += render_table(CHECKPOINTS.of(table.savings))
+    parts += render_table(HARDWARE.of(hardware_use(table.rows)))
     parts += render_table(energy.energy_table(table.energies))
     if unknown := energy.unknown_energy(table.energies):
         parts += render_legend(unknown)

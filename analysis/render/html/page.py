@@ -16,6 +16,7 @@ from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.findings.energy import energy_table, unknown_energy
+from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
@@ -90,6 +91,7 @@ def page_of(
         _section("throughput", "Throughput", rates),
         _section("own", "Relative to one rank of the same backend", own, lead=OWN),
         _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
+        _section("hardware", "Use of the hardware", _known(HARDWARE.of(hardware_use(table.rows)))),
         _section("launches", "Every launch", _launches(table, every)),
         _section("energy", "Energy", _energy(table)),
         _section("costs", "Start-up, input and checkpoints", _costs(table)),

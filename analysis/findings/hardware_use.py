@@ -1,0 +1,131 @@
+"""Use of the hardware: floating-point operations per second of a rank, and their share of what its cores or GPU can do.
+
+    operations per sample = 3 x those of a forward pass      a layer's gradients, of inputs and of weights, are two more
+    per rank              = throughput x operations per sample / ranks
+    share of the peak     = per rank / (the node's peak x cores per rank / cores, or a GPU's peak), by the data type
+
+Only convolutions and dense layers are counted, as each preset states them, so this is the model's use ("MFU") and not
+the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source; where it
+states none there is no share. An adversarial training has two networks and no such count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dlscale.analysis.families import Family
+from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
+from dlscale.analysis.render.text import interval_columns
+from dlscale.analysis.statistics import Interval
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.models import load_workload
+
+PASSES = 3  # of a training step, in forward passes
+GIGA = 1e9
+
+
+class Trained(Protocol):
+    """A row of the table of trainings."""
+
+    @property
+    def cell(self) -> Cell: ...  # noqa: D102
+    @property
+    def family(self) -> Family: ...  # noqa: D102
+    @property
+    def evidence(self) -> str | None: ...  # noqa: D102
+    @property
+    def throughput(self) -> Interval | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareUse:
+    """A training's floating-point operations per second and rank; `peak` is a rank's, None where it is not stated."""
+
+    cell: Cell
+    family: Family
+    evidence: str
+    flops: Interval
+    peak: float | None
+
+    @property
+    def share(self) -> Interval | None:
+        """Of the peak."""
+        return self.flops.times(1 / self.peak) if self.peak else None
+
+
+def hardware_use(rows: Iterable[Trained]) -> list[HardwareUse]:
+    """One per row of a training with a throughput whose operations are known."""
+    found = []
+    for row in rows:
+        per_sample = _flops_per_sample(row.cell)
+        if row.throughput is None or per_sample is None or row.cell.control != "train":
+            continue
+        found.append(
+            HardwareUse(
+                cell=row.cell,
+                family=row.family,
+                evidence=row.evidence or "",
+                flops=row.throughput.times(per_sample / row.cell.num_ranks),
+                peak=rank_peak(row.family.system, row.cell),
+            )
+        )
+    return found
+
+
+def _flops_per_sample(cell: Cell) -> int | None:
+    try:
+        preset = load_workload(cell.workload).preset(cell.preset)
+    except (UsageError, ImportError):  # of another version's records
+        return None
+    return PASSES * preset.forward_flops_per_sample if preset.num_classes else None
+
+
+def rank_peak(name: str, cell: Cell) -> float | None:
+    """Operations per second that a rank could reach at its precision, by the system's file; None if it states none."""
+    try:
+        system: System = load_system(name)
+    except UsageError:  # a file of the user's that is not here
+        return None
+    if cell.device == "gpu":
+        stated = system.devices.peak.get(cell.precision) if system.devices else None
+        return stated.number if stated else None
+    stated, cores = system.node.peak.get(cell.precision), system.node.cores
+    if stated is None or isinstance(cores, str):
+        return None
+    return stated.number * cell.cores_per_rank / cores.value
+
+
+def to_hardware_row(use: HardwareUse) -> dict[str, Any]:
+    """The row of a training; `peak_share` is a fraction."""
+    return {
+        "system": use.family.system,
+        "cell": use.cell.id,
+        "backend": use.cell.backend,
+        "num_ranks": use.cell.num_ranks,
+        **interval_columns("flops_per_second_and_rank", use.flops),
+        "peak_flops_per_second": use.peak,
+        **interval_columns("peak_share", use.share),
+    }
+
+
+HARDWARE = TableOf[HardwareUse](
+    name="hardware",
+    caption="Use of the hardware",
+    columns=(
+        *training_columns(lambda use: use.family),
+        Column("backend", lambda use: cell_name(use.cell, use.evidence), numeric=False),
+        Column("ranks", lambda use: use.cell.num_ranks),
+        Column("per rank", lambda use: use.flops.times(1 / GIGA), unit="GFLOP/s"),
+        Column("of the peak", lambda use: use.share and use.share.times(100), unit="%"),
+    ),
+    data=to_hardware_row,
+    legend=(
+        "Use of the hardware: operations of the model, three forward passes per sample, convolutions and dense layers "
+        "only. The peak is what the system's file states for the precision; no column where it states none."
+    ),
+    tags=lambda use: tags_of(use.cell),
+)
