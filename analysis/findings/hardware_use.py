@@ -125,7 +125,7 @@ HARDWARE = TableOf[HardwareUse](
     data=to_hardware_row,
     legend=(
         "Use of the hardware: operations of the model, three forward passes per sample, convolutions and dense layers "
-        "only. The peak is what the system's file states for the precision; no column where it states none."
+        "only. The peak is what the system's file states for the precision; - where it states none."
     ),
     tags=lambda use: tags_of(use.cell),
 )

@@ -125,7 +125,12 @@ def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--name", help="Name of the system; default: Slurm's name of the cluster.")
-def probe(out: Path | None, force: bool, name: str | None) -> int:
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Memory bandwidth and matrix products of this node, measured for some seconds.",
+)
+def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int:
     """Draft a system's file for the machine that this runs on.
 
     Run it on a log-in node, and once more in a job if compute nodes differ. It reads this node and asks Slurm; it
@@ -134,9 +139,10 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
     \b
     Examples:
       dlscale system probe
-      dlscale system probe --name mine --out mine.toml
+      dlscale system probe --name mine --measure --out mine.toml
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
+    from dlscale.benchmarks.launch.quiet import read_other_load
     from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
@@ -145,7 +151,9 @@ def probe(out: Path | None, force: bool, name: str | None) -> int:
         )
     if out:
         _check(out, force=force)
-    text = probe_machine(name=name)
+    if measure and not (load := read_other_load(gpus=True)).quiet:
+        click.echo(f"warning: {load.text}; what is measured now is too low", err=True)
+    text = probe_machine(name=name, measure=measure)
     if not out:
         click.echo(text, nl=False)
         return 0

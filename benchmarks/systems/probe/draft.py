@@ -19,6 +19,7 @@ import tomlkit
 from tomlkit.container import Container
 from tomlkit.items import InlineTable, Table
 
+from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, Gpus, Network, ThisNode, gib, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
 from dlscale.benchmarks.systems.system import System
@@ -38,6 +39,7 @@ SOURCES = {
     "gpus": "NVML, the library of NVIDIA's driver",
     "network": "/sys/class",
     "scheduler": "scontrol show config, partition and node of Slurm",
+    "measured": "dlscale system probe --measure: STREAM's triad and matrix products, the best of a second each",
 }
 # Schedulers that are not probed: the command that each has -> its name in a system's file, its option for queues.
 OTHER_SCHEDULERS = {
@@ -69,20 +71,33 @@ setup = "see the centre's pages"
 """
 
 
-def probe_machine(*, name: str | None = None) -> str:
-    """The draft for the machine that this runs on. Starts nothing on other nodes, and submits nothing."""
+def probe_machine(*, name: str | None = None, measure: bool = False) -> str:
+    """The draft for the machine that this runs on. Starts nothing on other nodes, and submits nothing.
+
+    With `measure` this node's memory bandwidth and matrix products are measured, which takes some seconds.
+    """
     commands = Commands()
     node = read_node(commands)
     slurm = read_slurm(commands.run, node.mpi[0] if node.mpi else None)
-    return draft(node, slurm, name=name, problems=commands.problems)
+    rates = (measure_cores(), measure_gpu()) if measure else (None, None)
+    return draft(node, slurm, name=name, problems=commands.problems, cores=rates[0], gpu=rates[1])
 
 
 def draft(
-    node: ThisNode, slurm: Slurm | None, *, name: str | None = None, problems: Sequence[str] = ()
+    node: ThisNode,
+    slurm: Slurm | None,
+    *,
+    name: str | None = None,
+    problems: Sequence[str] = (),
+    cores: Rates | None = None,
+    gpu: Rates | None = None,
 ) -> str:
-    """The text of the file, which is a valid system already."""
+    """The text of the file, which is a valid system already. `cores` and `gpu` are rates that were measured here."""
     today = datetime.now(UTC).date().isoformat()
     tables = {"node": _node(node, slurm), **_devices(node, slurm)}
+    for key, rates in (("node", cores), ("devices", gpu)):
+        if rates and key in tables:
+            _add_rates(tables[key], rates, HERE if slurm else "")
     if node.network:
         tables["fabric"] = _fabric(node.network, HERE if slurm else "")
     tables |= _jobs(slurm) if slurm else {}
@@ -232,6 +247,15 @@ def _devices(node: ThisNode, slurm: Slurm | None) -> dict[str, Table]:
     _add(table, facts)
     _remark(table, f"{ask}.")
     return {"devices": table}
+
+
+def _add_rates(table: Table, rates: Rates, note: str) -> None:
+    note = f"{rates.how}{'; ' if note else ''}{note}"
+    table.add("memory_bandwidth", _fact(f"{rates.memory_bytes_per_second / 1e9:.1f} GB/s", "measured", note))
+    peaks = _table()
+    for dtype, rate in rates.peaks.items():
+        peaks.add(dtype, _fact(f"{rate / 1e12:.3g} TFLOP/s", "measured", note))
+    table.add("peak", peaks)
 
 
 def _why_no_devices(gpus: Gpus | None, slurm: Slurm | None) -> str:

@@ -13,7 +13,8 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.system import probe
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.probe import draft as drafting
-from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern
+from dlscale.benchmarks.systems.probe import measure
+from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern, probe_machine
 from dlscale.benchmarks.systems.probe.node import Cpu, Gpu, Gpus, Network, ThisNode
 from dlscale.benchmarks.systems.probe.slurm import read_slurm
 from dlscale.benchmarks.systems.system import System, facts, load_system
@@ -297,3 +298,29 @@ def test_a_study_can_be_planned_on_the_draft(ask, tmp_path, capsys):
     assert caught.value.code == 0, told.err
     assert "mpiexec -n 1" in told.out
     assert " with current " in told.out
+
+
+def test_measured_rates_name_their_source_and_fill_bandwidth_and_peaks(monkeypatch):
+    monkeypatch.setattr(measure, "TRY_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "ARRAY_BYTES", 1 << 20)
+    monkeypatch.setitem(measure.SIDE, "cpu", 64)
+    text = probe_machine(name="mine", measure=True)
+    node = System.model_validate(tomllib.loads(text)).node
+    assert node.memory_bandwidth.number > 1e6
+    assert {dtype: fact.number > 1e3 for dtype, fact in node.peak.items()} == {"fp32": True, "bf16": True}
+    assert {fact.source for fact in (node.memory_bandwidth, *node.peak.values())} == {"measured"}
+    assert "PyTorch" in node.memory_bandwidth.note
+    assert "measured = " in text
+    assert "measured = " not in probe_machine(name="mine")
+
+
+def test_the_best_of_several_calls_counts(monkeypatch):
+    clock = iter(
+        [0.0, *(0.1, 0.2, 0.5), *(0.6, 0.7, 0.8), 2.0]
+    )  # end of the tries; (while, begin, end) of each
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
+    calls = []
+    assert measure._best_seconds(lambda: calls.append("work"), lambda: calls.append("wait")) == pytest.approx(
+        0.1
+    )
+    assert calls == ["work", "wait"] * 3, "the first one warms up"
