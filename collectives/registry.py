@@ -3,7 +3,8 @@
 Everything that asks what a backend can do asks the table here. A backend's module has `connect` and `Options` or
 `OPTION_KINDS`. It may have `check(framework)`, which raises UsageError with the reason why it cannot be used here
 and imports what must be imported to know; `check_setup(options, setup)`, which a plan calls and whose checks its ranks
-repeat; `preload(framework)`; `UNTIMED_OPTIONS`; and, with servers, `serve`.
+repeat; `check_installed(framework, options)`, likewise of what is installed here; `preload(framework)`;
+`UNTIMED_OPTIONS`; and, with servers, `serve`.
 """
 
 from __future__ import annotations
@@ -207,18 +208,24 @@ def read_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: st
     )
 
 
-def unavailable_because(name: str, framework: str) -> str | None:
-    """Why the backend cannot be used in that framework here; None if it can. Raises UsageError for unknown names."""
+def unavailable_because(
+    name: str, framework: str, options: Mapping[str, str | int | float | bool] | None = None
+) -> str | None:
+    """Why the backend cannot be used in that framework here, with those options; None if it can.
+
+    Raises UsageError for unknown names.
+    """
     row = capabilities(name)
     if framework not in row.frameworks:
         return f"{name} does not train in {framework}"
     if not importlib.util.find_spec(framework):
         return f"{framework} is not installed"
     module: Any = importlib.import_module(f"dlscale.collectives.{name}")
-    if not hasattr(module, "check"):
-        return None
     try:
-        module.check(framework)
+        if hasattr(module, "check"):
+            module.check(framework)
+        if options and hasattr(module, "check_installed"):
+            module.check_installed(framework, dict(options))
     except UsageError as error:
         return str(error)
     return None

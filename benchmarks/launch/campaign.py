@@ -231,7 +231,7 @@ def prepare_campaign(
 
 def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
     """That plan with what the environment says of itself on this machine, its records in `folder`."""
-    probe = environment.probe(installation, _pairs(plan))
+    probe = environment.probe(installation, _pairs(plan), plan.study.backend_options)
     flavour = environment.check_mpi(installation, probe, launcher=system.launcher)
     plan = _in_installed_frameworks(plan, installation, probe)
     probe = gpus.with_gpus(installation, probe, plan)

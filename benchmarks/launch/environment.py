@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from dlscale.base.errors import UsageError
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.systems.system import Flavour, Installation, flavour_of
 
 PROBE_SECONDS = 300
@@ -32,8 +34,14 @@ RECORDED_NAMES = frozenset({
 SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASS(?:WORD|WD|PHRASE)?)S?(?:_|$)", re.IGNORECASE)
 
 
-def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> Probe:
+def probe(
+    installation: Installation,
+    pairs: Iterable[tuple[str, str]] = (),
+    options: Mapping[str, Mapping[str, Setting]] | None = None,
+) -> Probe:
     """The report of an environment's own Python, with the (backend, framework) pairs that are usable there.
+
+    `options` are those that backends will be given, by backend.
 
     Raises UsageError if dlscale is not installed there.
     """
@@ -42,7 +50,7 @@ def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> 
             str(installation.python),
             "-m",
             "dlscale.benchmarks.launch.probe",
-            *("/".join(pair) for pair in pairs),
+            *("/".join(pair) + _asked(pair[0], options or {}) for pair in pairs),
         ],
         capture_output=True,
         text=True,
@@ -58,6 +66,10 @@ def probe(installation: Installation, pairs: Iterable[tuple[str, str]] = ()) -> 
             f"environment {installation.name}: its Python cannot import dlscale ({redact(reason)}); "
             "reinstall dlscale there"
         ) from None
+
+
+def _asked(backend: str, options: Mapping[str, Mapping[str, Setting]]) -> str:
+    return f"?{json.dumps(dict(options[backend]))}" if options.get(backend) else ""
 
 
 def mpi_threads(installation: Installation) -> str | None:

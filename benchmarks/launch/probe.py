@@ -1,6 +1,8 @@
 """What is installed in this Python and what machine it is on: the facts behind the fingerprint.
 
 python -m dlscale.benchmarks.launch.probe [BACKEND/FRAMEWORK ...]     prints them as JSON
+
+A pair may end in `?` and the backend's options as JSON, which it is asked for with.
 """
 
 from __future__ import annotations
@@ -59,9 +61,11 @@ def describe(pairs: Iterable[str]) -> Probe:
     """The facts of this Python, and which of the pairs "backend/framework" it cannot be used for."""
     mpi, mpi_problem, library = _describe_mpi()
     problems = {}
-    for pair in pairs:
+    for text in pairs:
+        pair, _, options = text.partition("?")
         backend, _, framework = pair.partition("/")
-        if reason := mpi_problem or unavailable_because(backend, framework):
+        asked = json.loads(options) if options else None
+        if reason := mpi_problem or unavailable_because(backend, framework, asked):
             problems[pair] = reason
     versions = {"python": platform.python_version()}
     for package in PACKAGES:

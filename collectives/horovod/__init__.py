@@ -93,6 +93,19 @@ def preload(framework: str) -> None:
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> HorovodBackend:
     """Start Horovod over the ranks of `control`; collective."""
     chosen = read_options(Options, options, backend="horovod")
+    hvd = _built_for(chosen, framework)
+    os.environ.update(chosen.variables())
+    hvd.init(comm=control)
+    return HorovodBackend(chosen, hvd, framework)
+
+
+def check_installed(framework: str, options: dict[str, Any]) -> None:
+    """Returns if Horovod was built for the operations that the options ask for. Raises UsageError."""
+    _built_for(read_options(Options, options, backend="horovod"), framework)
+
+
+def _built_for(chosen: Options, framework: str) -> Any:
+    """Horovod's module, which has these operations. Raises UsageError."""
     hvd = load(framework)
     built = {"mpi": hvd.mpi_built(), "ccl": hvd.ccl_built(), "nccl": hvd.nccl_built()}
     if not built[chosen.operations]:
@@ -101,9 +114,7 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Horovod
             f"Horovod was asked for operations {chosen.operations}, but was built for {having}; {REMEDY}, "
             "make .venv-ccl for oneCCL"
         )
-    os.environ.update(chosen.variables())
-    hvd.init(comm=control)
-    return HorovodBackend(chosen, hvd, framework)
+    return hvd
 
 
 def load(framework: str) -> Any:

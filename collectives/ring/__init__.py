@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
@@ -158,6 +159,16 @@ def _several(rings: Ring | Sequence[Ring]) -> Sequence[Ring]:
 def check(framework: str) -> None:  # noqa: ARG001
     """Returns if the engine was built for the MPI that is here. Raises UsageError."""
     importlib.import_module("dlscale.collectives.ring.engine")
+
+
+def check_setup(options: dict[str, Any], setup: Setup) -> None:
+    """Returns if the plan that was asked for, if any, is one for that many ranks. Raises UsageError."""
+    settings, _ = read_kinds(OPTION_KINDS, options, backend="ring")
+    if settings.plan:
+        from dlscale.collectives.ring.plan import check_key, parse_plan
+
+        path = Path(settings.plan)
+        check_key(parse_plan(path)[0], path, "num_ranks", setup.num_ranks)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:  # noqa: ARG001

@@ -143,26 +143,36 @@ def write_plan(plan: TuningPlan, path: Path) -> None:
     write_atomically(path, content, mode=0o644, remedy="free space or choose another place for the plan")
 
 
-def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
-    """The plan in `path`. Raises UsageError if it is no plan, or made for something other than `key`."""
+def parse_plan(path: Path) -> tuple[TuningPlan, bytes]:
+    """The plan in `path`, whatever it was made for, and the file's bytes. Raises UsageError if it is no plan."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"plan {path} cannot be read: {error.strerror}; {WRITE_ONE}") from None
     try:
-        plan = TuningPlan.model_validate_json(content)
+        return TuningPlan.model_validate_json(content), content
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UsageError(
             f"{path} is no plan: {place + ': ' if place else ''}{first['msg']}; {WRITE_ONE}"
         ) from None
+
+
+def check_key(plan: TuningPlan, path: Path, name: str, here: int | str) -> None:
+    """Returns if the plan in `path` was made for that value of a field of its key. Raises UsageError."""
+    made_for = getattr(plan.key, name)
+    if made_for != here:
+        raise UsageError(
+            f"plan {path} was made for {name} {made_for!r}, but here it is {here!r}; {WRITE_ONE}"
+        )
+
+
+def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
+    """The plan in `path`. Raises UsageError if it is no plan, or made for something other than `key`."""
+    plan, content = parse_plan(path)
     for name in PlanKey.model_fields:
-        theirs, ours = getattr(plan.key, name), getattr(key, name)
-        if theirs != ours:
-            raise UsageError(
-                f"plan {path} was made for {name} {theirs!r}, but here it is {ours!r}; {WRITE_ONE}"
-            )
+        check_key(plan, path, name, getattr(key, name))
     return LoadedPlan(plan=plan, name=path.name, digest=hashlib.sha256(content).hexdigest()[:16])
 
 

@@ -3,7 +3,9 @@
 import json
 from importlib import metadata
 
+from dlscale.collectives import horovod
 from dlscale.collectives.horovod import Options, other_versions
+from dlscale.collectives.registry import unavailable_because
 
 
 def note(tmp_path, built_against):
@@ -37,3 +39,17 @@ def test_only_what_was_asked_for_is_told_to_horovod():
         "HOROVOD_CYCLE_TIME": "2",
         "HOROVOD_CACHE_CAPACITY": "0",
     }
+
+
+class BuiltForMpi:
+    mpi_built, ccl_built, nccl_built = (
+        staticmethod(lambda there=there: there) for there in (True, False, False)
+    )
+
+
+def test_operations_that_it_was_not_built_for_are_known_before_ranks_start(monkeypatch):
+    monkeypatch.setattr(horovod, "load", lambda _: BuiltForMpi)
+    assert unavailable_because("horovod", "torch") is None
+    assert unavailable_because("horovod", "torch", {"operations": "mpi"}) is None
+    reason = unavailable_because("horovod", "torch", {"operations": "ccl"})
+    assert reason.startswith("Horovod was asked for operations ccl, but was built for mpi; make horovod")
