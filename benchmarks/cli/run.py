@@ -211,6 +211,8 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
     click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}")
+    for pair, reason in campaign.unusable.items():
+        click.echo(f"warning: {' in '.join(pair)} cannot be started, its cases will be failures: {reason}")
     if todo and study.budget and (needed := plan.seconds(plan.launches)) > 1.05 * study.budget:
         click.echo(
             f"warning: {plan.num_launches} launches of each cell need at least {format_seconds(needed)}; the budget of "

@@ -7,6 +7,7 @@ import pytest
 
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.plan_table import counted, planned_cells, show_plan
+from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
@@ -132,3 +133,15 @@ def test_launch_lines_of_a_job_can_be_pasted(capsys, tmp_path):
     launches = [line for line in lines if "dlscale.benchmarks.rank.worker" in line]
     assert len(launches) > 30
     assert all(line.startswith("env OMP_NUM_THREADS=33 ") and " srun " in line for line in launches)
+
+
+def test_what_cannot_be_started_here_is_said_before_it_is(capsys, tmp_path, monkeypatch):
+    reason = "Horovod for torch cannot be loaded here; make horovod builds it"
+    report = environment.probe
+
+    def without_ring(*arguments):
+        return report(*arguments).model_copy(update={"problems": {"ring/torch": reason}})
+
+    monkeypatch.setattr(environment, "probe", without_ring)
+    text = run(capsys, "plan", "weak-scaling", *SMALL, "--results", str(tmp_path))
+    assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
