@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 from dlscale.base.errors import UsageError
 
@@ -15,6 +17,7 @@ VERBS = {
     "resume": ("resume", "Resume a study that was interrupted or had failures."),
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
     "report": ("report", "Print a study's table from its records."),
+    "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (
         "figures",
         "Draw a study's figures from its records, or published figures with its series added.",
@@ -38,6 +41,8 @@ VERBS = {
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
     "predict": ("predict", "Predict the curve for more nodes (not implemented yet)."),
+    "help": ("help", "Show the help of dlscale, or of a verb."),
+    "version": ("help", "Print the version of dlscale."),
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
@@ -45,17 +50,31 @@ INTERRUPTED = 130  # the shell's own number for Ctrl-C
 
 
 class _Verbs(click.Group):
-    """Knows each verb's module and line of help without importing it."""
+    """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
+            if (
+                ctx.resilient_parsing
+            ):  # a shell completes a line with a mistake in it: it has nothing to offer
+                return None
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        # Verbs that are names of Python's own end in "_".
+        command: click.Command = getattr(module, f"{name}_" if hasattr(builtins, name) else name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [
+            CompletionItem(verb, help=text)
+            for verb, (_, text) in VERBS.items()
+            if verb.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):

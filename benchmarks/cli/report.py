@@ -77,7 +77,7 @@ def show_study(store: Store) -> int:
         loaded = load(store)
         _print_screen(loaded)
         draw_figures(loaded, store.figures_folder)  # first: where the disk is full, one complaint is enough
-        put(loaded.page(), loaded.folder)
+        put(loaded.page(), loaded.folder, link=True)
     return _status(loaded)
 
 

@@ -116,12 +116,17 @@ def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) ->
         click.echo(f"left out: {sentence}", err=True)
 
 
-def put(page: Page, folder: Path) -> None:
-    """Write the page into a study's folder and print where it is, or why it cannot be written there."""
+def put(page: Page, folder: Path, *, link: bool = False) -> None:
+    """Write the page into a study's folder and print where it is, or why it cannot be written there.
+
+    With `link` its address follows, which terminals make a link of.
+    """
     path = folder / PAGE
     try:
         write_page(page, path)
     except UsageError as error:
         click.echo(f"no page: {error}", err=True)
-    else:
-        click.echo(f"report: {path}")
+        return
+    click.echo(f"report: {path}")
+    if link:
+        click.echo(f"open: {path.resolve().as_uri()}")
