@@ -36,7 +36,7 @@ class LoaderOnly:
 
 
 ELEMENT_BYTES = 4  # gradients are float32
-# An exchange and a fetch are shorter than a step: so are their windows.
+# An exchange is shorter than a step: windows are shorter than a training's.
 SHORTER_WINDOWS = 5
 PERIOD = (
     251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
@@ -67,7 +67,7 @@ def _pieces_of_buckets(size: int, limit: int) -> list[int]:
 
 
 def shortened_rules(rules: Rules) -> Rules:
-    """The rules of the short controls (`record.SHORT_CONTROLS`)."""
+    """The rules of this control."""
     return rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
 
 
@@ -122,7 +122,7 @@ class ExchangeOnly:
         )
 
     def bytes_gate(self, gradient_bytes: int) -> Gate:
-        """Whether a step averages as many bytes as a training, which exchanges all `gradient_bytes` of a network."""
+        """Whether a step averages as many bytes as a training's, which are `gradient_bytes`."""
         averaged = sum(bucket.nbytes for bucket in self._buckets)
         return Gate(
             name="exchange_bytes",

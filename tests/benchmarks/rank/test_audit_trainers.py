@@ -18,8 +18,15 @@ CONTROL = SimpleNamespace(allgather=lambda value: [value], bcast=lambda value: v
 WARM_UP, LATER = 3, 4
 
 
-def audit_of(framework, plant=lambda _trainer, _replica: None, *, workload="hep_cnn", precision="fp32"):
-    """The gates of a training of 3 + 1 + 2 + 1 steps, with what `plant` does to its trainer."""
+def audit_of(
+    framework,
+    plant=lambda _trainer, _replica: None,
+    *,
+    harm=lambda _replica: None,
+    workload="hep_cnn",
+    precision="fp32",
+):
+    """The gates of a training of 3 + 1 + 2 + 1 steps, after `plant` (trainer) and `harm` (replica)."""
     facts = load_workload(workload)
     factory = facts.factory(
         framework=framework,
@@ -33,6 +40,7 @@ def audit_of(framework, plant=lambda _trainer, _replica: None, *, workload="hep_
 
     def remembering(**arguments):
         replicas.append(factory(**arguments))
+        harm(replicas[-1])
         return replicas[-1]
 
     backend = connect("none", control=None, framework=framework)
@@ -131,3 +139,25 @@ def test_a_trainer_that_does_something_else_fails(framework, plant, name):
     gates = audit_of(framework, plant)
     assert not gates[name].passed
     assert not gates["audit_window"].passed
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_mean_a_little_too_small_is_seen_in_bfloat16(framework):
+    """Half a percent, which the largest rounding of a bfloat16 (0.4 %) comes near to."""
+    gates = audit_of(framework, harm=a_little_less, precision="bf16")
+    assert not gates["audit_scale"].passed
+    assert gates["audit_scale"].value == pytest.approx(0.005, rel=0.7)
+
+
+def a_little_less(replica):
+    if replica.framework == "torch":
+        for parameter in replica.objectives[0].parameters:
+            parameter.register_hook(lambda gradient: gradient * 0.995)
+        return
+    differentiate = replica.differentiate
+
+    def less(*batch, **options):
+        losses, groups, updates = differentiate(*batch, **options)
+        return losses, [[gradient * 0.995 for gradient in group] for group in groups], updates
+
+    replica.differentiate = less
