@@ -185,6 +185,25 @@ def test_ranks_that_do_not_step_together_have_windows_of_the_time_of_as_many_ste
     assert found == [(4, 4, 8), (4, 4, 8), (2, 6, 4), (2, 6, 4)]
 
 
+def test_a_window_ends_when_the_work_of_its_steps_is_done(monkeypatch):
+    """On a GPU steps only hand in work: a stamp before the trainer is synchronised would time the handing in."""
+
+    class Device(Clock):
+        def step(self):
+            self.num_steps += 1
+            self.now += STEP
+
+        def synchronize(self):
+            self.now += 7 * STEP
+
+    clock = Device([STEP])
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    window = measure.time_window(clock, clock, phase="steady", num_steps=3)
+    assert window.seconds == 10 * STEP
+    fixed = measure.time_fixed_window(clock, clock, phase="steady", seconds=3 * STEP)
+    assert (fixed.num_steps, fixed.seconds) == (3, 10 * STEP)
+
+
 class Looking:
     """An audit that takes a step whenever it may, and notes when that was."""
 
