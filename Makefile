@@ -30,7 +30,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -70,7 +70,7 @@ proposal: .venv  ## A proposal's scaling section from the latest study (SYSTEM= 
 
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
 # ranks, which load programs more than they compute; the longest come first. What is left is timed, or makes networks.
-UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/golden tests/models
+UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/fuzz tests/golden tests/models
 LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging tests/gpu
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
@@ -102,6 +102,9 @@ sanitizers: .venv  ## The native tests under the thread, address and undefined-b
 
 gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
 	@$(BIN)/python tests/gpu/check.py
+
+fuzz: .venv  ## Damaged files and options for every parser, new ones each time (SECONDS=3600)
+	FUZZ_SECONDS=$(or $(SECONDS),3600) $(PYTEST) tests/fuzz -q
 
 mutations: .venv  ## How many of 200 seeded faults in the arithmetic the tests notice (docs/mutations.md)
 	$(BIN)/python tests/mutation/mutations.py

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_toml
 
 
@@ -35,6 +36,7 @@ def _check_file_name(value: str) -> str:
 
 
 FileName = Annotated[str, AfterValidator(_check_file_name)]  # a part of a path, and never another folder
+LARGEST_BYTES = 16 << 20  # of a definition
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -68,7 +70,7 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
             f"no {what} {name!r}; choose one of: {', '.join(names(folder))}, or give the path of a .toml file"
         )
     try:
-        content = parse_toml(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_regular(path, limit=LARGEST_BYTES).decode())
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}; correct that line") from None
     except OSError as error:

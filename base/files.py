@@ -54,15 +54,19 @@ def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES) -> bytes:
     `limit` bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens without its writer
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+        content = b""
+        while piece := os.read(descriptor, max(status.st_size - len(content), 0) + 1):
+            content += piece
+            if len(content) > limit:
+                raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+    finally:
+        os.close(descriptor)
     return content
 
 

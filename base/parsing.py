@@ -1,7 +1,7 @@
 """Parses JSON and TOML that somebody else wrote: whatever is wrong with the text is a ValueError.
 
-The parsers alone raise RecursionError too, for brackets in brackets, and end with a traceback where a program expects
-only their own error.
+The parsers alone raise RecursionError too, for brackets in brackets, and pass on what ends with a traceback where a
+program uses it: tables nested a thousand times by dots, integers that no float can hold, halves of characters.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import json
 import tomllib
 from typing import Any
 
-TOO_DEEP = "tables or lists are nested too deeply"
+DEEPEST = 64
+LARGEST_INTEGER = 2**64
+TOO_DEEP = f"tables or lists are nested more than {DEEPEST} times"
 
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text. Raises ValueError."""
     try:
-        return json.loads(text)
+        return _checked(json.loads(text))
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
 
@@ -32,6 +34,26 @@ def parse_json_object(text: str | bytes) -> dict[str, Any]:
 def parse_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text. Raises ValueError."""
     try:
-        return tomllib.loads(text)
+        tables: dict[str, Any] = _checked(tomllib.loads(text))
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+    return tables
+
+
+def _checked(value: Any) -> Any:
+    """`value`, if nothing in it is too deep, too large or half a character. Raises ValueError."""
+    left = [(value, 0)]
+    while left:
+        item, depth = left.pop()
+        if isinstance(item, str):
+            if not item.isascii():
+                item.encode()
+        elif isinstance(item, int):
+            if abs(item) > LARGEST_INTEGER:
+                raise ValueError(f"an integer is larger than {LARGEST_INTEGER}")
+        elif isinstance(item, dict | list):
+            if depth == DEEPEST:
+                raise ValueError(TOO_DEEP)
+            children = [*item, *item.values()] if isinstance(item, dict) else item
+            left += [(child, depth + 1) for child in children if not isinstance(child, float)]
+    return value

@@ -11,6 +11,7 @@ import click
 from pydantic import BaseModel, ValidationError
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
 from dlscale.benchmarks.cli.plan_table import counts_text
@@ -88,7 +89,7 @@ def _row(folder: Path) -> dict[str, Any]:
 def _planned(path: Path) -> _Plan:
     """The study's name and cases. Raises UsageError if its plan cannot be read."""
     try:
-        return _Plan.model_validate_json(path.read_bytes())
+        return _Plan.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no valid plan"
         raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None

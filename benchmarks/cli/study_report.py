@@ -16,6 +16,7 @@ from dlscale.analysis.render.html.model import Page
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
@@ -26,7 +27,7 @@ from dlscale.benchmarks.records.store import Store
 def _study_in(folder: Path) -> dict[str, Any]:
     """The study as study.json has it; empty where that does not say."""
     try:
-        study = parse_json_object((folder / "study.json").read_bytes())["study"]
+        study = parse_json_object(read_regular(folder / "study.json"))["study"]
     except (OSError, ValueError, KeyError):
         return {}
     return study if isinstance(study, dict) else {}

@@ -25,7 +25,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case
@@ -259,7 +259,7 @@ class JobFiles:
     def read(self) -> JobFile:
         """The launches of the job. Raises UsageError if the file is invalid."""
         try:
-            return JobFile.model_validate_json(self.plan_path.read_bytes())
+            return JobFile.model_validate_json(read_regular(self.plan_path))
         except (OSError, ValidationError) as error:
             raise UsageError(
                 f"{self.plan_path} is invalid ({type(error).__name__}); delete it, and resume the study"
@@ -298,9 +298,7 @@ class JobFiles:
     def events(self) -> list[dict[str, Any]]:
         """Its events in order, without lines that were cut off."""
         events = []
-        for line in (
-            self.events_path.read_text(encoding="utf-8").splitlines() if self.events_path.exists() else []
-        ):
+        for line in read_regular(self.events_path).splitlines() if self.events_path.exists() else []:
             with suppress(ValueError):
                 events.append(parse_json_object(line))
         return events

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 _ENTRY = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+MOST_NAMES = 10**6
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
@@ -23,7 +24,7 @@ def expand_hostlist(text: str) -> list[str]:
     while position < len(text):
         entry = _ENTRY.match(text, position)
         if not entry or (entry.end() < len(text) and text[entry.end()] != ","):
-            raise ValueError(f"{text!r} is not a host list, from character {position} on")
+            raise ValueError(f"{text[:80]!r} is not a host list, from character {position} on")
         names += _names(entry[0])
         position = entry.end() + 1
     return names
@@ -40,10 +41,12 @@ def _numbers(ranges: str) -> list[str]:
     for text in ranges.split(","):
         limits = _RANGE.fullmatch(text)
         if not limits:
-            raise ValueError(f"[{ranges}] is not a list of numbers and ranges")
+            raise ValueError(f"{ranges[:80]!r} is not a list of numbers and ranges")
         first, last = limits[1], limits[2] or limits[1]
         if int(first) > int(last):
-            raise ValueError(f"[{ranges}] counts downward")
+            raise ValueError(f"{ranges[:80]!r} counts downward")
+        if int(last) - int(first) >= MOST_NAMES:
+            raise ValueError(f"{ranges[:80]!r} are more than {MOST_NAMES} names")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers
 

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
@@ -124,7 +124,7 @@ class Note(Frozen):
 def read_note(place: Place) -> Note | None:
     """The note beside an environment; None if there is none."""
     try:
-        return Note.model_validate_json(place.note.read_bytes())
+        return Note.model_validate_json(read_regular(place.note))
     except (OSError, ValidationError):
         return None
 

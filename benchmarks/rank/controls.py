@@ -36,7 +36,7 @@ class LoaderOnly:
 
 
 ELEMENT_BYTES = 4  # gradients are float32
-# An exchange is shorter than a step: windows are shorter than a training's.
+# An exchange and a fetch are shorter than a step: so are their windows.
 SHORTER_WINDOWS = 5
 PERIOD = (
     251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
@@ -67,7 +67,7 @@ def _pieces_of_buckets(size: int, limit: int) -> list[int]:
 
 
 def shortened_rules(rules: Rules) -> Rules:
-    """The rules of this control."""
+    """The rules of the short controls (`record.SHORT_CONTROLS`)."""
     return rules.model_copy(update={"min_window_seconds": rules.min_window_seconds / SHORTER_WINDOWS})
 
 

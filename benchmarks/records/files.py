@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record, Window
 
@@ -122,7 +124,7 @@ def load_parity(study: Path) -> list[Parity]:
     if not path.exists():
         return []
     try:
-        return PARITIES.validate_json(path.read_bytes())
+        return PARITIES.validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         raise UsageError(
             f"{path} is invalid ({type(error).__name__}); delete it, and the next run writes it again"
@@ -132,7 +134,7 @@ def load_parity(study: Path) -> list[Parity]:
 def read_record(path: Path) -> Record | BadFile:
     """The record in that file."""
     try:
-        return parse_record(path, path.read_bytes())
+        return parse_record(path, read_regular(path))
     except OSError as error:
         return _unreadable(path, error)
 
@@ -141,7 +143,7 @@ def parse_record(path: Path, content: bytes) -> Record | BadFile:
     """The record in `content`, which was read from `path`."""
     try:
         return _parse_whole(content)
-    except ValidationError as error:
+    except ValueError as error:
         return BadFile(path=path, reason=_why_invalid(content, error))
 
 
@@ -186,7 +188,7 @@ def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], l
             for path, content in _contents(study, bad_files):
                 try:
                     parsed[path.name] = parse(content)
-                except ValidationError as error:
+                except ValueError as error:
                     bad_files.append(BadFile(path=path, reason=_why_invalid(content, error)))
         if _pack_state(study) == before:
             return parsed, sorted(bad_files, key=lambda bad_file: bad_file.path)
@@ -212,8 +214,7 @@ def _contents(study: Path, bad_files: list[BadFile]) -> Iterator[tuple[Path, byt
     for name in names:
         path = folder / name
         try:
-            with open(path, "rb", buffering=0) as file:  # half the time of read_bytes
-                yield path, file.read()
+            yield path, read_regular(path)
         except OSError as error:
             if os.path.lexists(path):  # otherwise it was packed and removed meanwhile
                 bad_files.append(_unreadable(path, error))
@@ -237,12 +238,15 @@ def _parse_whole(content: bytes) -> Record:
     pydantic stores the set of given fields with each object, which takes half of a window's memory. Records always have
     all fields.
     """
+    if _ENDLESS.search(content):
+        raise ValueError("a number has more than 19 digits")  # no float or array could hold it
     record = Record.model_validate_json(content)
     for window in record.windows:
         object.__setattr__(window, "__pydantic_fields_set__", _WINDOW_FIELDS)
     return record
 
 
+_ENDLESS = re.compile(rb"[:\[,]\s*-?\d{20}")
 _WINDOW_FIELDS = set(Window.model_fields)
 
 
@@ -250,7 +254,9 @@ def _unreadable(path: Path, error: OSError) -> BadFile:
     return BadFile(path=path, reason=f"cannot be read: {error.strerror}")
 
 
-def _why_invalid(text: bytes, error: ValidationError) -> str:
+def _why_invalid(text: bytes, error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
     try:
         content = parse_json(text)
     except ValueError:  # not UTF-8, or not JSON

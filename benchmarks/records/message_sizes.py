@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
 
 SCHEMA_VERSION: Final = 1
@@ -143,10 +143,10 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
     """A run's campaign and its launches in order. Raises UsageError for a file that is missing or invalid."""
     path = folder / CAMPAIGN_FILE
     try:
-        campaign = MessageSizeRun.model_validate_json(path.read_bytes())
+        campaign = MessageSizeRun.model_validate_json(read_regular(path))
         launches = []
         for path in sorted((folder / LAUNCHES).glob("[0-9]*.json")):
-            launches.append(MessageSizeLaunch.model_validate_json(path.read_bytes()))
+            launches.append(MessageSizeLaunch.model_validate_json(read_regular(path)))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}; name a folder that dlscale collectives wrote"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.files import (
@@ -140,7 +140,7 @@ class Store:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
         path = self.folder / "study.json"
         try:
-            launches = parse_json_object(path.read_bytes())["launches"]
+            launches = parse_json_object(read_regular(path))["launches"]
             return [Case.model_validate(case) for launch in launches for case in launch]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(

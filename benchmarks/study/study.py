@@ -28,6 +28,7 @@ from pydantic import (
 from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
@@ -277,7 +278,7 @@ def read_study_file(folder: Path) -> StudyFile:
     """The study in a folder. Raises UsageError if its file is missing or invalid."""
     path = folder / STUDY_FILE
     try:
-        return StudyFile.model_validate_json(path.read_bytes())
+        return StudyFile.model_validate_json(read_regular(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
     except ValidationError as error:

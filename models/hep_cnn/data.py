@@ -24,6 +24,9 @@ from dlscale.models.hep_cnn import NETWORKS, mask_shapes
 from dlscale.models.samples import Arrays, BadSample, draw_masks
 from dlscale.models.workload import Input, Preset
 
+# What h5py raises for a damaged file, besides OSError: of its heap, its types, its shapes.
+DAMAGES = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
+
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
@@ -91,9 +94,9 @@ class EventFile:
             raise IndexError(f"event {index} of {len(self)} in {self.path}")
         try:
             image = self.images[index].astype(np.float32, copy=False)
-        except OSError as error:
+        except DAMAGES as error:
             raise self._bad(
-                index, f"cannot be read ({error}); the file is damaged: copy or make it again"
+                index, f"cannot be read ({_reason(error)}); the file is damaged: copy or make it again"
             ) from error
         if not np.isfinite(image).all():
             raise self._bad(index, "has a pixel that is not a finite number; mend the file or make it again")
@@ -198,18 +201,27 @@ def _open_event_file(path: Path) -> h5py.File:
         raise UsageError(f"{path}: need a file of HEP-CNN events and found {kind}; check --data")
     try:
         return h5py.File(path, "r")
-    except OSError as error:
+    except DAMAGES as error:
         raise UsageError(
-            f"{path}: cannot be opened as HDF5 ({error}); copy it again, or choose another --data"
+            f"{path}: cannot be opened as HDF5 ({_reason(error)}); copy it again, or choose another --data"
         ) from error
 
 
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def _find_layout(file: h5py.File, path: Path) -> Layout:
-    for layout in LAYOUTS:
-        if all(isinstance(file.get(name), h5py.Dataset) for name in (layout.images, layout.labels)):
-            return layout
     names: list[str] = []
-    file.visit(names.append)
+    try:
+        for layout in LAYOUTS:
+            if all(isinstance(file.get(name), h5py.Dataset) for name in (layout.images, layout.labels)):
+                return layout
+        file.visit(names.append)
+    except DAMAGES as error:
+        raise UsageError(
+            f"{path}: its datasets cannot be listed ({_reason(error)}); the file is damaged: copy or make it again"
+        ) from error
     raise UsageError(
         f"{path}: needs datasets "
         + " or ".join(f"'{layout.images}' and '{layout.labels}'" for layout in LAYOUTS)
@@ -220,9 +232,9 @@ def _find_layout(file: h5py.File, path: Path) -> Layout:
 def _read_labels(dataset: h5py.Dataset, path: Path) -> NDArray[Any]:
     try:
         labels: NDArray[Any] = dataset[()]
-    except OSError as error:
+    except DAMAGES as error:
         raise UsageError(
-            f"{path}: {dataset.name.lstrip('/')!r} cannot be read ({error}); the file is damaged: "
+            f"{path}: {str(dataset.name).lstrip('/')!r} cannot be read ({_reason(error)}); the file is damaged: "
             "copy or make it again"
         ) from error
     return labels

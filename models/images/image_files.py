@@ -66,7 +66,7 @@ class ImageFiles:
         path = self._root / os.fsdecode(self._names[index])
         try:
             data = read_regular(path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise bad_sample(str(path), reason(error), index=index) from None
         return Encoded(
             index=index,

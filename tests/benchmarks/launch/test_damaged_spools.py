@@ -82,8 +82,9 @@ def edit(store, old, new, *, rank=1):
         (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
         (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
         (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),
-        (b'"start": 1.0', b'"start": 1' + b"0" * 400, "line 3: event window, start: "),
+        (b'"start": 1.0', b'"start": 1' + b"0" * 400, "line 3: an integer is larger than "),
         (b"gradient", b"\xff\xfe", "line 2: "),
+        (b'"overlap": true', b'"overlap": "\\ud800"', "line 7: "),
     ],
 )
 def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, problem):
@@ -109,7 +110,6 @@ def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, proble
         (b'"seconds": 0.5', b'"seconds": NaN'),  # JSON has no such number: the record could not be read again
         (b'"seconds": 0.5', b'"seconds": 1e999'),
         (b'"num_steps": 2', b'"num_steps": -2'),
-        (b'"overlap": true', b'"overlap": "\\ud800"'),
     ],
 )
 def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new):
