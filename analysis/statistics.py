@@ -31,11 +31,11 @@ def blocks_needed(num_comparisons: int) -> int:
     return math.ceil(1 + math.log2(num_comparisons / (1 - LEVEL)))
 
 
-def half_width(num_blocks: int) -> float:
-    """Half the 95 % interval of a mean over blocks, in standard deviations between blocks; inf below 2 blocks."""
+def half_width(num_blocks: int, *, level: float = LEVEL) -> float:
+    """Half the interval of a mean over blocks, in standard deviations between blocks; inf below 2 blocks."""
     if num_blocks < 2:
         return math.inf
-    return float(stdtrit(num_blocks - 1, (1 + LEVEL) / 2)) / math.sqrt(num_blocks)
+    return float(stdtrit(num_blocks - 1, (1 + level) / 2)) / math.sqrt(num_blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

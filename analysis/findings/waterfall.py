@@ -27,11 +27,12 @@ from dlscale.analysis.findings.waterfall_parts import (
 )
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.render.text import points
-from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
 from dlscale.benchmarks.records.record import Cell
 
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
 SYNTHETIC = "synthetic"  # the data of a study that reads no samples
+MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
 LEAD_LEVEL = 1 - 2 * (1 - LEVEL)  # of a two-sided interval whose lower limit holds with 95 %
 
 
@@ -64,6 +65,9 @@ class Waterfall:
     parts: tuple[Part, ...] = ()
     rivals: tuple[str, ...] = ()
     separated: bool = False
+    launches_needed: int | None = (
+        None  # about so many would separate the largest loss; None if it is, or if too many
+    )
     bound: InputBound | None = None  # of the input stall
     by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()  # each part's loss; empty if unpaired
     notes: tuple[str, ...] = ()
@@ -124,6 +128,7 @@ def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterf
         parts=parts,
         rivals=tuple(part.name for part in parts if part.name in rivals and part.loss.center > 0),
         separated=not rivals,
+        launches_needed=launches_to_separate(_leads(stairs, levels).values()) if rivals else None,
         bound=levels.bound,
         by_block=tuple(zip(gathered.blocks, blocks, strict=False)),
         notes=(
@@ -153,15 +158,41 @@ def not_exceeded(stairs: Sequence[Stair], levels: Levels) -> tuple[str, ...]:
     no correction for the number of parts: it would only cost power (Gutmann and Maymin 1987; Hung and Fithian 2019).
     tests/benchmark/coverage.py simulates how often the right and a wrong part are named.
     """
+    leads = _leads(stairs, levels)
+    return tuple(name for name, lead in leads.items() if lead.low is None or lead.low <= 0)
+
+
+def _leads(stairs: Sequence[Stair], levels: Levels) -> dict[str, Interval]:
+    """By how much the part with the largest centre exceeds each other one."""
     centers = [levels.bounded_share(stair.terms).center for stair in stairs]
-    largest = centers.index(max(centers))
-    found = []
-    for index, stair in enumerate(stairs):
-        if index != largest:
-            lead = levels.bounded_share(difference(stairs[largest].terms, stair.terms), level=LEAD_LEVEL)
-            if lead.low is None or lead.low <= 0:
-                found.append(stair.name)
-    return tuple(found)
+    largest = stairs[centers.index(max(centers))]
+    return {
+        stair.name: levels.bounded_share(difference(largest.terms, stair.terms), level=LEAD_LEVEL)
+        for stair in stairs
+        if stair is not largest
+    }
+
+
+def launches_to_separate(leads: Iterable[Interval]) -> int | None:
+    """About how many launches show that all leads are above 0, if leads and their noise stay what they are.
+
+    None if that takes more than 99, or there is no interval to tell the noise from.
+    """
+    most = 0
+    for lead in leads:
+        if lead.low is None or lead.center <= 0:
+            return None
+        spread = (lead.center - lead.low) / half_width(lead.n, level=LEAD_LEVEL)
+        enough = (
+            number
+            for number in range(MIN_BLOCKS, MOST_LAUNCHES + 1)
+            if spread * half_width(number, level=LEAD_LEVEL) < lead.center
+        )
+        needed = next(enough, None)
+        if needed is None:
+            return None
+        most = max(most, needed)
+    return most
 
 
 def _merged(

@@ -41,7 +41,8 @@ def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
 
     `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
     1 - `efficiency` and to `measured_seconds` - `ideal_seconds`. `loss_by_controls` is the loss before the input stall
-    is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain".
+    is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain";
+    about `launches_needed` would separate them.
     """
     return [row for waterfall in falls for row in _part_rows(waterfall)]
 
@@ -76,7 +77,9 @@ def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
                 **name_columns(None),
                 **interval_columns("loss", None),
                 **interval_columns("seconds", None),
-                **dict.fromkeys(("loss_by_controls", "bound_low", "bound_high", "verdict")),
+                **dict.fromkeys(
+                    ("loss_by_controls", "bound_low", "bound_high", "verdict", "launches_needed")
+                ),
                 **about,
             }
         ]
@@ -90,6 +93,7 @@ def _part_rows(waterfall: Waterfall) -> list[dict[str, Any]]:
             "bound_low": _limit(waterfall, part, "low"),
             "bound_high": _limit(waterfall, part, "high"),
             "verdict": _part_verdict(waterfall, part),
+            "launches_needed": waterfall.launches_needed,
             **about,
         }
         for part in waterfall.parts
@@ -153,16 +157,17 @@ def _why(waterfall: Waterfall) -> str:
         return "no loss is significant"
     if waterfall.separated:
         return f"the largest loss is {largest.name}: {share_text(largest.loss)}"
-    launches = plural(largest.loss.n, "launch")
+    launches, needed = plural(largest.loss.n, "launch"), waterfall.launches_needed
+    could = f" (about {needed} could)" if needed and needed > largest.loss.n else ""
     rivals = [part for part in waterfall.parts if part.name in waterfall.rivals]
     if not rivals:
         return (
             f"the largest measured loss is {largest.name}: {share_text(largest.loss)}, but {launches} do not show that "
-            "no other is as large"
+            f"no other is as large{could}"
         )
     parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
     listed = "; ".join(f"{part.name} {share_text(part.loss)}" for part in parts)
-    return f"the largest losses cannot be separated with {launches}: {listed}"
+    return f"the largest losses cannot be separated with {launches}{could}: {listed}"
 
 
 def part_sentence(part: Part) -> str:

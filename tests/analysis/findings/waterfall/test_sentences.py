@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall import LEAD_LEVEL, launches_to_separate, waterfalls
 from dlscale.analysis.findings.waterfall_table import (
     loss_rows,
     part_sentence,
@@ -52,7 +54,35 @@ def test_losses_that_are_alike_are_not_ranked(plant):
     truth = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
     (one,) = waterfalls(launches_of(plant(truth, noise=0.01)))
     assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
-    assert "the largest losses cannot be separated with 6 launches: " in waterfall_headline(one)
+    headline = waterfall_headline(one)
+    assert re.search(
+        r"the largest losses cannot be separated with 6 launches( \(about \d+ could\))?: ", headline
+    )
+    assert {row["launches_needed"] for row in waterfall_rows([one])} == {one.launches_needed}
+
+
+def lead(center, half, n=6):
+    return Interval(
+        center=center, low=center - half, high=center + half, level=LEAD_LEVEL, method="paired t", n=n
+    )
+
+
+def test_about_how_many_launches_would_separate_the_largest_loss():
+    """With n launches half an interval is 0.1 t(n - 1) / sqrt(n) x sqrt(6) / t(5), for t at one-sided 5 %."""
+
+    def half(num_launches):
+        scale = math.sqrt(6) / stats.t.ppf(0.95, 5)
+        return 0.1 * scale * stats.t.ppf(0.95, num_launches - 1) / math.sqrt(num_launches)
+
+    needed = launches_to_separate([lead(0.06, 0.1), lead(0.5, 0.1)])
+    assert half(needed) < 0.06 <= half(needed - 1)
+    assert launches_to_separate([lead(0.06, 0.1), lead(0.001, 0.1)]) is None
+    assert launches_to_separate([lead(0.0, 0.1)]) is None
+    assert launches_to_separate([replace(lead(0.1, 0.1), low=None)]) is None
+
+
+def test_a_separated_loss_needs_no_more_launches(plant):
+    assert only(plant(ALL)).launches_needed is None
 
 
 @pytest.mark.parametrize(("seed", "rivals"), [(97, ("co-running",)), (159, ())])
