@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 from dlscale.analysis.findings.waterfall import not_exceeded
 from dlscale.analysis.findings.waterfall_parts import Levels, staircase
-from dlscale.analysis.statistics import block_ratio, median_interval
+from dlscale.analysis.statistics import block_ratio, chained_ratio, median_interval
 
 Values = NDArray[np.float64]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -130,11 +130,28 @@ def ratio_coverages(
     return (float(np.mean((low <= truth) & (truth <= high))) for truth in truths)  # type: ignore[return-value]
 
 
+def chained_coverage(machine: Machine, num_launches: int, num_studies: int) -> float:
+    """Coverage of the long run's ratio by a chain of two jobs, each of which has the link."""
+    generator = np.random.default_rng(2024)
+    jobs = [machine.levels(generator, (num_studies, num_launches)) for _ in range(2)]
+    over, near, far, under = (
+        np.exp(machine.launches(generator, jobs[job], held_up=machine.held_up)) for job in (0, 0, 1, 1)
+    )
+    hits = 0
+    for study in range(num_studies):
+        link = dict(enumerate([*near[study], *far[study]]))
+        base = dict(enumerate(under[study], start=num_launches))
+        found = chained_ratio([dict(enumerate(RATIO * over[study])), link, base])
+        hits += (found.low or math.inf) <= RATIO <= (found.high or 0.0)
+    return hits / num_studies
+
+
 STUDY_RATE = "throughput: of the median launch while the study ran"
 LONG_RATE = "throughput: of the long run, which it does not claim"
 TYPICAL_RATIO = "paired ratio: of typical launches (medians)"
+CHAINED_RATIO = "chained ratio: of typical launches (medians)"
 MEAN_RATIO = "paired ratio: of geometric means, slow launches included, which it does not claim"
-INTERVALS = (STUDY_RATE, LONG_RATE, TYPICAL_RATIO, MEAN_RATIO)
+INTERVALS = (STUDY_RATE, LONG_RATE, TYPICAL_RATIO, MEAN_RATIO, CHAINED_RATIO)
 
 Coverages = dict[tuple[str, str], list[float]]
 
@@ -153,6 +170,7 @@ def coverages(num_studies: int) -> Coverages:
             add((LONG_RATE, machine.name), always)
             _, medians = ratio_coverages(machine, number, num_studies)
             add((TYPICAL_RATIO, machine.name), medians)
+            add((CHAINED_RATIO, machine.name), chained_coverage(machine, number, num_studies))
     held_up = MACHINES[1]
     for number in LAUNCHES:
         geometric, medians = ratio_coverages(held_up, number, num_studies, one_side=True)
