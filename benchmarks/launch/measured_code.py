@@ -40,12 +40,12 @@ class MeasuredCode(Frozen):
 
     @property
     def code_digest(self) -> str:
-        """Of the files as they are, compiled ones included."""
+        """The digest of the files as they are, compiled ones included."""
         return _digest(self.files)
 
     @property
     def source_digest(self) -> str:
-        """With the sources of the compiled parts in their place, where these are known.
+        """The digest with the sources of the compiled parts in their place, where these are known.
 
         The same sources give other compiled files on other machines.
         """

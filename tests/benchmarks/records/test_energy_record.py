@@ -81,7 +81,15 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
         others=None,
         bucket_bytes=None,
     )
-    CaseRun(context=context, index=0, cell=CELL, factory=lambda **_: Loader(), deadline=0.0).run()
+    case = CaseRun(
+        context=context,
+        index=0,
+        cell=CELL,
+        factory=lambda **_: Loader(),
+        reference_factory=lambda **_: Loader(),
+        deadline=0.0,
+    )
+    case.run()
     spool.close()
     names = [name for name, _ in meter.calls]
     num_warm_up = names.count("begin")
