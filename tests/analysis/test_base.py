@@ -9,6 +9,7 @@ from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import curves
 from dlscale.analysis.render.html.curves import efficiency_plots
 from dlscale.analysis.render.html.losses import Causes
+from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.terminal import verdict
 
 RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}
@@ -108,7 +109,10 @@ def test_every_figure_names_it(study, mode):
 
 
 def test_page_and_screen_name_it(study):
-    table = scaling_table(study(), base="smallest")
+    records = study()
+    table = scaling_table(records, base="smallest")
+    titles = {section.name: section.title for section in page_of(table, records).sections}
+    assert titles["own"] == "Relative to 4 ranks of the same backend"
     (plot,) = efficiency_plots(table, Causes())
     assert "against 4 ranks without a communication layer" in plot.notes[0]
     own = [row for row in table.rows if row.cell.backend == "ring"]

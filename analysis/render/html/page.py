@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.advice import advice
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text, input_cost
 from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
@@ -66,7 +66,7 @@ def page_of(
     study, causes = study or StudyFacts(), causes or Causes()
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
-    own = own_efficiency_plots(table)
+    own, base = own_efficiency_plots(table), base_text(table.rows)
     drawn = looks(table.rows)
     every = launch_plot(table.launches, outlier_marks(table.rows))
     facts = Facts(
@@ -89,7 +89,12 @@ def page_of(
             lead=communication.LEAD,
         ),
         _section("throughput", "Throughput", rates),
-        _section("own", "Relative to one rank of the same backend", own, lead=OWN),
+        _section(
+            "own",
+            f"Relative to {'one rank' if base == '1 rank' else base} of the same backend",
+            own,
+            lead=OWN.format(base),
+        ),
         _section("numbers", "All numbers", _known(SCALING.of(table.rows))),
         _section("hardware", "Use of the hardware", _known(HARDWARE.of(hardware_use(table.rows)))),
         _section("launches", "Every launch", _launches(table, every)),
@@ -116,7 +121,7 @@ def page_of(
     )
 
 
-OWN = "What each backend loses by scaling alone: its fixed costs on 1 rank are left out."
+OWN = "What each backend loses by scaling alone: its fixed costs on {} are left out."
 
 
 def _section(
@@ -258,7 +263,7 @@ def _of_rows(scaled: Sequence[ScalingRow], verdict: tuple[str, ...]) -> tuple[st
         )
         return (
             f"{backend_name(best.cell)} does {rate(best.throughput)} samples/s on "
-            f"{plural(best.cell.num_ranks, 'rank')}; 1 rank gave no number, so there is no efficiency.",
+            f"{plural(best.cell.num_ranks, 'rank')}; {base_text(scaled)} gave no number, so there is no efficiency.",
         )
     exchanging = [item for item in rated if item[0].cell.backend != "none"] or rated
     ordered = sorted(exchanging, key=lambda item: -item[1].center)
