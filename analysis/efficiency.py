@@ -362,8 +362,7 @@ def _scaling_rows(
     `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
     """
     cell = launches.cell
-    family = [member.cell for member in measured if member.family == launches.family]
-    ranks = base_ranks(family, base)
+    ranks = base_ranks((other.cell for other in measured if other.family == launches.family), base)
     against = partial(efficiency, num_base_ranks=ranks)
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))
