@@ -10,17 +10,26 @@ from typing import Any
 
 def redact(text: str) -> str:
     """`text` without the user's home folder and name and without the working folder."""
-    home, folder = str(Path.home()), str(Path.cwd())
+    home, folder = home_folder(), str(Path.cwd())
     if folder != "/":
         text = text.replace(folder, ".")
-    text = text.replace(home + "/", "~/")
-    names = {Path.home().name, *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}
+    if home:
+        text = text.replace(f"{home}/", "~/")
+    names = {home.name if home else "", *(os.environ.get(name, "") for name in USER_VARIABLES)} - {"", "root"}
     for user in sorted(names, key=len, reverse=True):
         # A name only where no letter or digit adjoins it: "ted" is in "interrupted" too.
         pattern = rf"(?<![A-Za-z0-9]){re.escape(user)}(?![A-Za-z0-9])"
         # Earlier redactions stay as they are, also for a user whose name is "user".
         text = "<user>".join(re.sub(pattern, "<user>", piece) for piece in text.split("<user>"))
     return text
+
+
+def home_folder() -> Path | None:
+    """The user's home folder; None for one without an entry in the password file and without HOME, as in containers."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def redacted(value: Any) -> Any:

@@ -23,7 +23,7 @@ from pathlib import Path
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.base.redaction import redact
+from dlscale.base.redaction import home_folder, redact
 from dlscale.benchmarks.systems.system import Installation, mpi_title
 
 RECIPE = 2  # part of the key; raised when the way of building changes
@@ -247,8 +247,10 @@ def wheels_folder(key: str) -> Path:
 
     Raises UsageError if it cannot be made.
     """
-    named = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    top = named if named.is_absolute() else Path.home() / ".cache"  # as the specification demands
+    named, home = Path(os.environ.get("XDG_CACHE_HOME", "")), home_folder()
+    if not named.is_absolute() and home is None:  # a relative one does not count, by the specification
+        raise UsageError("this user has no home folder; set HOME or XDG_CACHE_HOME")
+    top = named if named.is_absolute() or home is None else home / ".cache"
     folder = top / "dlscale" / "wheels" / key
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

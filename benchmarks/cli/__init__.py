@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
 import sys
+from contextlib import suppress
 
 import click
 from click.shell_completion import CompletionItem
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.streams import clean_streams
 
 VERBS = {
     "plan": ("run", "Print what a study would run, and start nothing."),
@@ -102,6 +105,21 @@ def main(arguments: list[str] | None = None) -> None:
     0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data.
     """
     try:
+        with clean_streams():
+            status = _run(arguments)
+    except UsageError as error:  # about the streams themselves
+        with suppress(OSError):
+            click.echo(f"dlscale: {error}", err=True)
+        status = FAILED_USAGE
+    except BrokenPipeError:  # the reader of our output has closed the pipe
+        status = 0
+    sys.exit(status)
+
+
+def _run(arguments: list[str] | None) -> int:
+    """Run the command line; returns the exit status. Raises UsageError, BrokenPipeError if nothing can be written."""
+    try:
+        _check_working_directory()
         status = cli.main(args=arguments, prog_name="dlscale", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -115,7 +133,14 @@ def main(arguments: list[str] | None = None) -> None:
             "\ndlscale: interrupted; finished cases are saved. Run the same command to resume", err=True
         )
         status = INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has closed the pipe
-        status = 0
-    sys.exit(status if isinstance(status, int) else 0)
+    return status if isinstance(status, int) else 0
+
+
+def _check_working_directory() -> None:
+    """Raises UsageError if it is gone: relative names would mean nothing."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the working directory cannot be used ({error.strerror}); change to one that exists"
+        ) from None

@@ -21,6 +21,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import NOT_COMPARABLE
 from dlscale.benchmarks.cli.check_physics import physics
 from dlscale.benchmarks.cli.options import BackendOptions, Words, json_option
+from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch import environment, launchers, parity_gate
 from dlscale.benchmarks.launch.campaign import ALLOCATOR, QUIET
 from dlscale.benchmarks.rank.parity import ParityRequest
@@ -162,7 +163,7 @@ def parity(workloads: list[str], preset: str, precision: str, name: str | None, 
     installation = find_installation(machine, name or default_environment(machine))
     environment.check_frameworks(installation, environment.probe(installation), FRAMEWORKS)
     verdicts: list[Parity] = []
-    with Console(stderr=True).status("comparing") as status:
+    with live_console(stderr=True).status("comparing") as status:
         for workload in names:
             status.update(f"comparing {workload} in {' and '.join(FRAMEWORKS)}")
             request = ParityRequest(workloads=[workload], preset=preset, precision=precision)

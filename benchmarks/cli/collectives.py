@@ -17,6 +17,7 @@ from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
 from dlscale.benchmarks.cli.collectives_tune import tune
 from dlscale.benchmarks.cli.options import Counts, Words, json_option, results_option
+from dlscale.benchmarks.cli.streams import live_console
 
 if TYPE_CHECKING:
     from dlscale.analysis.message_sizes.summary import MessageSizeSummary
@@ -130,7 +131,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         references=_references(options["reference"]),
     )
     interrupt_on_signals()
-    console = Console(stderr=True)
+    console = live_console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
         show = (lambda text: status.update(escape(text))) if console.is_terminal else _tell
         run = Run(request, tell=_tell, progress=show)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_size, parse_seconds, parse_size
+from dlscale.benchmarks.cli.streams import live_console
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring.plan import Timing, TuningPlan
@@ -73,7 +74,7 @@ class _Display:
     """The progress bar, on one rank."""
 
     def __init__(self, *, shown: bool) -> None:
-        console = Console(stderr=True)
+        console = live_console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),

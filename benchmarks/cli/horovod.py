@@ -10,12 +10,12 @@ import sys
 import time
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_USAGE, INTERRUPTED
+from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.horovod_build import build_horovod
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
 
@@ -32,7 +32,7 @@ def horovod(system: str, environment: str | None) -> None:
     name = environment or default_environment(machine)
     target = find_installation(machine, name)
     begin = time.monotonic()
-    console = Console()
+    console = live_console()
     with console.status(f"Horovod for {escape(name)}") as status:  # draws nothing where there is no terminal
 
         def show(line: str) -> None:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable
 from typing import Self
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.cli.streams import live_console, plain
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
 
@@ -19,7 +19,7 @@ class LaunchProgress:
     """The current launch, a bar, how many are done, and the time left; a line per launch where that is no terminal."""
 
     def __init__(self, *, num_launches: int, planned_seconds: float, stderr: bool = False) -> None:
-        self._console = Console(stderr=stderr)
+        self._console = live_console(stderr=stderr)
         self._left = planned_seconds
         self._done = 0.0  # planned seconds of the launches that have ended
         self._begin = time.monotonic()
@@ -64,7 +64,7 @@ class LaunchProgress:
             self._print(f"failed: {failure}")
 
     def _print(self, line: str) -> None:
-        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
 
     def _seconds_left(self) -> float:
         """What is planned, at the pace so far."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.base.redaction import home_folder
 from dlscale.models.hep_cnn.data import EventFile, Images
 from dlscale.models.quality.roc import ROUNDING, Roc, roc_curve
 from dlscale.models.quality.selection import SelectionComparison, compare_with_selection
@@ -81,8 +82,11 @@ class PreselectedEvents:
 
 
 def default_path() -> Path:
-    """Where the events of the comparison are kept: in the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Where the events of the comparison are kept: in the user's cache. Raises UsageError without a home folder."""
+    home = home_folder()
+    cache = os.environ.get("XDG_CACHE_HOME") or (home and home / ".cache")
+    if not cache:
+        raise UsageError("this user has no home folder; set HOME or XDG_CACHE_HOME")
     return Path(cache) / "dlscale" / "hep_cnn" / "preselected_64.h5"
 
 

@@ -13,12 +13,12 @@ import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import tomlkit
 from tomlkit.container import Container
 from tomlkit.items import InlineTable, Table
 
+from dlscale.base.redaction import home_folder
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, Gpus, Network, ThisNode, gib, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
@@ -119,7 +119,7 @@ def draft(
     command = next((command for command in OTHER_SCHEDULERS if shutil.which(command)), None)
     if command and not slurm:
         scheduler, option = OTHER_SCHEDULERS[command]
-        host = host_pattern(node.hostname, Path.home().name) or "..."
+        host = host_pattern(node.hostname, _user()) or "..."
         values = {"command": command, "scheduler": scheduler, "option": option, "host": host}
         _remark(document, TEMPLATE.format(fill_in=FILL_IN, **values))
     if slurm:
@@ -176,7 +176,7 @@ def _cluster(slurm: Slurm | None) -> str:
 def _recognised(node: ThisNode, slurm: Slurm) -> Table:
     table = _table()
     _remark(table, f"{FILL_IN}: its other log-in nodes, if their names differ; compute nodes need not match.")
-    if pattern := host_pattern(node.hostname, Path.home().name):
+    if pattern := host_pattern(node.hostname, _user()):
         table.add("hostnames", [pattern])
     if slurm.cluster:
         table.add("variables", _inline({"SLURM_CLUSTER_NAME": slurm.cluster}))
@@ -405,3 +405,9 @@ def _remark(place: Table | Container, text: str) -> None:
         plain = "".join(char if char.isprintable() else " " for char in line)
         for part in textwrap.wrap(plain, WIDTH, break_long_words=False, break_on_hyphens=False):
             place.add(tomlkit.comment(part))
+
+
+def _user() -> str:
+    """The name of the user's home folder; empty without one."""
+    home = home_folder()
+    return home.name if home else ""

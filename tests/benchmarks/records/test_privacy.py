@@ -1,5 +1,6 @@
 """No user name and no home folder reaches a record, from whatever text they come."""
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -54,9 +55,49 @@ def test_no_name_in_a_record(tmp_path, end):
     assert found.good == (end == "good")
 
 
-@pytest.mark.parametrize(
-    "user", ["ted", "ill", "killed", "gate", "error", "gradient", "rapl", "measured", "ring", "2"]
-)
+def words_of_the_schema(value):
+    """Every word in the record's JSON schema: names of fields and types, values that a field may have, descriptions."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        return set().union(*map(words_of_the_schema, value))
+    return set(re.findall(r"[A-Za-z0-9]+", value)) if isinstance(value, str) else set()
+
+
+FREE_TEXT = {
+    "command",
+    "environment_variables",
+    "message",
+    "log_tail",
+    "detail",
+    "reason",
+    "backend_settings",
+}
+NODE_TEXT = {"transparent_huge_pages", "clock_source", "device_driver", "devices", "container", "switch_path"}
+
+
+def without_free_text(value):
+    if isinstance(value, dict):
+        kept = {name: item for name, item in value.items() if name not in FREE_TEXT | NODE_TEXT}
+        return {name: without_free_text(item) for name, item in kept.items()}
+    return [without_free_text(item) for item in value] if isinstance(value, list) else value
+
+
+def test_a_user_named_like_any_word_of_the_schema_has_the_records_of_everybody(tmp_path, monkeypatch):
+    """Of a record's fields, a name is looked for in free text only."""
+    words = words_of_the_schema(Record.model_json_schema()) | {"ted", "ill", "2", "tiny", "hep", "cnn", "n1"}
+    assert {"interrupted", "killed", "gate", "measured", "rapl", "windows"} < words
+    expected = without_free_text(a_record(tmp_path, end="error", kind="interrupted").model_dump())
+    spools = read_spools(tmp_path, 1)
+    for word in sorted(words):
+        monkeypatch.setattr(Path, "home", lambda word=word: Path("/home") / word)
+        monkeypatch.setenv("USER", word)
+        found = a_record(tmp_path, end="error", kind="interrupted", spools=spools)
+        assert Record.model_validate_json(found.model_dump_json()) == found, word
+        assert without_free_text(found.model_dump()) == expected, word
+
+
+@pytest.mark.parametrize("user", ["ted", "killed", "gate", "error"])
 def test_a_user_named_like_a_word_of_the_record_has_valid_records(tmp_path, monkeypatch, user):
     monkeypatch.setattr(Path, "home", lambda: Path("/home") / user)
     for kind in get_args(Failure.model_fields["kind"].annotation):
@@ -67,8 +108,12 @@ def test_a_user_named_like_a_word_of_the_record_has_valid_records(tmp_path, monk
         assert [reading.source for reading in found.energy] == ["rapl"]
 
 
-def a_record(folder, *, end, kind):
+def a_record(folder, *, end, kind, spools=None):
     """What one rank leaves: a good case, one that fails its gate, or one that ends early."""
+    return assembled(spools or spooled(folder, end=end), kind=kind)
+
+
+def spooled(folder, *, end):
     folder.mkdir(exist_ok=True)
     spool = SpoolWriter(folder, 0)
     spool.write(RankInfo(rank=0, local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1))
@@ -81,6 +126,10 @@ def a_record(folder, *, end, kind):
     if end != "error":
         spool.write(CaseEnd(peak_rss_bytes=1, load=1.5), case=0)
     spool.close()
+    return read_spools(folder, 1)
+
+
+def assembled(spools, *, kind):
     variables = {
         "UCX_TLS": PLANTED,
         "AWS_SECRET_ACCESS_KEY": "hunter2",
@@ -103,7 +152,7 @@ def a_record(folder, *, end, kind):
     return assemble(
         Case(cell=CELL, block=0, position=0),
         0,
-        read_spools(folder, 1),
+        spools,
         attempt=1,
         metadata=metadata,
         failure=Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED),

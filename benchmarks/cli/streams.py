@@ -1,0 +1,104 @@
+"""Standard output and error, as every verb has them: whatever is written, and wherever it goes.
+
+Text of records, files and options may come from somebody else: control characters in it would move the cursor, hide
+lines or rename the window. A full disk, a closed pipe or a closed descriptor is one line and an exit status.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from dlscale.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Colours stay (ESC [ ... m); no other sequence does, nor a carriage return that is no end of a line.
+_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)")
+
+
+def plain(text: str) -> str:
+    """`text` with a question mark for each character that would steer a terminal."""
+    return _CONTROL.sub("?", text)
+
+
+class CleanStream:
+    """A stream of text that passes on nothing that would steer a terminal. Else it is the stream itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write `text`, cleaned. Raises UsageError if that fails, BrokenPipeError if the reader has gone."""
+        text = plain(text)
+        with _failures_told():
+            try:
+                return self.stream.write(text)
+            except UnicodeEncodeError:  # half a character, from a damaged name, or a terminal without Unicode
+                encoding = self.stream.encoding or "ascii"
+                return self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+    def flush(self) -> None:
+        """Write what is buffered. Raises as `write`."""
+        with _failures_told():
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def clean_streams() -> Iterator[None]:
+    """Inside, standard output and error are clean.
+
+    Raises UsageError if standard output is closed or cannot be written, BrokenPipeError if its reader has gone.
+    """
+    output, error = sys.stdout, sys.stderr
+    if error is None:
+        sys.stderr = error = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    if output is None:
+        raise UsageError("standard output is closed; send it to a file, or to /dev/null")
+    sys.stdout, sys.stderr = cast("TextIO", CleanStream(output)), cast("TextIO", CleanStream(error))
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, UsageError):
+        _drop_the_rest(output)
+        raise
+    finally:
+        sys.stdout, sys.stderr = output, error
+
+
+def live_console(*, stderr: bool = False) -> Console:
+    """A console for bars and status lines, which move the cursor. What else is printed on it must be `plain`."""
+    from rich.console import Console  # half of the time that `dlscale --help` takes
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream.stream if isinstance(stream, CleanStream) and stream.isatty() else stream)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise UsageError(
+            f"standard output cannot be written: {error.strerror}; free space, or send it elsewhere"
+        ) from None
+
+
+def _drop_the_rest(output: TextIO) -> None:
+    """Nobody reads what is still buffered: at its end the interpreter would try again, and complain."""
+    try:
+        output.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

@@ -1,0 +1,114 @@
+"""Whatever is written, and wherever it goes: one line, the right status, and a terminal that does what it did."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlscale.base.redaction import home_folder, redact
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli.streams import plain
+
+DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+
+
+def run(redirection, *words, **options):
+    return subprocess.run(
+        ["bash", "-c", f'exec "$0" "$@" {redirection}', DLSCALE, *words],
+        capture_output=True, text=True, check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("redirection", "status", "told"),
+    [
+        (">/dev/full", 1, "standard output cannot be written: No space left on device"),
+        (">&-", 1, "standard output is closed"),
+        (">&- 2>&-", 1, ""),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+    ],
+)
+def test_output_that_goes_nowhere_is_one_line(redirection, status, told):
+    done = run(redirection, "system", "list", "--json")
+    assert done.returncode == status, done.stderr
+    assert len(done.stderr.splitlines()) == bool(told)
+    assert told in done.stderr
+
+
+def test_a_mistake_that_cannot_be_told_keeps_its_status():
+    done = run("2>/dev/full", "fly")
+    assert done.returncode == 1
+    assert done.stdout == ""
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [DLSCALE, "system", "list", "--json"], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    script = f'rmdir "{folder}" && exec "{DLSCALE}" system list'
+    done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dlscale: the working directory cannot be used")
+
+
+def test_a_user_without_an_entry_in_the_password_file_has_no_home(monkeypatch):
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.setenv("USER", "jane")
+    assert home_folder() is None
+    assert redact("/home/jane/x") == "/home/<user>/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[1mbold\x1b[0m\n\tx\r\n", "\x1b[1mbold\x1b[0m\n\tx\r\n"),
+        ("\x1b]0;title\x07", "?]0;title?"),
+        ("\x1b[2K\x1b[1Aok", "?[2K?[1Aok"),
+        ("failed\rpassed", "failed?passed"),
+        ("\x9b2J\x00", "?2J?"),
+    ],
+)
+def test_nothing_but_colours_reaches_a_terminal(text, shown):
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize("name", ["\x1b]0;pwned\x07", "\x1b[2J", "\udcff"])
+def test_a_name_with_escape_sequences_is_told_without_them(name, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["system", "show", name])
+    assert caught.value.code == 1
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert not set(told) & {"\x1b", "\x07"}
+
+
+def test_on_a_terminal_too(tmp_path):
+    """A failure that somebody else's record holds, shown by a verb that prints it on a terminal."""
+    ours, theirs = pty.openpty()
+    hostile = f"{tmp_path}/\x1b]0;pwned\x07"
+    done = subprocess.run(
+        [DLSCALE, "report", "--results", hostile], stdout=theirs, stderr=theirs, stdin=theirs, check=False
+    )
+    shown = os.read(ours, 65536)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 1
+    assert b"no study in" in shown
+    assert b"\x1b]" not in shown
