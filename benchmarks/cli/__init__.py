@@ -49,6 +49,7 @@ VERBS = {
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
+LONGEST_NAME = 200  # of a file in a message
 INTERRUPTED = 130  # the shell's own number for Ctrl-C
 
 
@@ -128,12 +129,21 @@ def _run(arguments: list[str] | None) -> int:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         click.echo(f"dlscale: {' '.join(text.split())}", err=True)
         status = FAILED_USAGE
+    except OSError as error:
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        click.echo(f"dlscale: {_shortened(str(error.filename))}: {error.strerror}", err=True)
+        status = FAILED_USAGE
     except (KeyboardInterrupt, click.Abort):
         click.echo(
             "\ndlscale: interrupted; finished cases are saved. Run the same command to resume", err=True
         )
         status = INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..."
 
 
 def _check_working_directory() -> None:

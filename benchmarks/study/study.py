@@ -37,6 +37,9 @@ from dlscale.collectives import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS
 
+Steps = Annotated[NonNegativeInt, Field(le=10**12)]
+PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
+
 
 class Rules(Frozen):
     """Lengths of warm-up and measurement per case; from the study's [rules].
@@ -46,16 +49,16 @@ class Rules(Frozen):
     `checkpoint_every` steps; 0 means never.
     """
 
-    warmup_steps: PositiveInt = 10
-    max_warmup_steps: PositiveInt = 40
-    min_windows: PositiveInt = 10
-    min_window_seconds: NonNegativeFloat = 0.15
-    min_steps: PositiveInt = 20
-    max_steps: PositiveInt = 5000
-    max_windows: PositiveInt = 200
-    train_steps: NonNegativeInt = 0
-    checkpoint_every: NonNegativeInt = 0
-    stall_seconds: PositiveFloat = 300.0  # without a heartbeat from any rank
+    warmup_steps: PositiveSteps = 10
+    max_warmup_steps: PositiveSteps = 40
+    min_windows: PositiveSteps = 10
+    min_window_seconds: NonNegativeFloat = Field(0.15, allow_inf_nan=False)
+    min_steps: PositiveSteps = 20
+    max_steps: PositiveSteps = 5000
+    max_windows: PositiveSteps = 200
+    train_steps: Steps = 0
+    checkpoint_every: Steps = 0
+    stall_seconds: PositiveFloat = Field(300.0, allow_inf_nan=False)  # without a heartbeat from any rank
 
     @property
     def has_training_run(self) -> bool:

@@ -39,3 +39,8 @@ def test_a_known_variable_is_passed_on(word):
     assert done.returncode == 0, done.stderr
     name, _, value = word.partition("=")
     assert name == "PYTHON" or f"--{name.lower()} '{value}'" in done.stdout
+
+
+def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
+    assert "FUZZ_SECONDS=60 " in make("fuzz", "SECONDS=60").stdout
+    assert "FUZZ_SECONDS=3600 " in make("fuzz").stdout
