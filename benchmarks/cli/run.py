@@ -203,9 +203,10 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
         f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
     size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
-    of = "" if left == size else f", of which {left if todo else 'none'} are left"
+    if left != size:
+        size += f", of which {left if todo else 'none'} are left"
     click.echo(
-        f"{size}{of}: about {format_seconds(plan.seconds(todo))} on {campaign.system.title} with "
+        f"{size}: about {format_seconds(plan.seconds(todo))} on {campaign.system.title} with "
         f"{campaign.installation.name} ({campaign.fingerprint.versions.get('mpi', 'MPI')})"
     )
     click.echo(f"records: {campaign.store.folder}")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-# Where each launcher tells a process its rank on the node and how many ranks it started. Slurm's come last: a job's
-# script has them too, and another launcher may run inside. aprun says neither.
+# Where each launcher tells a process its rank on the node. Slurm's comes last: a job's script has it too, and another
+# launcher may run inside. aprun does not say.
 LOCAL_RANK_VARIABLES = (
     "MPI_LOCALRANKID",
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -17,7 +17,6 @@ LOCAL_RANK_VARIABLES = (
     "FLUX_TASK_LOCAL_ID",
     "SLURM_LOCALID",
 )
-SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE", "SLURM_NTASKS")
 
 
 def local_rank() -> int:

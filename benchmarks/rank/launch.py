@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.affinity import SIZE_VARIABLES, local_rank
+from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.lifeline import boot_id
@@ -29,6 +28,7 @@ from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
+from dlscale.collectives.ring.mpi_match import require_same_world
 from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard
@@ -68,7 +68,12 @@ def run_launch_on_rank(
 
     everyone = MPI.COMM_WORLD.Dup()
     cell = spec.cases[0].cell
-    _check_size(everyone.Get_size(), cell)
+    require_same_world(
+        num_ranks=everyone.Get_size(),
+        loaded=MPI.get_vendor()[0],
+        environment=os.environ,
+        asked=cell.num_processes,
+    )
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
     others = watch_other_programs(everyone, cores=cores, reads=not (job and job.is_server))
     if job and job.is_server:
@@ -215,16 +220,6 @@ def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
             device=cell.device,
         ),
     )
-
-
-def _check_size(size: int, cell: Cell) -> None:
-    """Another MPI's mpiexec starts P worlds of one rank each, which would train without an error."""
-    started = next((os.environ[name] for name in SIZE_VARIABLES if name in os.environ), None)
-    if size != cell.num_processes:
-        raise UsageError(
-            f"asked for {cell.num_processes} ranks, but MPI sees {size} (the launcher says {started}): mpiexec and "
-            "mpi4py belong to different MPIs; use the mpiexec of the same environment"
-        )
 
 
 def peak_rss_bytes() -> int:

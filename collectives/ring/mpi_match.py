@@ -10,11 +10,18 @@ REINSTALL = "pip install --no-deps --force-reinstall ."
 
 _MPICH_ABI = {"MPICH", "Cray MPICH", "Intel MPI", "MVAPICH", "MVAPICH2"}  # interchangeable by agreement
 
+# How many processes a launcher started, as it tells them. Slurm's SLURM_NTASKS is not among them: a batch script has it
+# too, beside any step.
+_OWN = {"Open MPI": "OMPI_COMM_WORLD_SIZE"}  # of the MPI's own mpiexec; else PMI_SIZE
 _LAUNCHERS_SAY = (
     "PMI_SIZE",
     "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "JSM_NAMESPACE_SIZE",
     "SLURM_STEP_NUM_TASKS",
-)  # how many processes they started
+    "WORLD_SIZE",
+)
+_TORCHRUN, _TORCHRUN_SAYS = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
 
 
 def require_same_mpi(*, compiled: str, loaded: str) -> None:
@@ -39,24 +46,52 @@ def require_same_library(*, called: str, loaded: str) -> None:
         )
 
 
-def require_same_world(*, num_ranks: int, loaded: str, environment: Mapping[str, str]) -> None:
+def require_same_world(
+    *, num_ranks: int, loaded: str, environment: Mapping[str, str], asked: int | None = None
+) -> None:
     """Return if MPI's world of `num_ranks` is what the launcher started; `loaded` is mpi4py's vendor name.
 
-    Raises UsageError otherwise: under another MPI's launcher every process is alone in a world of its own, and
-    each would train for itself without a word.
+    `asked` is the number of ranks that the program was started for, if it knows. Raises UsageError otherwise: under
+    another MPI's launcher, or torchrun, every process is alone in a world of its own and would train for itself.
     """
-    if num_ranks > 1:
+    name, started = _launcher_says(num_ranks, loaded=loaded, environment=environment)
+    if asked is not None and num_ranks != asked:
+        says = f" (the launcher says {started}: {name})" if name else ""
+        raise UsageError(
+            f"asked for {asked} ranks, but MPI sees {num_ranks}{says}: mpiexec and mpi4py belong to different MPIs; "
+            "use the mpiexec of the same environment"
+        )
+    if started == num_ranks:
         return
-    own = "OMPI_COMM_WORLD_SIZE" if loaded == "Open MPI" else "PMI_SIZE"
-    # What was inherited from a launcher further out counts only where the own launcher says nothing.
-    names = [own] if own in environment else [name for name in _LAUNCHERS_SAY if name in environment]
+    alone = "each of them is alone" if num_ranks == 1 else f"there are {num_ranks}"
+    if _TORCHRUN in environment:
+        raise UsageError(
+            f"torchrun started {started} processes ({name}), but in MPI {alone}: it does not start MPI's ranks; start "
+            f"them with the mpiexec of {loaded}: mpiexec -n {started} python ..."
+        )
+    raise UsageError(
+        f"the launcher started {started} processes ({name}), but in MPI {alone}: "
+        f"it belongs to another MPI than {loaded}, which mpi4py loaded; start them with the mpiexec of "
+        f"{loaded}, or with a plug-in for it (srun --mpi=list)"
+    )
+
+
+def _launcher_says(num_ranks: int, *, loaded: str, environment: Mapping[str, str]) -> tuple[str, int]:
+    """The variable that says how many processes were started, and that number; no name where none contradicts MPI."""
+    own = _OWN.get(loaded, "PMI_SIZE")
+    if _TORCHRUN in environment:  # the innermost launcher, whatever started it
+        names: tuple[str, ...] = (_TORCHRUN_SAYS,)
+    elif own in environment:
+        names = (own,)
+    else:
+        # What was inherited from a launcher further out counts only where the own launcher says nothing, and a process
+        # is alone: parts of one job may have launchers of their own.
+        names = _LAUNCHERS_SAY if num_ranks == 1 else ()
     for name in names:
-        if environment[name].isdecimal() and int(environment[name]) > 1:
-            raise UsageError(
-                f"the launcher started {environment[name]} processes ({name}), but in MPI each of them is alone: "
-                f"it belongs to another MPI than {loaded}, which mpi4py loaded; start them with the mpiexec of "
-                f"{loaded}, or with a plug-in for it (srun --mpi=list)"
-            )
+        text = environment.get(name, "")
+        if text.isdecimal() and int(text) != num_ranks and int(text) > 0:
+            return name, int(text)
+    return "", num_ranks
 
 
 def _first_line(version: str) -> str:

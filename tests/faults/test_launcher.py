@@ -1,5 +1,8 @@
 """A launcher of another MPI starts processes that are each alone in a world of their own."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,10 @@ from dlscale.collectives.ring.mpi_match import require_same_world
         # hydra starts its proxies by srun
         (4, "MPICH", {"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "2"}),
         (1, "MPICH", {"SLURM_NTASKS": "8"}),  # in a batch script, beside any step
+        (2, "MPICH", {"PMI_SIZE": "2", "WORLD_SIZE": "2"}),  # as scripts for DistributedDataParallel set it
+        (2, "MPICH", {"PMI_SIZE": "2", "WORLD_SIZE": "8"}),
+        (4, "MPICH", {"SLURM_STEP_NUM_TASKS": "2"}),  # one of the parts of a step
+        (1, "MPICH", {"PMI_SIZE": "", "WORLD_SIZE": "many"}),
     ],
 )
 def test_a_world_as_large_as_the_launch_passes(num_ranks, loaded, environment):
@@ -35,6 +42,8 @@ def test_a_world_as_large_as_the_launch_passes(num_ranks, loaded, environment):
         ("MPICH", {"SLURM_STEP_NUM_TASKS": "2"}),
         ("Open MPI", {"PMI_SIZE": "2"}),
         ("Open MPI", {"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "1"}),
+        ("MPICH", {"WORLD_SIZE": "2"}),
+        ("MPICH", {"JSM_NAMESPACE_SIZE": "2"}),
     ],
 )
 def test_a_world_of_one_in_a_larger_launch_is_refused(loaded, environment):
@@ -42,6 +51,62 @@ def test_a_world_of_one_in_a_larger_launch_is_refused(loaded, environment):
         UsageError, match=rf"started 2 processes \(\w+\).* than {loaded}, which mpi4py loaded"
     ):
         require_same_world(num_ranks=1, loaded=loaded, environment=environment)
+
+
+def test_a_world_smaller_than_its_own_launch_is_refused():
+    with pytest.raises(UsageError, match=r"started 4 processes \(PMI_SIZE\), but in MPI there are 2"):
+        require_same_world(num_ranks=2, loaded="MPICH", environment={"PMI_SIZE": "4"})
+
+
+@pytest.mark.parametrize("around", [{}, {"PMI_SIZE": "1"}, {"SLURM_STEP_NUM_TASKS": "1"}])
+def test_processes_of_torchrun_are_no_ranks(around):
+    environment = {**around, "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}
+    with pytest.raises(UsageError, match=r"torchrun started 2 processes \(WORLD_SIZE\).*mpiexec -n 2 python"):
+        require_same_world(num_ranks=1, loaded="MPICH", environment=environment)
+    require_same_world(num_ranks=2, loaded="MPICH", environment=environment)
+
+
+def test_a_worker_knows_how_many_it_is_one_of():
+    with pytest.raises(UsageError, match=r"asked for 2 ranks, but MPI sees 1: .* same environment"):
+        require_same_world(num_ranks=1, loaded="MPICH", environment={}, asked=2)
+    with pytest.raises(UsageError, match=r"but MPI sees 1 \(the launcher says 2: OMPI_COMM_WORLD_SIZE\)"):
+        require_same_world(num_ranks=1, loaded="MPICH", environment={"OMPI_COMM_WORLD_SIZE": "2"}, asked=2)
+    require_same_world(num_ranks=2, loaded="MPICH", environment={"PMI_SIZE": "2"}, asked=2)
+
+
+ENTRIES = {
+    "plain": "ring.join(MPI.COMM_WORLD)",
+    "torch hook": "ring.torch_hook(ring.join(MPI.COMM_WORLD))",
+    "torch group": "ring.register_torch_backend(); dist.init_process_group('dlscale', init_method='mpi://')",
+}
+ENTER = """
+import torch.distributed as dist
+from mpi4py import MPI
+from dlscale.base.errors import UsageError
+from dlscale.collectives import ring
+for entry in {entries!r}:
+    try:
+        exec(entry)
+    except UsageError as error:
+        print("refused:", error)
+"""
+
+
+@pytest.mark.requires("mpiexec", "ring")
+def test_every_entry_of_the_ring_refuses_processes_of_torchrun():
+    """TensorFlow's and Keras's entries take what `join` returns."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI"))}
+    of_torchrun = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENTER.format(entries=list(ENTRIES.values()))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment | of_torchrun,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(ENTRIES), done.stderr
+    assert all("refused: torchrun started 2 processes" in line for line in lines)
 
 
 @pytest.mark.requires("mpiexec", "ring", "openmpi")
