@@ -3,15 +3,16 @@
 import json
 import re
 from dataclasses import fields, is_dataclass, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.document import payload, render, to_json, write_page
+from dlscale.analysis.render.html.document import HERE, TEMPLATE, payload, render, to_json, write_page
 from dlscale.analysis.render.html.losses import Causes, causes_of
-from dlscale.analysis.render.html.model import Page
+from dlscale.analysis.render.html.model import Block, Page, Section, Sentence
 from dlscale.analysis.render.tables import Datum, Value, flat
 
 NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
@@ -120,3 +121,12 @@ def test_waterfalls_and_heat_maps_are_in_the_data(made, records):
     assert ring["total"]["center"] == 6.5
     assert "paired t, n = 6" in ring["parts"][1]["text"]
     assert len(data["heatMaps"]["ranks"]["values"]) == 8
+
+
+def test_every_kind_of_block_is_shown(made, records):
+    template = (HERE / TEMPLATE).read_text()
+    for kind in get_args(Block):
+        assert f'kind == "{kind.__name__}"' in template
+    sentence = Sentence(text="a sentence that only this section has")
+    section = Section(name="x", title="X", blocks=(sentence,))
+    assert sentence.text in render(replace(made.page(records), sections=(section,)))
