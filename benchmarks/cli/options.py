@@ -343,3 +343,10 @@ def choose_study(results: Path, name: str | None, *, system: str | None = None) 
         known = ", ".join(sorted({folder.name for folder in folders}))
         raise UsageError(f"no study {name!r} in {results}; choose one of: {known}")
     return matching[-1]
+
+
+def named_folder(results: Path, name: str | None, *, system: str | None = None) -> Path:
+    """The folder of a study named by its path, else as in `choose_study`."""
+    if name is not None and (Path(name) / "study.json").is_file():
+        return Path(name)
+    return choose_study(results, name, system=system)

@@ -15,15 +15,17 @@ from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_report import render_report
 from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.figures import draw_figures
 from dlscale.benchmarks.cli.options import (
     base_option,
-    choose_study,
     json_option,
+    named_folder,
     results_option,
     system_option,
 )
+from dlscale.benchmarks.cli.report_together import report_together
 from dlscale.benchmarks.cli.study_report import Loaded, load, put
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
@@ -31,7 +33,7 @@ from dlscale.benchmarks.records.store import Store
 
 
 @click.command()
-@click.argument("study", required=False)
+@click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @system_option
 @base_option
 @results_option
@@ -41,7 +43,7 @@ from dlscale.benchmarks.records.store import Store
 )
 @click.option("--text", "as_text", is_flag=True, help="All tables, plots in characters, and the 12 rules.")
 def report(
-    study: str | None,
+    studies: tuple[str, ...],
     system: str | None,
     base: Base | None,
     results: Path,
@@ -49,14 +51,17 @@ def report(
     full: bool,
     as_text: bool,
 ) -> int:
-    """Print one screen about STUDY (the beginning of a folder's name; default: the latest) from its records.
+    """Print one screen about STUDY from its records: a folder, or the beginning of its name (default: the latest).
 
     The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. With --full
     all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
     is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
+    Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table and a page
+    together, in reports in the results folder; each curve is of one study.
+
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
-    differ between the frameworks, 4 if no number can carry an interval.
+    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval.
 
     \b
     Examples:
@@ -64,8 +69,15 @@ def report(
       dlscale report --full
       dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
+      dlscale report weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
+      dlscale report results/local/weak-scaling-1a2b3c4d ../other/results/cori/weak-scaling-5e6f7a8b
     """  # noqa: D301
-    store = Store(choose_study(results, study, system=system))
+    if len(studies) > 1:
+        if full or as_text:
+            raise UsageError("--full and --text are of one study; name one, or leave them out")
+        folders = [named_folder(results, name, system=system) for name in studies]
+        return report_together(folders, results=results, base=base, as_json=as_json)
+    store = Store(named_folder(results, studies[0] if studies else None, system=system))
     running = store.busy
     with uncollected():
         return _show(load(store, base=base), as_json=as_json, full=full, as_text=as_text, running=running)

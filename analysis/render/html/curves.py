@@ -69,7 +69,7 @@ def throughput_plots(table: ScalingTable) -> list[Plot]:
                 title=training_title(family),
                 says=says("Throughput", rows, _rate, _samples),
                 x=rank_axis(shown),
-                y=_rate_axis(shown),
+                y=rate_axis(shown),
                 series=series_of(curves, _rate, say=_samples, unit="launch"),
                 guides=_ideal_rate(shown),
                 notes=(f"{family.constants}.", *without_point(rows, curves)),
@@ -114,7 +114,7 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
-def _rate_axis(rows: Sequence[ScalingRow]) -> Axis:
+def rate_axis(rows: Sequence[ScalingRow]) -> Axis:
     """A logarithmic axis with plain numbers: steps of 1, 2 and 5, and finer ones if it spans little."""
     intervals = [row.throughput for row in rows if row.throughput]
     low = min(interval.center if interval.low is None else interval.low for interval in intervals) / 1.2

@@ -1,0 +1,224 @@
+"""One page of several studies, of two machines or two dates: each curve and each row is of one study and names it.
+
+Numbers of different studies are unpaired: what else differed between them is in the difference, and nothing is
+claimed of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
+from dlscale.analysis.families import Family
+from dlscale.analysis.figures.drawing import Curve, Value, curves_of, looks_of
+from dlscale.analysis.render.html.curves import IDEAL, Say, rank_axis, rate_axis, says, series_of
+from dlscale.analysis.render.html.model import Axis, Look, Page, Plot, Section, Sentence
+from dlscale.analysis.render.html.study_facts import evidence_note
+from dlscale.analysis.render.tables import Column, Shown, Table, TableOf, tags_of, workload_title
+from dlscale.analysis.render.text import listed, percent, rate
+from dlscale.analysis.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One of the studies: `label` is short and of it alone, `begun` the date of its first launch."""
+
+    label: str
+    name: str
+    begun: str
+    table: ScalingTable
+    warnings: tuple[str, ...] = ()
+
+
+UNPAIRED = (
+    "Studies are not paired with each other: whatever else differed between them is in the difference of their "
+    "numbers, and nothing is claimed of it."
+)
+
+
+def labels(members: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Labels of studies from (system, date, name): the first of these in which all differ, else name and system."""
+    for place in range(3):
+        if len({member[place] for member in members}) == len(members):
+            return [member[place] for member in members]
+    return [f"{name} on {system}" for system, _, name in members]
+
+
+def page_together(members: Sequence[Member], compared: Sequence[str]) -> Page:
+    """The page; `compared` are sentences on what differs between the studies."""
+    curves = [curve for member in members for curve in _named(member, member.table.rows, _any)]
+    efficiency = list(_plots(members, "efficiency"))
+    rates = list(_plots(members, "throughput"))
+    sections = [
+        Section(
+            name="studies",
+            title="Studies",
+            lead=UNPAIRED,
+            blocks=(STUDIES.of(members), *(Sentence(text=sentence) for sentence in compared)),
+        ),
+        Section(name="throughput", title="Throughput", blocks=tuple(rates)),
+        Section(name="numbers", title="All numbers", blocks=(numbers(members),)),
+    ]
+    return Page(
+        title=f"{len(members)} studies: {listed([member.label for member in members])}",
+        facts=tuple((member.label, f"{member.name}, {member.begun}") for member in members),
+        evidence="; ".join(dict.fromkeys(evidence_note(member.table) for member in members)),
+        summary=tuple(plot.says for plot in efficiency or rates),
+        strips=(),
+        warnings=tuple(
+            (f"{member.label}: {sentence}", "studies") for member in members for sentence in member.warnings
+        ),
+        first=tuple(efficiency),
+        sections=tuple(section for section in sections if section.blocks),
+        rules=(),
+        looks={
+            name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
+            for name, look in looks_of(curves).items()
+        },
+        origin="; ".join(member.table.provenance.short_line() for member in members),
+    )
+
+
+def numbers(members: Sequence[Member], *, controls: bool = True) -> Table:
+    """The rows of all studies, each with its study; without `controls` those of trainings alone."""
+    items = [(member, row) for member in members for row in member.table.rows]
+    return _NUMBERS.of(item for item in items if controls or item[1].cell.control == "train")
+
+
+def numbers_json(members: Sequence[Member]) -> list[dict[str, object]]:
+    """The rows of `numbers` for `--json`: those of each study's own report, with its name, label and data hash."""
+    return [dict(_NUMBERS.data((member, row))) for member in members for row in member.table.rows]
+
+
+def _of_row(show: Callable[[ScalingRow], Shown]) -> Callable[[tuple[Member, ScalingRow]], Shown]:
+    return lambda item: show(item[1])
+
+
+_NUMBERS = TableOf[tuple[Member, ScalingRow]](
+    name="numbers",
+    caption="All cells of all studies",
+    columns=(
+        Column("study", lambda item: item[0].label, numeric=False),
+        *(
+            Column(
+                column.label, _of_row(column.show), column.unit, numeric=column.numeric, detail=column.detail
+            )
+            for column in SCALING.columns
+        ),
+    ),
+    data=lambda item: {
+        **SCALING.data(item[1]),
+        "study": item[0].name,
+        "label": item[0].label,
+        "data_hash": item[0].table.provenance.data_hash,
+    },
+    legend=SCALING.legend,
+    tags=lambda item: tags_of(item[1].cell),
+    group=lambda item: item[0].label,
+)
+STUDIES = TableOf[Member](
+    name="studies",
+    caption="Studies on this page",
+    columns=(
+        Column("label", lambda member: member.label, numeric=False),
+        Column("study", lambda member: member.name, numeric=False),
+        Column("system", lambda member: ", ".join(member.table.provenance.systems), numeric=False),
+        Column("begun", lambda member: member.begun, numeric=False),
+        Column("commit", lambda member: _short(member.table.provenance.commits), numeric=False),
+        Column("data", lambda member: member.table.provenance.data_hash[:12], numeric=False),
+    ),
+    data=lambda member: {
+        "label": member.label,
+        "study": member.name,
+        "system": ", ".join(member.table.provenance.systems),
+        "begun": member.begun,
+        "commit": ", ".join(member.table.provenance.commits),
+        "data_hash": member.table.provenance.data_hash,
+    },
+)
+
+
+def _short(commits: Sequence[str]) -> str:
+    return ", ".join(commit[:12] for commit in commits)
+
+
+def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
+    """A plot per training that is the same but for the machine and its environment."""
+    families = [family for member in members for family in member.table.families]
+    for index, alike in enumerate(dict.fromkeys(map(_alike, families))):
+        own = [
+            (member, [row for row in member.table.rows if _alike(row.family) == alike]) for member in members
+        ]
+        value, say = _value(own) if what == "efficiency" else (_rate, _samples)
+        curves = [curve for member, rows in own for curve in _named(member, rows, value)]
+        shown = [row for curve in curves for row in curve.rows]
+        if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
+            continue
+        title = f"{workload_title(alike.workload)} {alike.preset}, {alike.framework}, {alike.scaling_mode} scaling"
+        yield Plot(
+            name=f"{what}-{index}",
+            title=title,
+            says=" ".join(
+                f"{member.label}: {says(what.capitalize(), rows, value, say)}"
+                for member, rows in own
+                if curves_of(rows, value)
+            ),
+            x=rank_axis(shown),
+            y=_efficiency_axis(shown, value) if what == "efficiency" else rate_axis(shown),
+            series=series_of(curves, value, say=say, unit="block" if what == "efficiency" else "launch"),
+            guides=(IDEAL,) if what == "efficiency" else (),
+            notes=(f"{alike.constants}.", *(_bases(own, value) if what == "efficiency" else ())),
+            table="numbers",
+        )
+
+
+def _alike(family: Family) -> Family:
+    return replace(family, system="", environment="")
+
+
+def _named(member: Member, rows: Sequence[ScalingRow], value: Value) -> list[Curve]:
+    return [replace(curve, name=f"{curve.name}, {member.label}") for curve in curves_of(rows, value)]
+
+
+def _value(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, Say]:
+    """Efficiency against (a) where every study has it on more ranks than its base case's, else against (b)."""
+    everywhere = all(
+        any(row.efficiency_none and row.cell.num_ranks != row.base_ranks for row in rows)
+        for _, rows in own
+        if rows
+    )
+    return (_none if everywhere else _backend), percent
+
+
+def _bases(own: Sequence[tuple[Member, Sequence[ScalingRow]]], value: Value) -> Iterator[str]:
+    which = "without a communication layer" if value is _none else "of the same backend"
+    for member, rows in own:
+        if rows:
+            yield f"{member.label}: relative to {base_text(rows)} {which}, of the same study."
+
+
+def _efficiency_axis(rows: Sequence[ScalingRow], value: Value) -> Axis:
+    intervals = [interval for row in rows if (interval := value(row))]
+    high = max(interval.center if interval.high is None else interval.high for interval in intervals)
+    return Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * high))
+
+
+def _none(row: ScalingRow) -> Interval | None:
+    return row.efficiency_none
+
+
+def _backend(row: ScalingRow) -> Interval | None:
+    return row.efficiency_backend
+
+
+def _rate(row: ScalingRow) -> Interval | None:
+    return row.throughput
+
+
+def _any(row: ScalingRow) -> Interval | None:
+    return row.throughput or row.efficiency_none or row.efficiency_backend
+
+
+def _samples(interval: Interval) -> str:
+    return f"{rate(interval)} samples/s"

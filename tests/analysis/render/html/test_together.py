@@ -1,0 +1,101 @@
+"""`dlscale report A B`: several studies in one table and on one page, where they may be compared."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.analysis.render.html.together import labels
+from dlscale.benchmarks.cli.report import report
+from dlscale.benchmarks.records.store import Store
+
+ONE = {"trainings": (("hep_cnn", "torch"),), "rank_counts": (1, 2), "efficiency": {"none": 1.0, "ring": 0.9}}
+
+
+@pytest.fixture
+def results(made, tmp_path):
+    """Write studies, each (system, name, fields of the records), and give back the results folder."""
+
+    def write(*studies):
+        for system, name, fields in studies:
+            records = made.study(**ONE, system=system, study=name, **fields)
+            store = Store(tmp_path / system / name)
+            launches = [[record.case.model_dump(mode="json")] for record in records]
+            store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
+            for index, record in enumerate(records):
+                (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
+        return tmp_path
+
+    return write
+
+
+def run(results, *words):
+    done = CliRunner().invoke(report, [*words, "--results", str(results)], standalone_mode=False)
+    return done.return_value, done.output, done.exception
+
+
+def test_two_machines_are_on_one_page_and_every_curve_names_its_own(results):
+    folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
+    status, said, problem = run(folder, "weak-1", "weak-2")
+    assert (status, problem) == (0, None)
+    (page,) = (folder / "reports").iterdir()
+    assert said.splitlines()[-2:] == [f"report: {page}", f"open: {page.as_uri()}"]
+    assert "nothing is claimed of it" in said
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    plots = [plot for name, plot in data["plots"].items() if name.startswith(("efficiency", "throughput"))]
+    assert len(plots) == 2
+    curves = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
+    for plot in plots:
+        assert [series["name"] for series in plot["series"]] == curves
+    assert set(curves) <= set(data["looks"])
+    assert len({json.dumps(data["looks"][name]) for name in curves}) == 4  # each told from the others
+    assert "compared at 4 points" in page.read_text()
+    run(folder, "weak-1", "weak-2")
+    assert [page] == list((folder / "reports").iterdir())
+
+
+def test_the_numbers_are_those_of_each_study_s_own_report(results):
+    folder = results(("cori", "weak-1", {}), ("cori", "weak-2", {}))
+    both = json.loads(run(folder, "weak-1", "weak-2", "--json")[1])
+    assert both["comparable"] is True
+    for name in ("weak-1", "weak-2"):
+        alone = json.loads(run(folder, name, "--json")[1])["rows"]
+        mine = [row for row in both["rows"] if row["study"] == name]
+        assert len(mine) == len(alone)
+        for row, own in zip(mine, alone, strict=True):
+            assert {key: row[key] for key in own} == own
+    assert not (folder / "reports").exists()
+
+
+def test_studies_that_may_not_be_compared_have_no_page(results):
+    folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {"preset": "tiny"}))
+    done = CliRunner().invoke(
+        report, ["weak-1", "weak-2", "--results", str(folder)], standalone_mode=False, catch_exceptions=False
+    )
+    assert done.return_value == 3
+    assert "not comparable: A and B differ in preset" in done.output
+    assert not (folder / "reports").exists()
+
+
+def test_mistakes(results):
+    folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
+    assert "study weak-1 is named twice" in str(run(folder, "weak-1", "weak-1")[2])
+    assert "no study 'strong'" in str(run(folder, "weak-1", "strong")[2])
+    assert "--full and --text are of one study" in str(run(folder, "weak-1", "weak-2", "--full")[2])
+
+
+def test_a_study_may_be_named_by_its_folder(results, tmp_path):
+    folder = results(("cori", "weak-1", {}), ("daint", "weak-1", {}))
+    status, _, problem = run(folder, str(folder / "cori" / "weak-1"), str(folder / "daint" / "weak-1"))
+    assert (status, problem) == (0, None)
+    assert run(tmp_path / "nowhere", str(folder / "cori" / "weak-1"))[0] == 0
+
+
+def test_labels_are_as_short_as_they_can_be():
+    a, b = ("cori", "2026-01-01", "weak-1"), ("daint", "2026-01-01", "weak-1")
+    later, other = ("cori", "2026-02-01", "weak-1"), ("cori", "2026-01-01", "weak-2")
+    assert labels([a, b]) == ["cori", "daint"]
+    assert labels([a, later]) == ["2026-01-01", "2026-02-01"]
+    assert labels([a, other]) == ["weak-1", "weak-2"]
+    assert labels([a, other, b]) == ["weak-1 on cori", "weak-2 on cori", "weak-1 on daint"]
