@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) SIZES REFERENCE FIGURE ON THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) SIZES REFERENCE FIGURE ON ALL THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -56,11 +56,11 @@ collectives-setup: .venv  ## Install the libraries that `make collectives` compa
 collectives: .venv  ## Allreduce over message sizes: the ring versus other libraries (SIZES=4KiB:256MiB:x4 RANKS=2)
 	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
-figures: .venv  ## Published figures in their own layout, with our series (FIGURE=, ON=a system of ours)
-	@$(BIN)/dlscale figures --published $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
+figures: .venv  ## Published figures in their own layout, with our series (FIGURE=, ALL=yes, ON=a system of ours)
+	@$(BIN)/dlscale figures --published $(FIGURE) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared
-	@$(BIN)/dlscale verify-figures $(FIGURE) $(call option,ON) $(RESULTS_OPTION)
+	@$(BIN)/dlscale verify-figures $(FIGURE) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest), and its page: report.html in its folder
 	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE RESULTS,$(call option,$(name)))

@@ -44,3 +44,9 @@ def test_a_known_variable_is_passed_on(word):
 def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
     assert "FUZZ_SECONDS=60 " in make("fuzz", "SECONDS=60").stdout
     assert "FUZZ_SECONDS=3600 " in make("fuzz").stdout
+
+
+@pytest.mark.parametrize("target", ["figures", "verify-figures"])
+def test_all_published_figures_on_demand(target):
+    assert "--all" in make(target, "ALL=yes").stdout
+    assert "--all" not in make(target).stdout
