@@ -103,16 +103,15 @@ def test_a_failed_parity_gate_is_in_the_caption(make_study):
     assert r"\caption{A \& B. NOT COMPARABLE between torch and tensorflow.}" in text
 
 
-def test_every_figure_can_be_printed(make_study, tmp_path):
-    table = scaling_table(make_study())
-    screen = {path.name for path in write_figures(table, tmp_path / "a") if path.suffix == ".pdf"}
-    paper = {
-        path.name
-        for path in write_figures(table, tmp_path / "b", form=Form(width=3.3))
-        if path.suffix == ".pdf"
-    }
-    assert len(screen) > 3
-    assert paper == screen
+def test_every_figure_can_be_printed(make_study, tmp_path, monkeypatch):
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_args, **_options: None)
+    table = scaling_table(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.9)}))
+    names = [
+        sorted(path.stem for path in write_figures(table, tmp_path, form=form) if path.suffix == ".pdf")
+        for form in (Form(), Form(width=3.3))
+    ]
+    assert len(names[0]) > 3
+    assert names[0] == names[1]
 
 
 @pytest.mark.parametrize(
