@@ -89,11 +89,12 @@ def check_record(record):
         assert all(seconds > 0 for seconds in window.seconds)
     if cell.control == "exchange":
         assert len(record.copy_rates) == cell.num_ranks
-        assert "exchange" in {gate.name for gate in record.gates}
+        assert {"exchange", "exchange_bytes"} <= {gate.name for gate in record.gates}
         assert all(len(found) == len(record.bucket_bytes) for found in steady[0].bucket_seconds)
     elif cell.control != "loader":
         assert all(math.isfinite(loss) for loss in record.final_loss)
         names = {gate.name for gate in record.gates}
+        assert {"audit_step", "audit_scale", "audit_window", "audit_batches"} <= names
         assert names >= ({"gradient", "finite_loss"} if cell.backend == "none" else {"broadcast", "identity"})
     if cell.backend == "none" and cell.control == "train":
         assert all(len(window.step_seconds[0]) == window.num_steps for window in steady)

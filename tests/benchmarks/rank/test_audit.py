@@ -159,7 +159,16 @@ class Fault:
 
 
 def run(
-    fault=None, *, num_ranks=2, delay=0, wire="float32", settings=None, bounds=EXACT, skipped=0, kind=Replica
+    fault=None,
+    *,
+    num_ranks=2,
+    resumed_at=0,
+    delay=0,
+    wire="float32",
+    settings=None,
+    bounds=EXACT,
+    skipped=0,
+    kind=Replica,
 ):
     """{gate: (passed, gate)} of a training of 6 windows of 5 steps after a warm-up of 10."""
     wires, meeting = Meeting(num_ranks), Meeting(num_ranks)
@@ -167,7 +176,9 @@ def run(
 
     def rank(index):
         shard = Shard(index=index, count=num_ranks)
-        trainer = Trainer(kind(shard), index, wires, fault or Fault(), delay, settings)
+        replica = kind(shard)
+        replica.num_drawn = resumed_at
+        trainer = Trainer(replica, index, wires, fault or Fault(), delay, settings)
         backend = SimpleNamespace(delay=delay, wire=wire, capabilities=SimpleNamespace(exchanges=True))
         try:
             audit = ReplayAudit(
@@ -224,6 +235,13 @@ def test_a_training_that_does_what_it_says_passes(num_ranks):
     assert "in the 5 steps of timed window " in gates["audit_window"].detail
     assert gates["told"] == [1] * 2 * num_ranks
     assert gates["audit_step"].value < 1e-5
+
+
+def test_a_resumed_training_has_drawn_batches_before():
+    gates = run(resumed_at=40)
+    assert failed(gates) == set()
+    assert gates["audit_batches"].value == 0
+    assert "audit_batches" in failed(run(StandsStill(), resumed_at=40))
 
 
 class NothingAtAll(Fault):
