@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.families import Base
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.render.html.document import write_page
@@ -30,6 +29,7 @@ from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
 from dlscale.benchmarks.cli.study_report import Loaded, load
 from dlscale.benchmarks.records.files import uncollected
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
 FOLDER = "reports"  # of pages of several studies, in the results folder
