@@ -83,8 +83,8 @@ class CaseRun:
     index: int  # of the case in its launch
     cell: Cell
     factory: ReplicaFactory
-    reference_factory: ReplicaFactory  # of replicas that audits compare with; not compiled
     deadline: float  # on this rank's monotonic clock
+    reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
     def run(self) -> list[Gate]:
@@ -171,7 +171,8 @@ class CaseRun:
         context, backend = self.context, self.context.backend
 
         def make_reference() -> Replica:
-            return self.reference_factory(shard=context.shard, seed=context.seed + context.shard.index)
+            make = self.reference_factory or self.factory
+            return make(shard=context.shard, seed=context.seed + context.shard.index)
 
         training = AuditedTraining(
             trainer=trainer,
