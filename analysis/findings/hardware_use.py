@@ -53,7 +53,7 @@ class HardwareUse:
 
     @property
     def share(self) -> Interval | None:
-        """Of the peak."""
+        """The part of the peak that is used."""
         return self.flops.times(1 / self.peak) if self.peak else None
 
 

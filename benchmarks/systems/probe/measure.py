@@ -27,7 +27,7 @@ MEASURED = "measured with PyTorch {version}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Of a node's cores or of one GPU. `peaks` are by data type."""
+    """What a node's cores reach, or one GPU. `peaks` are by data type."""
 
     memory_bytes_per_second: float
     peaks: dict[str, float]  # operations per second

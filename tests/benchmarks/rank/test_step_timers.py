@@ -125,6 +125,6 @@ def test_who_stamps_what(changes, exchanges, kind):
 
 
 def test_the_timed_modules_are_measured_code():
-    from dlscale.benchmarks.launch.probe import MEASURED_PACKAGES
+    from dlscale.benchmarks.launch.measured_code import measured_code
 
-    assert measure.__name__.rpartition(".")[0] in MEASURED_PACKAGES
+    assert measure.__name__.removeprefix("dlscale.").replace(".", "/") + ".py" in measured_code().files

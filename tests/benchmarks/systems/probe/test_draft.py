@@ -233,7 +233,7 @@ def test_the_host_is_known_by_a_pattern(hostname, user, pattern):
 
 
 def test_nobody_is_named(monkeypatch):
-    monkeypatch.setattr(drafting.Path, "home", lambda: Path("/home/jane"))
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
     monkeypatch.setenv("SCRATCH", "/scratch/jane")
     text = draft(with_node(hostname="jane-login4.cluster.org", modules=("gcc/12",)), slurm())
     assert "jane" not in text
