@@ -122,7 +122,7 @@ def run_launch_on_rank(
             index=index,
             cell=case.cell,
             factory=factory,
-            reference_factory=_factory(case.cell.model_copy(update={"compiled": False}), spec),
+            reference_factory=_reference_factory(case.cell, spec),
             deadline=now + _share(spec.cases[index:], end - now),
             checkpoints=spec.checkpoints_of(case),
         )
@@ -202,6 +202,12 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
 
 def _write_case_end(spool: SpoolWriter, index: int) -> None:
     spool.write(CaseEnd(peak_rss_bytes=peak_rss_bytes(), load=load_average()), case=index)
+
+
+def _reference_factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
+    """Replicas for audits: not compiled, which takes long, but where XLA does it: no eager network rounds alike."""
+    by_xla = cell.compiled and cell.framework == "tensorflow"
+    return _factory(cell.model_copy(update={"compiled": by_xla}), spec)
 
 
 def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:

@@ -31,7 +31,7 @@ def test_all_workloads(bench, framework, workloads):
     for record in records:
         assert {gate.name for gate in record.gates} >= {"broadcast", "gradient", "identity", "finite_loss"}
         assert record.skipped_samples == [0] * record.case.cell.num_ranks
-    (study,) = bench.folder.glob("results/*/*")
+    (study,) = (path.parent for path in bench.folder.glob("results/*/*/study.json"))
     for workload in workloads.split(","):
         assert list(study.glob(f"figures/{workload}-tiny-{framework}-weak-fp32-throughput.png"))
 
