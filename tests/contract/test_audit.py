@@ -8,7 +8,7 @@ from dlscale.collectives import capabilities
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
 
-pytestmark = pytest.mark.on_ranks(2, 3)
+pytestmark = pytest.mark.on_ranks(2)
 
 WARM_UP, WINDOW_STEPS = 3, 3
 
@@ -88,7 +88,6 @@ def test_a_training_passes_its_audits(pair, connected, device, world):
     assert values["audit_window"] < 1e-3
 
 
-@pytest.mark.on_ranks(2)
 @pytest.mark.exchanging
 def test_gradients_of_one_rank_that_go_wrong_later_fail(pair, connected, device, world):
     if pair[1] != "torch":

@@ -7,23 +7,20 @@ import time
 
 import pytest
 
-HOG = "import os, sys\nos.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
+HOG = f"import os\nos.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])\nwhile True: pass"
 
 
 @pytest.fixture
-def hogs():
-    """A program on every core that never pauses."""
-    started = [
-        subprocess.Popen([sys.executable, "-c", HOG, str(core)]) for core in sorted(os.sched_getaffinity(0))
-    ]
+def hog():
+    """A program that never pauses, on one core: other tests need the others."""
+    started = subprocess.Popen([sys.executable, "-c", HOG])
     yield
-    for hog in started:
-        hog.kill()
-        hog.wait()
+    started.kill()
+    started.wait()
 
 
 @pytest.mark.timeout(180)
-def test_a_busy_machine_is_told_before_during_and_after(bench, hogs):
+def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
     bench.study.write_text(
         bench.study.read_text().replace("repeats = 0", "repeats = 1").replace("0.01", "0.1")
     )
@@ -39,4 +36,4 @@ def test_a_busy_machine_is_told_before_during_and_after(bench, hogs):
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
     assert [record.attempt for record in trained] == [1, 2]
-    assert all(record.foreign_cpu > 0.2 for record in trained)
+    assert all(record.foreign_cpu > 0.1 for record in trained)
