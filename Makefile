@@ -98,7 +98,7 @@ test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
 
 sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
-	DLSCALE_SANITIZERS=1 $(BIN)/python -m pytest tests/native/test_sanitizers.py
+	DLSCALE_SANITIZERS=1 $(PYTEST) tests/native/test_sanitizers.py -n $(shell nproc)
 
 gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
 	@$(BIN)/python tests/gpu/check.py
