@@ -69,9 +69,8 @@ def input_cost(row: ScalingRow) -> str:
         parts.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
     if not parts:
         return ""
-    ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
     kind = "" if row.evidence == "measured" else f" ({row.evidence})"
-    return f"input on {ranks}{kind}: {'; '.join(parts)}."
+    return f"input on {plural(row.cell.num_ranks, 'rank')}{kind}: {'; '.join(parts)}."
 
 
 def _share_text(share: Interval) -> str:
@@ -153,9 +152,7 @@ class ScalingRow:
     fingerprint: str | None = None
     throughput: Interval | None = None  # samples per second over all ranks; None if no launch gave a number
     efficiency_none: Interval | None = None  # against base case (a)
-    efficiency_none_median: float | None = (
-        None  # the same of the median block; intervals are of geometric means
-    )
+    efficiency_none_median: float | None = None  # of the median block; intervals are of geometric means
     efficiency_backend: Interval | None = None  # against base case (b)
     base_ranks: int = 1  # of both base cases
     input_stall: Interval | None = None  # share of a training step, from the loader-only control

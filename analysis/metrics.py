@@ -48,9 +48,8 @@ def throughput(launches: CellLaunches, notes: list[str]) -> Interval | None:
     return interval
 
 
-Steps = Sequence[
-    Mapping[Block, float]
-]  # rates per rank: of a cell, of those that link it to its base, of the base
+# Rates per rank: of a cell, of those that link it to its base, of the base.
+Steps = Sequence[Mapping[Block, float]]
 
 
 def efficiency(

@@ -43,7 +43,7 @@ class Interference:
             return f"{disturbed}."
         return (
             f"The machine was busy: other programs took {100 * self.share:.0f} % of the CPU time in {self.num_busy} of "
-            f"{self.num_windows} windows, so nothing is claimed. Repeat it on a quiet machine: --wait-quiet 1h."
+            f"{self.num_windows} windows, so nothing is claimed."
         )
 
 

@@ -65,9 +65,8 @@ class Waterfall:
     parts: tuple[Part, ...] = ()
     rivals: tuple[str, ...] = ()
     separated: bool = False
-    launches_needed: int | None = (
-        None  # about so many would separate the largest loss; None if it is, or if too many
-    )
+    # About so many would separate the largest loss; None if it is separated, or if too many would be needed.
+    launches_needed: int | None = None
     bound: InputBound | None = None  # of the input stall
     by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()  # each part's loss; empty if unpaired
     notes: tuple[str, ...] = ()

@@ -156,10 +156,8 @@ class Case(Frozen):
         return f"{self.cell.id}-{self.block:02d}"
 
 
-SHORT_CONTROLS = (
-    "exchange",
-    "loader",
-)  # vary less than a training: shorter windows, and no more than the rules ask for
+# They vary less than a training: shorter windows, and no more than the rules ask for.
+SHORT_CONTROLS = ("exchange", "loader")
 
 
 def num_sharing(cases: Iterable[Case]) -> int:

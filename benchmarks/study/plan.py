@@ -54,9 +54,8 @@ class Plan:
     known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
-    start_seconds: Mapping[str, float] = field(
-        default_factory=dict
-    )  # cell -> learnt from its earlier launches
+    # Cell -> seconds to its first window, learnt from its earlier launches.
+    start_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_cores(self) -> int:

@@ -33,7 +33,7 @@ def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
     plots = []
     for index, family in enumerate(table.families):
         rows = table.of(family)
-        value, base = (_none, NONE) if _scaled(rows, _none) else (_backend, BACKEND)
+        value, base = (against_none, NONE) if _scaled(rows, against_none) else (against_backend, BACKEND)
         guides = (IDEAL, *causes.bounds.get(family, ()))
         if _scaled(rows, value):
             plot = _efficiency(f"efficiency-{index}", family, rows, value=value, base=base, guides=guides)
@@ -47,9 +47,11 @@ def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
     plots = []
     for index, family in enumerate(table.families):
         rows = [row for row in table.of(family) if row.cell.backend != "none"]
-        if _scaled(rows, _none) and _scaled(rows, _backend):
+        if _scaled(rows, against_none) and _scaled(rows, against_backend):
             plots.append(
-                _efficiency(f"own-{index}", family, rows, value=_backend, base=BACKEND, guides=(IDEAL,))
+                _efficiency(
+                    f"own-{index}", family, rows, value=against_backend, base=BACKEND, guides=(IDEAL,)
+                )
             )
     return plots
 
@@ -59,7 +61,7 @@ def throughput_plots(table: ScalingTable) -> list[Plot]:
     plots = []
     for index, family in enumerate(table.families):
         rows = table.of(family)
-        curves = curves_of(rows, _rate)
+        curves = curves_of(rows, throughput_of)
         if not curves:
             continue
         shown = [row for curve in curves for row in curve.rows]
@@ -67,10 +69,10 @@ def throughput_plots(table: ScalingTable) -> list[Plot]:
             Plot(
                 name=f"throughput-{index}",
                 title=training_title(family),
-                says=says("Throughput", rows, _rate, _samples),
+                says=says("Throughput", rows, throughput_of, samples_text),
                 x=rank_axis(shown),
                 y=rate_axis(shown),
-                series=series_of(curves, _rate, say=_samples, unit="launch"),
+                series=series_of(curves, throughput_of, say=samples_text, unit="launch"),
                 guides=_ideal_rate(shown),
                 notes=(f"{family.constants}.", *without_point(rows, curves)),
                 table="numbers",
@@ -141,19 +143,23 @@ def _tags(family: Family) -> Tags:
     return Tags(workload=family.workload, framework=family.framework)
 
 
-def _none(row: ScalingRow) -> Interval | None:
+def against_none(row: ScalingRow) -> Interval | None:
+    """The efficiency against base case (a)."""
     return row.efficiency_none
 
 
-def _backend(row: ScalingRow) -> Interval | None:
+def against_backend(row: ScalingRow) -> Interval | None:
+    """The efficiency against base case (b)."""
     return row.efficiency_backend
 
 
-def _rate(row: ScalingRow) -> Interval | None:
+def throughput_of(row: ScalingRow) -> Interval | None:
+    """Samples per second over all ranks."""
     return row.throughput
 
 
-def _samples(interval: Interval) -> str:
+def samples_text(interval: Interval) -> str:
+    """A throughput with its interval and unit."""
     return f"{rate(interval)} samples/s"
 
 

@@ -12,11 +12,22 @@ from dataclasses import dataclass, replace
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import Curve, Value, curves_of, looks_of
-from dlscale.analysis.render.html.curves import IDEAL, Say, rank_axis, rate_axis, says, series_of
+from dlscale.analysis.render.html.curves import (
+    IDEAL,
+    Say,
+    against_backend,
+    against_none,
+    rank_axis,
+    rate_axis,
+    samples_text,
+    says,
+    series_of,
+    throughput_of,
+)
 from dlscale.analysis.render.html.model import Axis, Look, Page, Plot, Section, Sentence
 from dlscale.analysis.render.html.study_facts import evidence_note
 from dlscale.analysis.render.tables import Column, Shown, Table, TableOf, tags_of, workload_title
-from dlscale.analysis.render.text import listed, percent, rate
+from dlscale.analysis.render.text import listed, percent
 from dlscale.analysis.statistics import Interval
 
 
@@ -150,7 +161,7 @@ def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
         own = [
             (member, [row for row in member.table.rows if _alike(row.family) == alike]) for member in members
         ]
-        value, say = _value(own) if what == "efficiency" else (_rate, _samples)
+        value, say = _value(own) if what == "efficiency" else (throughput_of, samples_text)
         curves = [curve for member, rows in own for curve in _named(member, rows, value)]
         shown = [row for curve in curves for row in curve.rows]
         if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
@@ -188,11 +199,11 @@ def _value(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, S
         for _, rows in own
         if rows
     )
-    return (_none if everywhere else _backend), percent
+    return (against_none if everywhere else against_backend), percent
 
 
 def _bases(own: Sequence[tuple[Member, Sequence[ScalingRow]]], value: Value) -> Iterator[str]:
-    which = "without a communication layer" if value is _none else "of the same backend"
+    which = "without a communication layer" if value is against_none else "of the same backend"
     for member, rows in own:
         if rows:
             yield f"{member.label}: relative to {base_text(rows)} {which}, of the same study."
@@ -204,21 +215,5 @@ def _efficiency_axis(rows: Sequence[ScalingRow], value: Value) -> Axis:
     return Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * high))
 
 
-def _none(row: ScalingRow) -> Interval | None:
-    return row.efficiency_none
-
-
-def _backend(row: ScalingRow) -> Interval | None:
-    return row.efficiency_backend
-
-
-def _rate(row: ScalingRow) -> Interval | None:
-    return row.throughput
-
-
 def _any(row: ScalingRow) -> Interval | None:
     return row.throughput or row.efficiency_none or row.efficiency_backend
-
-
-def _samples(interval: Interval) -> str:
-    return f"{rate(interval)} samples/s"
