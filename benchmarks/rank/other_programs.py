@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dlscale.benchmarks.rank.lifeline import boot_id
+
 STAT = Path("/proc/stat")
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 TAKEN = (0, 1, 2, 7)  # the columns user, nice, system and steal of a core's line
@@ -67,7 +69,7 @@ def watch_other_programs(everyone: Any, *, cores: list[int], reads: bool) -> Oth
     namespace = ""  # processes of another one have other numbers
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid")
-    machine = (_machine(), namespace)
+    machine = (boot_id(), namespace)
     rank = everyone.Get_rank()
     ranks = everyone.allgather((machine, rank if reads else None, os.getpid(), cores))
     here = [(reader, pid, own) for place, reader, pid, own in ranks if place == machine]
@@ -79,14 +81,6 @@ def watch_other_programs(everyone: Any, *, cores: list[int], reads: bool) -> Oth
         return OtherPrograms({core for _, _, own in here for core in own}, [pid for _, pid, _ in here])
     except (OSError, ValueError):
         return None
-
-
-def _machine() -> str:
-    """Equal for processes under one kernel."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def _clock_of(pid: int) -> int:

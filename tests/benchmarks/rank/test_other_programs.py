@@ -8,6 +8,7 @@ import time
 import pytest
 
 from dlscale.benchmarks.rank import other_programs
+from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.other_programs import OtherPrograms, watch_other_programs
 
 LINE = "cpu{core} {user} {nice} {system} 900 80 70 60 {steal} 50 40\n"
@@ -76,7 +77,7 @@ class World:
 
 
 def test_the_first_rank_of_a_machine_that_measures_reads():
-    place = other_programs._machine()
+    place = boot_id()
     namespace = os.readlink("/proc/self/ns/pid")
     worker = ((place, namespace), 0, os.getpid(), [0])
     assert watch_other_programs(World(0, []), cores=[0], reads=True)
