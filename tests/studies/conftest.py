@@ -98,7 +98,11 @@ class Bench:
         """Process ids of the ranks of the launch that runs now, by rank; those that train already."""
         found = {}
         for path in self.folder.glob("results/*/*/spool/*/rank-*.jsonl"):
-            lines = [json.loads(line) for line in path.read_text().splitlines()[:-1]]
+            try:
+                text = path.read_text()
+            except FileNotFoundError:  # its launch ended since the listing and took its spool along
+                continue
+            lines = [json.loads(line) for line in text.splitlines()[:-1]]
             info = [line for line in lines if line["event"] == "rank_info"]
             if info and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
                 found[info[0]["rank"]] = info[0]["pid"]
