@@ -10,7 +10,6 @@ import tensorflow as tf
 from dlscale.base.errors import UsageError
 from dlscale.collectives.training._tensorflow import Setting, assign, on_gpu
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import State
 
 
 def multi_worker(addresses: Sequence[str], *, index: int, implementation: str) -> Any:
@@ -43,6 +42,7 @@ def over(
     """The replica made in the strategy's scope, with the weights of rank 0; collective."""
     with strategy.scope():
         replica = make_replica()
+        replica.make_slots()  # else the first step is traced twice
     trainer = StrategyTrainer(replica, strategy, bytes_per_pack=bytes_per_pack, implementation=implementation)
     trainer.broadcast()
     return trainer
@@ -84,11 +84,6 @@ class StrategyTrainer(ReplicaTrainer):
         """On a CPU a step is done when it returns; a GPU has to be waited for."""
         if self._waits:
             tf.test.experimental.sync_devices()
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        self._strategy.run(self._replica.make_slots)
-        super().restore(state)
 
     def settings(self) -> dict[str, Setting]:
         """The strategy's options; each gradient's collective begins as soon as the gradient is ready."""

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import State
 
 Setting = str | int | float | bool
 
@@ -67,6 +66,7 @@ class TensorFlowTrainer(ReplicaTrainer):
         self, replica: Any, exchange: GraphExchange, *, tape: Callable[[Any], Any] = lambda tape: tape
     ) -> None:
         super().__init__(replica)
+        replica.make_slots()  # else the first step is traced twice
         self._exchange = exchange
         self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
         if replica.compiled:
@@ -82,11 +82,6 @@ class TensorFlowTrainer(ReplicaTrainer):
         """On a CPU a step is done when it returns; a GPU has to be waited for."""
         if self._waits:
             tf.test.experimental.sync_devices()
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        self._replica.make_slots()
-        super().restore(state)
 
     def settings(self) -> dict[str, Setting]:
         """The exchange's own decisions."""

@@ -18,7 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.models.frameworks import gpu_module
-from dlscale.models.frameworks._tensorflow_layers import Adam, Network
+from dlscale.models.frameworks._tensorflow_layers import Adam, MakesSlots, Network
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
 from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
@@ -213,13 +213,13 @@ class TensorFlowReplica:
         self._batches.begin_at(num_drawn)
 
     def make_slots(self) -> None:
-        """Have the optimizers make what they keep, which they do in their first step: one that changes nothing yet."""
+        """Have the optimizers make what they keep, which they would in their first step."""
         for objective in self.objectives:
-            pairs = [(tf.zeros_like(variable), variable) for variable in objective.parameters]
-            objective.optimizer.apply_gradients(pairs)
+            if isinstance(objective.optimizer, MakesSlots):
+                objective.optimizer.make_slots(objective.parameters)
 
     def _kept(self) -> dict[str, Any]:
-        """This process's variables by name: networks', and after a step the optimizers'."""
+        """This process's variables by name: networks', and once they are made the optimizers'."""
         kept = {
             f"network{index}.{place}": variable
             for index, network in enumerate(self._program.networks)
@@ -307,7 +307,7 @@ class _Dataset:
 
 
 def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
-    """What an optimizer keeps, by name; nothing before its first step.
+    """What an optimizer keeps, by name; nothing before it was made.
 
     `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
     """

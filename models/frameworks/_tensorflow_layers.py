@@ -10,6 +10,7 @@ variant of the paper's section 2, which adds epsilon to the root before the bias
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -163,11 +164,24 @@ def _by_axis(pad: Any) -> Any:
     return pad if isinstance(pad[0], tuple) else (pad, pad)
 
 
-class Adam(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
+class MakesSlots:
+    """What an optimizer keeps can be made before its first step.
+
+    Made while that step is traced, its variables have TensorFlow trace the step a second time.
+    """
+
+    _create_slots: Callable[[Sequence[Any]], None]  # TensorFlow's hook for optimizers
+
+    def make_slots(self, parameters: Sequence[Any]) -> None:
+        """Make the variables that updates of `parameters` need; nothing where they are there."""
+        self._create_slots(parameters)
+
+
+class Adam(MakesSlots, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
     """`tf.compat.v1.train.AdamOptimizer` with epsilon scaled to the bias of each step."""
 
     def powers(self) -> dict[str, Any]:
-        """The variables that hold beta1 and beta2 to the power of the steps taken; after the first step."""
+        """The variables that hold beta1 and beta2 to the power of the steps taken; after `make_slots`."""
         beta1_power, beta2_power = self._get_beta_accumulators()
         return {"beta1_power": beta1_power, "beta2_power": beta2_power}
 
@@ -224,7 +238,7 @@ class ConvolutionNorm(tf.Module):  # type: ignore[misc]
         return tf.nn.relu(normalised) if self._relu else normalised
 
 
-class MomentumSgd(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
+class MomentumSgd(MakesSlots, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
     """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies.
 
     It does so where the update is made, behind the exchange of gradients: it is added once, whatever the strategy.
