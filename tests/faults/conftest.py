@@ -103,7 +103,7 @@ class Launch:
     def is_gone(self, rank):
         try:
             return Path(f"/proc/{self.pid(rank)}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except FileNotFoundError:
+        except OSError:  # gone, before it was opened or since
             return True
 
     def close(self):

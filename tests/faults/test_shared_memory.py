@@ -1,6 +1,6 @@
 """Shared memory that is private, leaves nothing behind, and does not run out later.
 
-/dev/shm is the whole machine's: all tests that put files there stand in this file, so that one worker runs them.
+/dev/shm is the whole machine's, so these tests have one of their own.
 """
 
 import os
@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,37 @@ def wait_until(condition, seconds=JOIN_SECONDS):
 
 
 @pytest.fixture
-def own_files():
+def shm():
+    """A /dev/shm that no other test's ranks put files into or sweep: (what is put before launchers, its folder).
+
+    Only root can make one; others look at the machine's.
+    """
+    if os.geteuid() or shutil.which("unshare") is None:
+        yield (), SHM
+        return
+    mount = "mount -t tmpfs tmpfs /dev/shm && echo ready && exec sleep 600"
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "ready\n"
+            yield (
+                ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt"),
+                Path(f"/proc/{holder.pid}/root{SHM}"),
+            )
+        finally:
+            holder.kill()
+
+
+@pytest.fixture
+def launch(launch, shm):
+    """The same with that /dev/shm, unless a test puts something else before the launcher."""
+    return partial(launch, before=shm[0])
+
+
+@pytest.fixture
+def own_files(shm):
     """own_files(): names of the ring's files in /dev/shm."""
-    return lambda: sorted(path.name for path in SHM.glob("dlscale-ring-*"))
+    return lambda: sorted(path.name for path in shm[1].glob("dlscale-ring-*"))
 
 
 @pytest.mark.parametrize("path", ["staged", "push"])
@@ -71,11 +100,11 @@ def test_all_ranks_killed_leave_nothing_behind(launch, own_files):
 
 
 @pytest.mark.requires("compiler")
-def test_files_are_private_and_swept_once_their_program_was_killed(launch, slow_calls, own_files):
+def test_files_are_private_and_swept_once_their_program_was_killed(launch, slow_calls, shm, own_files):
     paused = launch("join", shared_memory="shm", environment=slow_calls(STOP_AT="posix_fallocate"))
     wait_until(lambda: len(own_files()) == 2)
     for name in own_files():
-        status = (SHM / name).stat()
+        status = (shm[1] / name).stat()
         assert stat.S_IMODE(status.st_mode) == 0o600
         assert status.st_uid == os.geteuid()
     left = own_files()

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,10 +74,18 @@ setup = "make .venv"
 """
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+def free_ports(count: int) -> int:
+    """The first of `count` ports in a row that nobody uses, below those that the kernel gives to connections."""
+    for _ in range(100):
+        first = 20_000 + secrets.randbelow(12_000)
+        with ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
 
 
 @dataclass
@@ -151,12 +160,12 @@ def cluster(tmp_path_factory):
     folder = found.folder
     host = os.uname().nodename.partition(".")[0]
     cpus = os.cpu_count() or 1
-    first = 20_000 + secrets.randbelow(40_000)
+    port = free_ports(1 + NUM_NODES)
     (folder / "state").mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(128))
     (folder / "munge.key").chmod(0o600)
-    values = {"folder": folder, "host": host, "port": free_port(), "nodes": NUM_NODES, "cpus": cpus}
-    (folder / "slurm.conf").write_text(CONFIG.format(first=first, last=first + NUM_NODES - 1, **values))
+    values = {"folder": folder, "host": host, "port": port, "nodes": NUM_NODES, "cpus": cpus}
+    (folder / "slurm.conf").write_text(CONFIG.format(first=port + 1, last=port + NUM_NODES, **values))
     found.system.write_text(SYSTEM.format(folder=folder, prefix=sys.prefix))
     try:
         found.start(

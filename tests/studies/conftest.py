@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,16 +98,20 @@ class Bench:
     def running_ranks(self) -> dict[int, int]:
         """Process ids of the ranks of the launch that runs now, by rank; those that train already."""
         found = {}
-        for path in self.folder.glob("results/*/*/spool/*/rank-*.jsonl"):
+        for events in self.spooled():
+            info = [event for event in events if event["event"] == "rank_info"]
+            if info and any(event["event"] == "window" and event["phase"] == "steady" for event in events):
+                found[info[0]["rank"]] = info[0]["pid"]
+        return found
+
+    def spooled(self, rank: str = "*") -> Iterator[list[dict[str, Any]]]:
+        """What each rank of the launch that runs now has written in whole lines."""
+        for path in self.folder.glob(f"results/*/*/spool/*/rank-{rank}.jsonl"):
             try:
                 text = path.read_text()
             except FileNotFoundError:  # its launch ended since the listing and took its spool along
                 continue
-            lines = [json.loads(line) for line in text.splitlines()[:-1]]
-            info = [line for line in lines if line["event"] == "rank_info"]
-            if info and any(line["event"] == "window" and line["phase"] == "steady" for line in lines):
-                found[info[0]["rank"]] = info[0]["pid"]
-        return found
+            yield [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def hear_interrupts() -> None:

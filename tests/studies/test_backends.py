@@ -1,6 +1,5 @@
 """Studies over every backend, with servers, and what happens when one of them is wrong or dies."""
 
-import json
 import os
 import signal
 import socket
@@ -72,10 +71,9 @@ def server_pid(bench):
     """Of the launch that runs now, once it trains."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        for path in bench.folder.glob("results/*/*/spool/*/rank-00002.jsonl"):
-            lines = path.read_text().splitlines()
-            if lines and bench.running_ranks():
-                return json.loads(lines[0])["pid"]
+        for events in bench.spooled("00002"):
+            if events and bench.running_ranks():
+                return events[0]["pid"]
         time.sleep(0.05)
     raise AssertionError(bench.said())
 
