@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.workload import Input, Preset, Shard
+from dlscale.models.workload import Indices, Input, Preset, Shard
 
 
 def shard_indices(
@@ -137,6 +137,8 @@ class LocalBatches:
         gate: bool = False,
     ) -> None:
         self.num_skipped = 0
+        self.num_samples = 0  # of the input; 0 where it is synthetic
+        self.last_samples: Indices | None = None  # of the batch that was read last
         self.num_drawn = 0  # batches
         self.fixed: Arrays | None = None
         self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
@@ -150,6 +152,7 @@ class LocalBatches:
             self.fixed = data.synthetic_batch(preset, local_batch, rng)
             return
         self._samples = data.open_samples(source, preset, seed=self._stream)
+        self.num_samples = len(self._samples)
         self._shard = shard
         self._order = self._indices(0)
         if gate:
@@ -191,8 +194,9 @@ class LocalBatches:
         wanted = [next(self._order) for _ in range(self._local_batch)]
         while True:
             wanted = [index if index not in self._bad else self._another() for index in wanted]
+            self.last_samples = np.asarray(wanted)
             try:
-                return self._samples.read(np.asarray(wanted))
+                return self._samples.read(self.last_samples)
             except BadSample as error:
                 if not self._skip_bad:
                     raise

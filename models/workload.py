@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
@@ -26,6 +27,8 @@ SYNTHETIC = Path("synthetic")  # in the place of a data file
 
 Weights = list[NDArray[Any]]
 """Trainable weights in canonical order and layout: objectives in order, each one's parameters as registered."""
+
+Indices = NDArray[np.int64]
 
 State = dict[str, NDArray[Any]]
 """All that a training's next steps depend on, by name: weights, what batch norm remembers, what optimizers keep, and
@@ -134,6 +137,18 @@ class Replica(Protocol):
 
     def apply(self, gradients: Weights) -> None:
         """Update the weights once by every objective's optimizer, with these gradients in the order of `weights`."""
+        ...
+
+    def losses(self) -> list[float]:
+        """Mean losses of the last `gradients`, one per objective; none before the first."""
+        ...
+
+    def last_samples(self) -> Indices | None:
+        """Indices of the samples in the last local batch; None where all steps train on the same tensors."""
+        ...
+
+    def num_samples(self) -> int:
+        """Samples of the input; 0 where all steps train on the same tensors."""
         ...
 
     def names(self) -> list[str]:

@@ -21,8 +21,11 @@ from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.deviation import Bounds, Deviation, Snapshot, snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.samples import ORDER_SEED
 from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import Replica, State, Weights
+from dlscale.models.workload import Indices, Replica, State, Weights
+
+LEAST_LOSS = 1e-2  # a smaller one's rounding is not judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ class ReplayAudit:
         self._window_share: float | None = None
         self._window_steps = 0
         self._wrong_batches = 0  # by which the trainer drew more or fewer than it took steps
+        self._wrong_samples = 0
+        self._loss_error = 0.0
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window."""
@@ -128,7 +133,16 @@ class ReplayAudit:
                 0.0,
                 "batches drawn beyond the steps that were counted, or missing",
             ),
+            self._gate(
+                "audit_samples",
+                float(self._wrong_samples),
+                0.0,
+                f"samples in {where} that are not those of this rank's shard and step",
+            ),
         ]
+        if not self._training.backend.delay:
+            what = f"loss that the trainer gave for {where} against a replay's"
+            gates.append(self._gate("audit_loss", self._loss_error, bounds.loss, what))
         return [*gates, self._window_gate()]
 
     def _window_gate(self) -> Gate:
@@ -172,6 +186,9 @@ class ReplayAudit:
             after, _ = self._look()
             reference = self._restored(state)
             gradients = self._mean(reference.gradients())
+            self._check_samples(reference, step=_num_drawn(state))
+            if not delay:
+                self._check_losses(trainer.losses(), reference.losses())
             if delay:
                 reference.restore(late_state)
             reference.apply(gradients)
@@ -180,6 +197,19 @@ class ReplayAudit:
             self._steps.append(deviation.deviation(late, after, expected, bounds=bounds, noisy=noisy))
             self._places.append(self._num_taken)
         self._training.passed(self._num_taken - taken_before)
+
+    def _check_samples(self, reference: Replica, *, step: int) -> None:
+        """Compare what a replay has read with what this rank's shard of that step is by definition."""
+        found, control = reference.last_samples(), self._training.control
+        if found is not None:
+            place = step * control.Get_size() + control.Get_rank()
+            expected = samples_at(place * len(found), len(found), num_samples=reference.num_samples())
+            self._wrong_samples = max(self._wrong_samples, int(np.sum(found != expected)))
+
+    def _check_losses(self, found: list[float], expected: list[float]) -> None:
+        for own, replayed in zip(found, expected, strict=True):
+            error = abs(own - replayed) / (abs(replayed) + LEAST_LOSS)
+            self._loss_error = max(self._loss_error, error if math.isfinite(error) else math.inf)
 
     def _step(self, trainer: Trainer) -> None:
         trainer.step()
@@ -235,6 +265,19 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:
         control.Allreduce(MPI.IN_PLACE, total)
         means.append((total / control.Get_size()).astype(gradient.dtype))
     return means
+
+
+def samples_at(first: int, count: int, *, num_samples: int) -> Indices:
+    """Samples at so many places, from `first` on, of the endless row of shuffled epochs that all ranks train on.
+
+    What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
+    """
+    places = np.arange(first, first + count)
+    orders = {
+        epoch: np.random.default_rng((ORDER_SEED, int(epoch))).permutation(num_samples)
+        for epoch in np.unique(places // num_samples)
+    }
+    return np.array([orders[place // num_samples][place % num_samples] for place in places])
 
 
 def unaudited(name: str, why: str) -> Gate:

@@ -30,6 +30,7 @@ from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, Meas
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload
+from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
@@ -117,6 +118,8 @@ class CaseRun:
             replicas.append(self.factory(shard=shard, seed=seed, gate=gate))
             return replicas[-1]
 
+        framework = framework_module(self.cell.framework)
+        numerics = framework.numerics()
         trainer = context.distribute(remembering_factory)
         first_losses: list[float] = []
 
@@ -144,12 +147,16 @@ class CaseRun:
                 audit=audit,
             )
             self._write_energy()
-            results = audit.gates() + gates.training_gates(
-                backend,
-                trainer,
-                control=context.world,
-                first_losses=first_losses if self._has_labels() else None,
-            )
+            results = [
+                *audit.gates(),
+                gates.numerics_gate(numerics, framework.numerics(), control=context.world),
+                *gates.training_gates(
+                    backend,
+                    trainer,
+                    control=context.world,
+                    first_losses=first_losses if self._has_labels() else None,
+                ),
+            ]
             if context.bucket_bytes is not None:
                 context.bucket_bytes[:] = _bucket_bytes(trainer)
             self._write(

@@ -39,13 +39,14 @@ class Bounds:
     share: float
     scale: float
     window: float
+    loss: float
     floor: float
     noise: float
 
 
 # docs/metrics.md derives them. Local gradients are computed by the same program twice and are mostly equal bit by bit.
-EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, floor=1e-3, noise=1e-5)
-ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, floor=1e-1, noise=1e-2)
+EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise=1e-5)
+ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
 
 
 def bounds_for(*, precision: str, wire: str) -> Bounds:

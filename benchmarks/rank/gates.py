@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,19 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
         value=float(len(bad)),
         tolerance=0.0,
         detail=f"ranks whose loss is not finite: {bad or 'none'}",
+    )
+
+
+def numerics_gate(before: Mapping[str, str], after: Mapping[str, str], *, control: Any) -> Gate:
+    """What a process computes with, in precision and threads, is what it was: a replay would change with it."""
+    own = [f"{name}: {old} -> {after.get(name)}" for name, old in before.items() if after.get(name) != old]
+    changed = sorted({change for changes in control.allgather(own) for change in changes})
+    return Gate(
+        name="numerics",
+        passed=not changed,
+        value=float(len(changed)),
+        tolerance=0.0,
+        detail=f"settings of the framework that changed during the case: {', '.join(changed) or 'none'}",
     )
 
 

@@ -21,7 +21,7 @@ from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._tensorflow_layers import Adam, MakesSlots, Network
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
-from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
+from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
 
 Batch = tuple[Any, ...]  # of tf.Tensor
 Update = tuple[Any, Any]  # (variable, its next value)
@@ -66,6 +66,14 @@ def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> No
         gpu_module("tensorflow").take(local_rank)
     else:
         tf.config.set_visible_devices([], "GPU")
+
+
+def numerics() -> dict[str, str]:
+    """What in this process decides how precisely and with how many threads TensorFlow computes."""
+    return {
+        "TensorFloat-32": str(tf.config.experimental.tensor_float_32_execution_enabled()),
+        "threads": str(tf.config.threading.get_intra_op_parallelism_threads()),
+    }
 
 
 def objective(
@@ -134,6 +142,7 @@ class TensorFlowReplica:
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
         self._samples = self._open(batches)
         self._only_gradients: Any = None  # a function of a batch, traced once
+        self._losses: Sequence[Any] = ()
 
     @staticmethod
     def _open(batches: LocalBatches) -> Iterator[Batch]:
@@ -176,9 +185,9 @@ class TensorFlowReplica:
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         if self._only_gradients is None:
             self._only_gradients = tf.function(
-                lambda *batch: self.differentiate(*batch)[1], jit_compile=self.compiled
+                lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
             )
-        gradients = self._only_gradients(*self.next_batch())
+        self._losses, gradients = self._only_gradients(*self.next_batch())
         return [np.array(gradient.numpy(), order="C") for group in gradients for gradient in group]
 
     def apply(self, gradients: Weights) -> None:
@@ -187,6 +196,18 @@ class TensorFlowReplica:
         for objective in self.objectives:
             pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
             objective.optimizer.apply_gradients(pairs)
+
+    def losses(self) -> list[float]:
+        """Losses of the last `gradients`, one per objective."""
+        return [float(loss) for loss in self._losses]
+
+    def last_samples(self) -> Indices | None:
+        """Indices of the samples in the last local batch; None of synthetic ones."""
+        return self._batches.last_samples
+
+    def num_samples(self) -> int:
+        """Samples of the input; 0 of a synthetic one."""
+        return self._batches.num_samples
 
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`."""

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
-from dlscale.models.workload import Execution, Input, Preset, ReplicaFactory, Shard, State, Weights
+from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
 
 
 def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
@@ -125,6 +125,19 @@ def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> No
     torch.set_num_interop_threads(1)
 
 
+def numerics() -> dict[str, str]:
+    """What in this process decides how precisely and with how many threads torch computes, replicas of audits too."""
+    backends = torch.backends
+    kinds = (backends.mkldnn.matmul, backends.mkldnn.conv, backends.cuda.matmul, backends.cudnn.conv)
+    names = ("mkldnn.matmul", "mkldnn.conv", "cuda.matmul", "cudnn.conv")
+    precisions = {name: str(kind.fp32_precision) for name, kind in zip(names, kinds, strict=True)}  # type: ignore[attr-defined]
+    return precisions | {
+        "autocast": str(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")),
+        "default type": str(torch.get_default_dtype()),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
 def objective(
     loss: nn.Module,
     network: nn.Module,
@@ -188,6 +201,7 @@ class TorchReplica:
         )
         self.device = execution.device
         self._program, self._execution, self._batches = program, execution, batches
+        self._losses: Sequence[torch.Tensor] = ()
         self._samples: Iterator[Batch]
         if batches.fixed is not None:
             self._samples = repeat(_tensors(batches.fixed, execution))
@@ -215,6 +229,7 @@ class TorchReplica:
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         batch = self.next_batch()
         losses = [objective.loss(*batch) for objective in self.objectives]
+        self._losses = [loss.detach() for loss in losses]
         return [
             canonical(gradient)
             for objective, loss in zip(self.objectives, losses, strict=True)
@@ -232,6 +247,18 @@ class TorchReplica:
             objective.optimizer.step()
         for parameter in self._parameters():
             parameter.grad = None
+
+    def losses(self) -> list[float]:
+        """Losses of the last `gradients`, one per objective."""
+        return [float(loss) for loss in self._losses]
+
+    def last_samples(self) -> Indices | None:
+        """Indices of the samples in the last local batch; None of synthetic ones."""
+        return self._batches.last_samples
+
+    def num_samples(self) -> int:
+        """Samples of the input; 0 of a synthetic one."""
+        return self._batches.num_samples
 
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`."""

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank import audit as audit_module
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw, samples_at
 from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
+from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.weights import NUM_DRAWN, counted
 from dlscale.models.workload import Shard
 
 LOCAL_BATCH = 4
 WARM_UP, NUM_WINDOWS, WINDOW_STEPS = 10, 6, 5
 LATER = 16  # a step long after the first audit
+NUM_SAMPLES = 30  # a step of two ranks reaches over the end of an epoch now and then
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +52,9 @@ class Control:
     def Get_size(self):  # noqa: N802
         return self.size
 
+    def Get_rank(self):  # noqa: N802
+        return self.rank
+
     def Allreduce(self, _, buffer):  # noqa: N802
         buffer[...] = sum(self.meeting.exchange(self.rank, buffer.copy()))
 
@@ -63,8 +68,8 @@ class Control:
 class Replica:
     """SGD with momentum; a sample's gradient depends on itself and on the weights."""
 
-    def __init__(self, shard, num_samples=LOCAL_BATCH):
-        self.shard, self.num_samples, self.num_drawn = shard, num_samples, 0
+    def __init__(self, shard, num_read=LOCAL_BATCH):
+        self.shard, self.num_read, self.num_drawn = shard, num_read, 0
         self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
         self.momenta = [np.zeros_like(tensor) for tensor in self.tensors]
         self.skipped = 0
@@ -74,12 +79,27 @@ class Replica:
 
     def gradients(self):
         rng = np.random.default_rng((self.shard.index, self.num_drawn))
+        self.samples = next(
+            shard_indices(
+                NUM_SAMPLES, shard=self.shard, local_batch=LOCAL_BATCH, seed=ORDER_SEED, begin=self.num_drawn
+            )
+        )
+        self.last_losses = [float(np.sum(tensor**2)) for tensor in self.tensors]
         self.num_drawn += 1
         noise = [rng.standard_normal((LOCAL_BATCH, tensor.size)) for tensor in self.tensors]
         return [
-            (tensor / 4 + 1 + values[: self.num_samples].mean(axis=0)).astype(np.float32)
+            (tensor / 4 + 1 + values[: self.num_read].mean(axis=0)).astype(np.float32)
             for tensor, values in zip(self.tensors, noise, strict=True)
         ]
+
+    def losses(self):
+        return self.last_losses
+
+    def last_samples(self):
+        return self.samples
+
+    def num_samples(self):
+        return NUM_SAMPLES
 
     def apply(self, gradients):
         for tensor, momentum, gradient in zip(self.tensors, self.momenta, gradients, strict=True):
@@ -134,6 +154,9 @@ class Trainer:
     def synchronize(self):
         pass
 
+    def losses(self):
+        return self.fault.losses(self)
+
     def weights(self):
         return self.replica.weights()
 
@@ -156,6 +179,9 @@ class Fault:
 
     def times(self, _trainer):
         return 1
+
+    def losses(self, trainer):
+        return trainer.replica.losses()
 
 
 def run(
@@ -229,7 +255,8 @@ def failed(gates):
 def test_a_training_that_does_what_it_says_passes(num_ranks):
     gates = run(num_ranks=num_ranks)
     assert failed(gates) == set()
-    assert {"audit_step", "audit_scale", "audit_batches", "audit_window"} < set(gates)
+    names = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_window"}
+    assert names == set(gates) - {"told"}
     # Steps 11 and 42: after the warm-up of 10, and after 6 windows of 5 steps.
     assert "in steps 11, 42 " in gates["audit_step"].detail
     assert "in the 5 steps of timed window " in gates["audit_window"].detail
@@ -307,7 +334,7 @@ class OneShardForAll(Fault):
 
 class HalfTheBatch(Fault):
     def begin(self, trainer):
-        trainer.replica.num_samples = LOCAL_BATCH // 2 if trainer.number >= LATER else LOCAL_BATCH
+        trainer.replica.num_read = LOCAL_BATCH // 2 if trainer.number >= LATER else LOCAL_BATCH
 
 
 class AppliedTwice(Fault):
@@ -327,6 +354,18 @@ class WrongOnOneRankAlone(Fault):
         return 2 if trainer.rank == 1 and trainer.number >= LATER else 1
 
 
+class SameLoss(Fault):
+    """What it says of itself is that of an earlier step."""
+
+    def losses(self, trainer):
+        return [2.0, 0.5] if trainer.number >= LATER else super().losses(trainer)
+
+
+class NoLoss(Fault):
+    def losses(self, trainer):
+        return [float("nan"), 0.5] if trainer.number >= LATER else super().losses(trainer)
+
+
 FAULTS = [
     (NothingAtAll, {"audit_step", "audit_scale"}),
     (StandsStill, {"audit_step", "audit_scale", "audit_batches"}),
@@ -341,6 +380,8 @@ FAULTS = [
     (AppliedTwice, {"audit_step", "audit_scale"}),
     (NoNumber, {"audit_step", "audit_scale"}),
     (WrongOnOneRankAlone, {"audit_step", "audit_scale"}),
+    (SameLoss, {"audit_loss"}),
+    (NoLoss, {"audit_loss"}),
 ]
 
 
@@ -401,13 +442,54 @@ def test_rounding_cancels_in_the_scale_and_a_mean_that_is_too_small_does_not(fac
             return [(part * (factor * one)).astype(np.float32) for part, one in zip(mean, off, strict=True)]
 
     class Many(Replica):
-        def __init__(self, shard, num_samples=LOCAL_BATCH):
-            super().__init__(shard, num_samples)
+        def __init__(self, shard, num_read=LOCAL_BATCH):
+            super().__init__(shard, num_read)
             self.tensors = [np.linspace(1, 2, 20_000, dtype=np.float32), np.ones(500, np.float32)]
             self.momenta = [np.zeros_like(tensor) for tensor in self.tensors]
 
     found = failed(run(Rounded(), bounds=ROUNDED, kind=Many))
     assert found == (set() if passed else {"audit_scale"})
+
+
+class OneShardForEverybody(Replica):
+    """Its own reading is wrong, and a replay's with it: only what should have been read shows that."""
+
+    def gradients(self):
+        own, self.shard = self.shard, Shard(index=0, count=self.shard.count)
+        found = super().gradients()
+        self.shard = own
+        return found
+
+
+class OneBatchForEver(Replica):
+    def gradients(self):
+        num_drawn, self.num_drawn = self.num_drawn, min(self.num_drawn, LATER)
+        found = super().gradients()
+        self.num_drawn = num_drawn + 1
+        return found
+
+
+@pytest.mark.parametrize("kind", [OneShardForEverybody, OneBatchForEver])
+def test_samples_that_a_replay_reads_wrongly_too_fail(kind):
+    assert failed(run(kind=kind)) == {"audit_samples"}
+
+
+def test_synthetic_input_has_no_samples_to_look_at():
+    class Synthetic(Replica):
+        def last_samples(self):
+            return None
+
+    assert failed(run(kind=Synthetic)) == set()
+
+
+@pytest.mark.parametrize("num_samples", [1, 7, 1000])
+def test_the_definition_of_shards_is_that_of_the_input(num_samples):
+    for index in range(3):
+        shard = Shard(index=index, count=3)
+        batches = shard_indices(num_samples, shard=shard, local_batch=4, seed=ORDER_SEED)
+        for step in range(6):
+            expected = samples_at((step * 3 + index) * 4, 4, num_samples=num_samples)
+            np.testing.assert_array_equal(next(batches), expected)
 
 
 def test_samples_that_were_left_out_are_said_to_stop_the_audit():

@@ -14,7 +14,9 @@ FRAMEWORKS = [
     pytest.param("torch", id="torch"),
     pytest.param("tensorflow", id="tensorflow", marks=pytest.mark.requires("tensorflow")),
 ]
-CONTROL = SimpleNamespace(allgather=lambda value: [value], bcast=lambda value: value)
+CONTROL = SimpleNamespace(
+    allgather=lambda value: [value], bcast=lambda value: value, Get_rank=lambda: 1, Get_size=lambda: 2
+)
 WARM_UP, LATER = 3, 4
 
 
@@ -82,6 +84,8 @@ def test_a_replay_is_the_training_bit_by_bit(framework, workload, precision):
         ("audit_step", 0.0),
         ("audit_scale", 0.0),
         ("audit_batches", 0.0),
+        ("audit_samples", 0.0),
+        ("audit_loss", 0.0),
         ("audit_window", 0.0),
     ]
 

@@ -11,6 +11,7 @@ from dlscale.benchmarks.rank.gates import (
     finite_gate,
     identity_gate,
     largest_of,
+    numerics_gate,
     training_gates,
     worst_deviation,
 )
@@ -84,6 +85,18 @@ def test_ranks_whose_loss_is_not_finite_are_named():
     bad = finite_gate(trainer, control=Gathering(math.nan, 2.0, math.inf))
     assert (bad.passed, bad.value) == (False, 2.0)
     assert bad.detail.endswith("[1, 3]")
+
+
+def test_a_process_that_computes_in_another_way_than_at_first_is_told():
+    before = {"threads": "1", "mkldnn.conv": "none"}
+    good = numerics_gate(before, dict(before), control=Gathering([]))
+    assert (good.passed, good.value) == (True, 0.0)
+    own = numerics_gate(before, before | {"threads": "2"}, control=Gathering([]))
+    assert (own.passed, own.value) == (False, 1.0)
+    assert own.detail.endswith("threads: 1 -> 2")
+    other = numerics_gate(before, before, control=Gathering(["mkldnn.conv: none -> bf16"]))
+    assert not other.passed
+    assert other.detail.endswith("mkldnn.conv: none -> bf16")
 
 
 def backend(*, exchanges=True, asynchronous=False):
