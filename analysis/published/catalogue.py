@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -25,6 +24,8 @@ from dlscale.analysis.published.values import (
 )
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
@@ -255,22 +256,26 @@ def load_published(folder: Path = FOLDER) -> Published:
 
 
 def _catalogue(path: Path) -> tuple[dict[str, Figure], tuple[Same, ...]]:
-    text = path.read_text(encoding="utf-8")
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: {error}; correct it") from None
+        text = read_regular(path).decode()
+        content = parse_toml(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}; correct it") from None
+    entries, pairs = content.get("figures", {}), content.get("same", [])
+    if not (isinstance(entries, dict) and isinstance(pairs, list)):
+        raise UsageError(f"{path}: figures are no table, or same is no list of tables; correct it")
     figures = {
-        name: _checked(path, text, f"[figures.{name}]", Figure, {"id": name, **entry})
-        for name, entry in content.get("figures", {}).items()
+        name: _checked(path, text, f"[figures.{name}]", Figure, entry, id=name)
+        for name, entry in entries.items()
     }
-    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in content.get("same", []))
+    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in pairs)
     return figures, same
 
 
-def _checked(path: Path, text: str, header: str, model: type[Checked], entry: dict[str, Any]) -> Checked:
+def _checked(path: Path, text: str, header: str, model: type[Checked], entry: Any, **more: str) -> Checked:
+    """`entry` with the fields `more` as a model. Raises UsageError."""
     try:
-        return model.model_validate(entry)
+        return model.model_validate(more | entry if isinstance(entry, dict) else entry)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         line = text[: text.find(header)].count("\n") + 1

@@ -8,6 +8,7 @@ first one.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import PositiveInt, ValidationError, field_validator, model_valida
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 
 _RATE = {"images/s": 1.0, "samples/s": 1.0}
 _RATIO = {"1": 1.0, "%": 0.01}
@@ -221,20 +223,26 @@ def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
 
 def _rows(path: Path, model: type[Row], renamed: dict[str, str]) -> Iterator[Row]:
     columns = _columns(model, renamed)
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
+    try:
+        text = read_regular(path).decode()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); correct it") from None
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
         if sorted(reader.fieldnames or ()) != sorted(columns):
-            raise UsageError(f"{path}, line 1: columns {reader.fieldnames}; expected {', '.join(columns)}")
+            found = str(reader.fieldnames)[:400]
+            raise UsageError(f"{path}, line 1: columns {found}; expected {', '.join(columns)}")
         for row in reader:
             if None in row or None in row.values():
                 raise UsageError(f"{path}, line {reader.line_num}: not {len(columns)} cells; correct it")
-            try:
-                yield model.model_validate(_cells(model, row, renamed))
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                place = "".join(f"{part}: " for part in first["loc"])
-                message = first["msg"].removeprefix("Value error, ")
-                raise UsageError(f"{path}, line {reader.line_num}: {place}{message}; correct it") from None
+            yield model.model_validate(_cells(model, row, renamed))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{path}, line {reader.line_num}: {place}{message}; correct it") from None
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error}; correct it") from None
 
 
 def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:

@@ -40,7 +40,12 @@ def run(folder: Path, name: str) -> None:
 
 def _run_job(study: StudyFile, job: JobFile, files: JobFiles, begin: float) -> None:
     commands = scheduler(study.system.scheduler)
-    nodes = tuple(commands.nodes(os.environ))
+    try:
+        nodes = tuple(commands.nodes(os.environ))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{files.name} finds no nodes of its job ({error}); dlscale resume submits it, it is not started by hand"
+        ) from None
     files.say("begin", nodes=len(nodes), starts_before=commands.requeues(os.environ))
     end = commands.end_time(os.environ) or begin + job.seconds
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -215,6 +216,10 @@ class JobFile(Frozen):
         return JobPlan(index=self.index, launches=launches, num_nodes=self.num_nodes, seconds=self.seconds)
 
 
+# A word of a command line, and no option: 123, 123.server, 123[], fM7Zq9AKHno.
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,200}")
+
+
 @dataclass(frozen=True, slots=True)
 class JobFiles:
     """One job's files in a study's folder."""
@@ -273,8 +278,16 @@ class JobFiles:
 
     @property
     def id(self) -> str | None:
-        """The scheduler's number for it; None if it was never accepted."""
-        return self.id_path.read_text(encoding="utf-8").strip() if self.id_path.exists() else None
+        """The scheduler's number for it; None if it was never accepted. Raises UsageError if the file is damaged."""
+        if not self.id_path.exists():
+            return None
+        text = read_regular(self.id_path).decode(errors="replace").strip()
+        if not _JOB_ID.fullmatch(text):
+            raise UsageError(
+                f"{self.id_path} has no number of a job; write it there as the scheduler lists it, or delete the file "
+                "if the job has ended"
+            )
+        return text
 
     def accepted(self, job_id: str) -> None:
         """Keep the scheduler's number for it."""

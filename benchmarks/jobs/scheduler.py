@@ -97,11 +97,12 @@ def script_end_time(variables: Mapping[str, str]) -> float | None:
 
 
 def number(variables: Mapping[str, str], name: str) -> float | None:
-    """A variable's value, if it has one that is a number."""
+    """A variable's value, if it has one that is a finite number."""
     try:
-        return float(variables[name])
+        value = float(variables[name])
     except (KeyError, ValueError):
         return None
+    return value if math.isfinite(value) else None
 
 
 def states_of(known: Mapping[str, State], ids: Sequence[str]) -> dict[str, State]:

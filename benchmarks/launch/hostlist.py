@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -33,6 +34,8 @@ def expand_hostlist(text: str) -> list[str]:
 def _names(entry: str) -> Iterator[str]:
     parts = re.split(r"\[([^\[\]]*)\]", entry)
     choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
+    if math.prod(map(len, choices)) > MOST_NAMES:
+        raise ValueError(f"{entry[:80]!r} are more than {MOST_NAMES} names")
     return ("".join(chosen) for chosen in product(*choices))
 
 

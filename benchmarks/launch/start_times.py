@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import PositiveFloat, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.record import Record
 
 FILE = "start-times.json"
 MOST_CELLS = 1000  # of which the file keeps the time
-SECONDS = TypeAdapter(dict[str, PositiveFloat])
+LONGEST_SECONDS = 1e6
+SECONDS = TypeAdapter(dict[str, Annotated[float, Field(gt=0, lt=LONGEST_SECONDS)]])
 
 
 def read_start_times(system_folder: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import write_atomically
+from dlscale.base.files import read_regular, write_atomically
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring import _engine
@@ -146,7 +146,7 @@ def write_plan(plan: TuningPlan, path: Path) -> None:
 def parse_plan(path: Path) -> tuple[TuningPlan, bytes]:
     """The plan in `path`, whatever it was made for, and the file's bytes. Raises UsageError if it is no plan."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
         raise UsageError(f"plan {path} cannot be read: {error.strerror}; {WRITE_ONE}") from None
     try:

@@ -26,20 +26,58 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from dlscale.analysis.figures.form import parse_width
+from dlscale.analysis.published.catalogue import _catalogue
+from dlscale.analysis.published.values import read_statements, read_values
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json, parse_toml
-from dlscale.base.quantities import parse_counts, parse_quantity, parse_seconds, parse_size, parse_sizes
+from dlscale.base.quantities import (
+    format_seconds,
+    parse_counts,
+    parse_quantity,
+    parse_seconds,
+    parse_size,
+    parse_sizes,
+)
 from dlscale.benchmarks.cli.status import _planned
 from dlscale.benchmarks.cli.study_report import order_of
 from dlscale.benchmarks.jobs.jobs import JobFiles
+from dlscale.benchmarks.jobs.scheduler import NAMES, scheduler
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
-from dlscale.benchmarks.records.files import BadFile, load_parity, read_record
+from dlscale.benchmarks.launch.start_times import read_start_times
+from dlscale.benchmarks.message_sizes.launch import _imb_times
+from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
+from dlscale.benchmarks.records.files import (
+    PACK_FILE,
+    BadFile,
+    InvalidPackError,
+    load_parity,
+    packed_contents,
+    read_record,
+)
 from dlscale.benchmarks.records.message_sizes import load_run
+from dlscale.benchmarks.records.packing import pack
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study import load_study, parse_backend_options, read_study_file
 from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.probe.slurm import (
+    default_partition,
+    parse_config,
+    parse_nodes,
+    parse_partitions,
+)
 from dlscale.benchmarks.systems.system import load_system
+from dlscale.collectives.ring.plan import (
+    NO_LIMIT,
+    CopyVariant,
+    NetworkPlan,
+    NodePlan,
+    PlanKey,
+    Segment,
+    TuningPlan,
+    parse_plan,
+)
 from dlscale.models.cosmogan import WORKLOAD as COSMOGAN
 from dlscale.models.cosmogan import data as maps
 from dlscale.models.hep_cnn import WORKLOAD as HEP_CNN
@@ -57,6 +95,7 @@ NUM_CASES = 500
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 GOLDEN = Path(__file__).parents[1] / "golden" / "records"
 STUDY = GOLDEN / "survival-c8afda89" / "study.json"
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 SYSTEMS = resources.files("dlscale.benchmarks").joinpath("systems")
 STUDIES = resources.files("dlscale.benchmarks").joinpath("study", "studies")
 
@@ -173,6 +212,70 @@ def flowers(folder: Path) -> None:
     (folder / "setid.mat").write_bytes(mat(trnid=[1, 3], valid=[2], tstid=[2]))
 
 
+def ring_plan() -> bytes:
+    sizes = dict.fromkeys(("one_shot", "recursive_doubling", "halving_doubling", "direct", "tree"), 2**14)
+    network = NetworkPlan(
+        **{f"{name}_bytes": size for name, size in sizes.items()},
+        segments=[Segment(up_to_bytes=NO_LIMIT, segment_bytes=2**18)],
+        direct_segment_bytes=2**16,
+        window=4,
+    )
+    key = PlanKey(num_ranks=4, num_nodes=2, node_size=2, num_lanes=2, mpi="MPICH Version: 5.0.2", cpu="a CPU")
+    variant = CopyVariant(chunk_bytes=2**19, prefetch=False, streaming=True)
+    node = NodePlan(one_shot_bytes=2**15, variants=[variant], block_bytes=2**23)
+    return TuningPlan(key=key, node=node, network=network).model_dump_json(by_alias=True).encode()
+
+
+def packed(path: Path) -> None:
+    with suppress(InvalidPackError):
+        list(packed_contents(path))
+
+
+def packed_records() -> bytes:
+    with TemporaryDirectory() as folder:
+        shutil.copytree(STUDY.parent, study := Path(folder) / "study")
+        pack(Store(study))
+        return (study / PACK_FILE).read_bytes()
+
+
+def checkpoint() -> bytes:
+    with TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), {"network0.0": np.ones((2, 3), np.float32)}, step=5)
+        return next(Path(folder).iterdir()).read_bytes()
+
+
+def start_times(path: Path) -> None:
+    """An estimate at most: what a damaged one gives can still be printed."""
+    for seconds in read_start_times(path.parent).values():
+        format_seconds(seconds)
+
+
+def in_a_job(text: str) -> None:
+    """What schedulers tell a job by its variables."""
+    for name in NAMES:
+        for variable in VARIABLES_OF_JOBS:
+            commands = scheduler(name)
+            with suppress(ValueError, OSError):
+                commands.nodes({variable: text})
+            commands.end_time({variable: text})
+            commands.requeues({variable: text})
+
+
+def about_jobs(text: str) -> None:
+    """What schedulers print about jobs."""
+    for name in NAMES:
+        scheduler(name).states(text, ["12", "f12"])
+        scheduler(name).forgot(text)
+        with suppress(ValueError):
+            scheduler(name).job_id(text)
+
+
+def nodes_of_slurm(text: str) -> None:
+    parse_config(text)
+    parse_partitions(text, parse_nodes(text))
+    default_partition(text)
+
+
 def launches_beside(folder: Path) -> None:
     (folder / "launches").mkdir(exist_ok=True)
 
@@ -185,6 +288,14 @@ def toml(folder, name: str) -> Callable[[], bytes]:
     return lambda: folder.joinpath(name).read_bytes()
 
 
+VARIABLES_OF_JOBS = (
+    "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "PBS_NODEFILE", "PBS_JOBID", "COBALT_NODEFILE",
+    "COBALT_PARTNAME", "COBALT_ENDTIME", "LSB_DJOB_HOSTFILE", "LSB_RESTART", "_DLSCALE_NODES", "_DLSCALE_END_TIME",
+)  # fmt: skip
+SCONTROL = """NodeName=nid1 CoresPerSocket=64 CPUTot=256 Gres=gpu:a100:4(S:0-3) RealMemory=51 Sockets=2 Partitions=a,b
+PartitionName=a AllocNodes=ALL Default=YES MaxTime=1-00:30:00 DefaultTime=00:30:00 MaxNodes=4 State=UP TotalNodes=2
+ClusterName             = cori
+"""
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
 PARSERS = {
     "study": Parser(
@@ -224,6 +335,30 @@ PARSERS = {
         name="jobs/job-000.jsonl", content=lambda: b'\n{"event": "end", "time": 1.5}\n' * 3,
         read=lambda p: JobFiles(folder=p.parent.parent, name="job-000").events(),
     ),
+    "number of a job": Parser(
+        name="jobs/job-000.id", content=lambda: b"1234\n",
+        read=lambda p: JobFiles(folder=p.parent.parent, name="job-000").id,
+    ),
+    "start times": Parser(
+        name="start-times.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
+    ),
+    "plan of the ring": Parser(name="plan.json", content=ring_plan, read=parse_plan),
+    "pack": Parser(name="records.parquet", content=packed_records, read=packed),
+    "checkpoint": Parser(
+        name="step-0000000005.safetensors", content=checkpoint,
+        read=lambda p: load_checkpoint(p.parent, step=5),
+    ),
+    "published values": Parser(
+        name="goyal-table-1.csv", content=(PUBLISHED / "goyal-table-1.csv").read_bytes,
+        read=lambda p: read_values(p.parent),
+    ),
+    "published statements": Parser(
+        name="statements.csv", content=(PUBLISHED / "statements.csv").read_bytes,
+        read=lambda p: read_statements(p.parent),
+    ),
+    "published figures": Parser(
+        name="figures.toml", content=(PUBLISHED / "figures.toml").read_bytes, read=_catalogue
+    ),
     "JPEG": Parser(
         name="a/x.jpg", content=lambda: encoded("JPEG"), read=lambda p: images(p.parent.parent)
     ),
@@ -253,6 +388,11 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "quantity": (lambda text: parse_quantity(text, "bytes per second"), "200 Gb/s"),
     "options of backends": (parse_backend_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
+    "variables of jobs": (in_a_job, "nid00[001-004,7]"),
+    "output of schedulers": (about_jobs, "12 RUNNING\n12.server  x  R\nJob <12> is submitted\n"),
+    "output of scontrol": (nodes_of_slurm, SCONTROL),
+    "output of IMB": (_imb_times, "   4  1000  1.02  2.30  1.55\n"),
+    "width": (parse_width, "8.4cm"),
     "output of a launcher": (who_died, "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"),
 }
 

@@ -206,7 +206,7 @@ def _gigabits(net: Path) -> float | None:
 
 def _number(path: Path) -> int:
     text = _text(path)
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() else 0
 
 
 def _text(path: Path) -> str:

@@ -136,7 +136,7 @@ def parse_partitions(output: str, nodes: list[tuple[list[str], NodeKind]]) -> li
 def default_partition(output: str) -> str | None:
     """The partition of jobs that name none."""
     rows = map(_fields, output.splitlines())
-    return next((fields["PartitionName"] for fields in rows if fields.get("Default") == "YES"), None)
+    return next((fields.get("PartitionName") for fields in rows if fields.get("Default") == "YES"), None)
 
 
 def parse_gres(text: str) -> tuple[int, str | None]:
@@ -145,7 +145,7 @@ def parse_gres(text: str) -> tuple[int, str | None]:
     for word in re.sub(r"\([^)]*\)", "", text).split(","):
         kind, *rest = word.split(":")
         if kind == "gpu":
-            count = int(rest.pop()) if rest and rest[-1].isdigit() else 1
+            count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
             counts[rest[0] if rest else None] += count
     return counts.total(), max(counts, key=lambda model: counts[model], default=None)
 
@@ -173,10 +173,10 @@ def mpi_options(config: dict[str, str], plugins: str, flavour: Flavour | None) -
 def _fields(line: str) -> dict[str, str]:
     """The first value of each Name=value; OS and Reason, which come later and have blanks, lose their tails."""
     fields: dict[str, str] = {}
-    for name, text in re.findall(r"(\w+)=(\S*)", line):
+    for name, text in re.findall(r"\b(\w+)=(\S*)", line):
         fields.setdefault(name, text)
     return fields
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and text.isdecimal() else None

@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.jobs import allocation
+from dlscale.benchmarks.jobs.jobs import JobFiles
 
 LONG, SHORT = SimpleNamespace(full=7200.0, least=60.0), SimpleNamespace(full=30.0, least=30.0)
 
@@ -61,3 +63,25 @@ def test_a_saved_training_starts_if_it_reaches_a_checkpoint(left):
 
 def test_a_long_training_does_not_make_the_job_look_slow(left):
     assert left([LONG, SHORT], 7300) == ([LONG, SHORT], 0)
+
+
+@pytest.mark.parametrize("value", [None, "nid[1-", "a[1-9999]b[1-9999]"])
+def test_a_program_that_finds_no_nodes_says_so(tmp_path, monkeypatch, value):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    if value:
+        monkeypatch.setenv("SLURM_JOB_NODELIST", value)
+    study = SimpleNamespace(system=SimpleNamespace(scheduler="slurm"))
+    with pytest.raises(UsageError, match="job-000 finds no nodes of its job"):
+        allocation._run_job(study, SimpleNamespace(num_nodes=1), JobFiles(tmp_path, "job-000"), 0.0)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"--all\n", b"1 2\n"])
+def test_a_damaged_number_of_a_job_is_told(tmp_path, content):
+    files = JobFiles(tmp_path, "job-000")
+    assert files.id is None
+    files.id_path.parent.mkdir()
+    files.id_path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"job-000.id has no number of a job"):
+        _ = files.id
+    files.accepted("123.server")
+    assert files.id == "123.server"

@@ -188,6 +188,7 @@ def test_the_script_says_when_the_scheduler_does_not(name: str):
 
 def test_requeues():
     assert scheduler("slurm").requeues({"SLURM_RESTART_COUNT": "2"}) == 2
+    assert scheduler("slurm").requeues({"SLURM_RESTART_COUNT": "inf"}) == 0
     assert scheduler("lsf").requeues({"LSB_RESTART": "Y"}) == 1
     assert [scheduler(name).requeues({}) for name in NAMES] == [0] * len(NAMES)
 

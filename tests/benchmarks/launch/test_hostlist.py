@@ -27,7 +27,8 @@ def test_expansion(text: str, names: list[str]):
 
 
 @pytest.mark.parametrize(
-    "text", ["n[1-", "n[]", "n[3-1]", "n[a-b]", "n1,,n2", "n[1]]", "two words", "n[1 ,2]"]
+    "text",
+    ["n[1-", "n[]", "n[3-1]", "n[a-b]", "n1,,n2", "n[1]]", "two words", "n[1 ,2]", "a[1-9999]b[1-9999]"],
 )
 def test_what_is_no_host_list(text: str):
     with pytest.raises(ValueError, match=r"."):

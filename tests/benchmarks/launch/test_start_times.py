@@ -41,7 +41,7 @@ def test_only_the_latest_cells_are_kept(record, tmp_path, monkeypatch):
     assert list(read_start_times(tmp_path)) == [latest.case.cell.id]
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"x": -1}', '{"x": "soon"}', '{"x": '])
+@pytest.mark.parametrize("text", ["", "[1]", '{"x": -1}', '{"x": "soon"}', '{"x": ', '{"x": 1e999}'])
 def test_a_damaged_file_counts_as_none(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     assert read_start_times(tmp_path) == {}

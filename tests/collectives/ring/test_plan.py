@@ -1,6 +1,7 @@
 """Plan files: what is refused and how it is said; and how times become switch points."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -162,9 +163,16 @@ def test_a_plan_for_something_else_says_what_differs(tmp_path, name, value):
     assert "\n" not in text
 
 
-def test_a_folder_is_no_plan():
+@pytest.mark.parametrize("path", ["/", "/dev/zero"])
+def test_a_folder_or_device_is_no_plan(path):
     with pytest.raises(UsageError, match="cannot be read"):
-        read_plan(Path("/"), KEY)
+        read_plan(Path(path), KEY)
+
+
+def test_a_pipe_is_no_plan(tmp_path):
+    os.mkfifo(path := tmp_path / "plan.json")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_plan(path, KEY)
 
 
 # ---- from times to switch points
