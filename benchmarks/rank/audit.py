@@ -186,7 +186,8 @@ class ReplayAudit:
             after, _ = self._look()
             reference = self._restored(state)
             gradients = self._mean(reference.gradients())
-            self._check_samples(reference, step=_num_drawn(state))
+            wrong = num_wrong_samples(reference, _num_drawn(state), control=self._training.control)
+            self._wrong_samples = max(self._wrong_samples, wrong)
             if not delay:
                 self._check_losses(trainer.losses(), reference.losses())
             if delay:
@@ -197,14 +198,6 @@ class ReplayAudit:
             self._steps.append(deviation.deviation(late, after, expected, bounds=bounds, noisy=noisy))
             self._places.append(self._num_taken)
         self._training.passed(self._num_taken - taken_before)
-
-    def _check_samples(self, reference: Replica, *, step: int) -> None:
-        """Compare what a replay has read with what this rank's shard of that step is by definition."""
-        found, control = reference.last_samples(), self._training.control
-        if found is not None:
-            place = step * control.Get_size() + control.Get_rank()
-            expected = samples_at(place * len(found), len(found), num_samples=reference.num_samples())
-            self._wrong_samples = max(self._wrong_samples, int(np.sum(found != expected)))
 
     def _check_losses(self, found: list[float], expected: list[float]) -> None:
         for own, replayed in zip(found, expected, strict=True):
@@ -265,6 +258,15 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:
         control.Allreduce(MPI.IN_PLACE, total)
         means.append((total / control.Get_size()).astype(gradient.dtype))
     return means
+
+
+def num_wrong_samples(replica: Replica, step: int, *, control: Any) -> int:
+    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`."""
+    found = replica.last_samples()
+    if found is None:
+        return 0
+    place = step * control.Get_size() + control.Get_rank()
+    return int(np.sum(found != samples_at(place * len(found), len(found), num_samples=replica.num_samples())))
 
 
 def samples_at(first: int, count: int, *, num_samples: int) -> Indices:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,7 +134,7 @@ class CaseRun:
         try:
             in_step = not backend.asynchronous and backend.num_accepted is None
             progress = self._training_run(trainer)
-            audit = self._audit(trainer, progress, lambda: sum(replica.num_skipped() for replica in replicas))
+            audit = self._audit(trainer, progress, replicas)
             steady = measure(
                 trainer,
                 context.control,
@@ -172,9 +172,9 @@ class CaseRun:
             trainer.close()
 
     def _audit(
-        self, trainer: Trainer, progress: TrainingRun | None, num_skipped: Callable[[], int]
+        self, trainer: Trainer, progress: TrainingRun | None, replicas: Sequence[Replica]
     ) -> ReplayAudit | ServerAudit:
-        """What looks at the trainer between its windows; collective."""
+        """What looks at the trainer, which holds the first of `replicas`, between its windows; collective."""
         context, backend = self.context, self.context.backend
 
         def make_reference() -> Replica:
@@ -188,12 +188,12 @@ class CaseRun:
             control=context.world,
             bounds=bounds_for(precision=self.cell.precision, wire=backend.wire),
             passed=progress.passed if progress else lambda _: None,
-            num_skipped=num_skipped,
+            num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
             aside=context.meter.paused if context.meter else nullcontext,
         )
         if not backend.capabilities.servers:
             return ReplayAudit(training)
-        audit = ServerAudit(training, cast(CountingTrainer, trainer))
+        audit = ServerAudit(training, cast(CountingTrainer, trainer), replicas[0])
         audit.opening()
         return audit
 

@@ -1,8 +1,9 @@
 """Audits of training on servers, which keep what optimizers do: no rank can give a state to replay a later step from.
 
 What is known is how a training begins. So its first steps are replayed where ranks step together. Later the weights
-themselves have to show that updates are made, not the servers' own count: in a window drawn by lot, and in steps that
-ranks take in turn after the last one, when nobody else can have moved them.
+themselves have to show that updates are made, not the servers' own count: in a window drawn by lot, and in steps after
+the last one, which ranks take in turn where nobody waits for others. Where ranks step together the samples of the last
+step are known.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ import math
 import numpy as np
 
 from dlscale.benchmarks.rank import deviation
-from dlscale.benchmarks.rank.audit import AuditedTraining, draw, mean_over_ranks, unaudited
+from dlscale.benchmarks.rank.audit import (
+    AuditedTraining,
+    draw,
+    mean_over_ranks,
+    num_wrong_samples,
+    unaudited,
+)
 from dlscale.benchmarks.rank.deviation import snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import CountingTrainer
-from dlscale.models.workload import Weights
+from dlscale.models.workload import Replica, Weights
 
 OPENING_STEPS = 4
 # Of a first update by the workload's optimizer; later ones of Adam are smaller, and those of a window add up.
@@ -26,8 +33,12 @@ LEAST_MOVEMENT = 0.01
 class ServerAudit:
     """Audits a trainer whose weights are on servers (`measure.Audit`). Collective."""
 
-    def __init__(self, training: AuditedTraining, trainer: CountingTrainer) -> None:
-        self._training, self._trainer = training, trainer
+    def __init__(self, training: AuditedTraining, trainer: CountingTrainer, replica: Replica) -> None:
+        """`replica` is that of `trainer`."""
+        self._training, self._trainer, self._replica = training, trainer, replica
+        self._together = not training.backend.asynchronous and training.backend.num_accepted is None
+        self._num_taken = 0  # steps of this rank
+        self._wrong_samples: int | None = None
         self._drawn, self._num_windows = -1, 0
         self._before: tuple[Weights, int] | None = None
         self._update = 0.0  # length of a first update
@@ -36,20 +47,21 @@ class ServerAudit:
         self._opening: float | None = None
 
     def count(self, num_steps: int) -> None:
-        """Steps are counted by the servers."""
+        """So many steps were taken in a window."""
+        self._num_taken += num_steps
 
     def opening(self) -> None:
         """Replay the first steps, before all others, where all ranks' gradients make an update; else look at one."""
         training, backend = self._training, self._training.backend
         reference, first = training.make_reference(), self._trainer.weights()
         reference.load(first)
-        if backend.num_accepted is not None or (backend.asynchronous and training.control.Get_size() > 1):
+        if not self._together and (backend.num_accepted is not None or training.control.Get_size() > 1):
             reference.apply(reference.gradients())
             self._update = _distance(first, reference.weights())
             return
         noisy: set[str] = set()
         for step in range(OPENING_STEPS):
-            self._trainer.step()
+            self._step()
             gradients = mean_over_ranks(reference.gradients(), control=training.control)
             noisy |= deviation.noisy_weights(gradients, bounds=training.bounds)
             reference.apply(gradients)
@@ -80,21 +92,29 @@ class ServerAudit:
                 self._moved(weights)
 
     def end(self) -> None:
-        """Ranks take two steps each, in turn; the first may only fetch what others did."""
-        control, asynchronous = self._training.control, self._training.backend.asynchronous
-        if not asynchronous:
-            return
-        for rank in range(control.Get_size()):
+        """Ranks take two steps each, in turn where they do not wait for others; the first may only fetch."""
+        control, size = self._training.control, self._training.control.Get_size()
+        in_turn = self._training.backend.asynchronous
+        for rank in range(size) if in_turn else (control.Get_rank(),):
             control.Barrier()
             if rank == control.Get_rank():
-                self._trainer.step()
+                self._step()
+                self._trainer.synchronize()
                 before, num_applied = self._trainer.weights(), self._trainer.num_applied()
-                self._trainer.step()
+                self._step()
                 self._trainer.synchronize()
                 self._moved(before)
-                self._miscounted += abs(self._trainer.num_applied() - num_applied - 1)
+                if in_turn or self._together:
+                    expected = 1 if in_turn else size
+                    self._miscounted += abs(self._trainer.num_applied() - num_applied - expected)
         control.Barrier()
+        if self._together and not self._training.num_skipped():
+            self._wrong_samples = num_wrong_samples(self._replica, self._num_taken - 1, control=control)
         self._training.passed(2)
+
+    def _step(self) -> None:
+        self._trainer.step()
+        self._num_taken += 1
 
     def gates(self) -> list[Gate]:
         """The worst of all ranks; collective."""
@@ -120,18 +140,29 @@ class ServerAudit:
                     value=least,
                     tolerance=LEAST_MOVEMENT,
                     detail="least change of the fetched weights, of a first update's, in timed window "
-                    f"{self._drawn + 1} of {self._num_windows}, drawn by lot, and in steps taken in turn; at least",
+                    f"{self._drawn + 1} of {self._num_windows}, drawn by lot, and in a step after the last; at least",
                 )
             )
         miscounted = max(control.allgather(self._miscounted))
-        if self._training.backend.asynchronous:
+        if self._training.backend.num_accepted is None:
             gates.append(
                 Gate(
                     name="audit_count",
                     passed=miscounted == 0,
                     value=float(miscounted),
                     tolerance=0.0,
-                    detail="updates that the servers count beyond the steps that ranks took in turn, or miss",
+                    detail="gradients that the servers count beyond the steps that ranks took in the end, or miss",
+                )
+            )
+        wrong = [number for number in control.allgather(self._wrong_samples) if number is not None]
+        if wrong:
+            gates.append(
+                Gate(
+                    name="audit_samples",
+                    passed=not max(wrong),
+                    value=float(max(wrong)),
+                    tolerance=0.0,
+                    detail="samples in the last step that are not those of this rank's shard and step",
                 )
             )
         return gates

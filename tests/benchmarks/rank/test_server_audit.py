@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.audit import AuditedTraining, samples_at
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
 
@@ -22,8 +22,8 @@ def _mpi_constants(monkeypatch):
 class Replica:
     """Plain SGD of two tensors, with a gradient that depends on rank, step and weights."""
 
-    def __init__(self, rank):
-        self.rank, self.number = rank, 0
+    def __init__(self, rank, num_ranks=2):
+        self.rank, self.number, self.num_ranks = rank, 0, num_ranks
         self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
 
     def weights(self):
@@ -31,6 +31,14 @@ class Replica:
 
     def load(self, weights):
         self.tensors = [weight.copy() for weight in weights]
+
+    def last_samples(self):
+        return samples_at(
+            ((self.number - 1) * self.num_ranks + self.rank) * 2, 2, num_samples=self.num_samples()
+        )
+
+    def num_samples(self):
+        return 9
 
     def gradients(self):
         rng = np.random.default_rng((self.rank, self.number))
@@ -70,7 +78,8 @@ class Server:
 
 class Trainer:
     def __init__(self, rank, server, asynchronous):
-        self.replica, self.server, self.asynchronous = Replica(rank), server, asynchronous
+        self.replica = Replica(rank, server.num_ranks)
+        self.server, self.asynchronous = server, asynchronous
         self.replica.load(server.held.weights())
 
     def step(self):
@@ -91,7 +100,13 @@ class Trainer:
 
 
 def run(
-    update=lambda _, gradients: gradients, *, num_ranks=2, asynchronous=True, num_accepted=None, kind=Server
+    update=lambda _, gradients: gradients,
+    *,
+    num_ranks=2,
+    asynchronous=True,
+    num_accepted=None,
+    kind=Server,
+    trainer_kind=Trainer,
 ):
     """{gate: the gate}, the same on all ranks, and the steps that were told."""
     server = kind(num_ranks, update)
@@ -118,7 +133,7 @@ def run(
             bcast=lambda value: gather(index, value)[0],
         )
         try:
-            trainer = Trainer(index, server, asynchronous)
+            trainer = trainer_kind(index, server, asynchronous)
             training = AuditedTraining(
                 trainer=trainer,
                 backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted),
@@ -129,7 +144,7 @@ def run(
                 num_skipped=lambda: 0,
             )
             barrier.wait()
-            audit = ServerAudit(training, trainer)
+            audit = ServerAudit(training, trainer, trainer.replica)
             audit.opening()
             audit.warmed_up()
             audit.begin(NUM_WINDOWS)
@@ -176,9 +191,9 @@ def test_servers_that_apply_what_comes_pass():
     assert told == [2, 2]
     gates, told = run(asynchronous=False)
     assert failed(gates) == set()
-    assert set(gates) == {"audit_step", "audit_opening", "audit_movement"}
+    assert set(gates) == {"audit_step", "audit_opening", "audit_movement", "audit_count", "audit_samples"}
     assert gates["audit_opening"].value < 1e-6
-    assert told == [OPENING_STEPS] * 2
+    assert sorted(told) == [2, 2] + [OPENING_STEPS] * 2
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -188,8 +203,36 @@ def test_a_server_that_stops_updating_and_keeps_counting_fails(asynchronous):
     assert gates["audit_movement"].value == 0
 
 
-def test_one_that_stops_during_the_windows_is_seen_in_the_turns_after_them():
+def test_one_that_stops_during_the_windows_is_seen_in_the_steps_after_them():
     assert "audit_movement" in failed(run(stops_after(2 * WINDOW_STEPS * NUM_WINDOWS))[0])
+    late = stops_after(OPENING_STEPS + WINDOW_STEPS * NUM_WINDOWS)
+    assert "audit_movement" in failed(run(late, asynchronous=False)[0])
+    late = stops_after(WINDOW_STEPS * NUM_WINDOWS)
+    assert "audit_movement" in failed(run(late, asynchronous=False, num_accepted=2)[0])
+
+
+LATER = OPENING_STEPS + WINDOW_STEPS
+
+
+class StandsStill(Trainer):
+    """From some step on it only says that it steps."""
+
+    def step(self):
+        if self.replica.number < LATER:
+            super().step()
+
+
+class AnotherShard(Trainer):
+    def step(self):
+        super().step()
+        if self.replica.number == LATER:
+            self.replica.rank = 0
+
+
+def test_ranks_that_step_together_train_on_the_samples_of_their_step():
+    assert failed(run(asynchronous=False, trainer_kind=AnotherShard)[0]) == {"audit_samples"}
+    gates, _ = run(asynchronous=False, trainer_kind=StandsStill)
+    assert failed(gates) == {"audit_movement", "audit_count", "audit_samples"}
 
 
 def test_a_synchronous_server_that_halves_from_its_second_update_fails():
@@ -219,5 +262,5 @@ def test_weights_that_are_no_numbers_do_not_count_as_moved():
 
 def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
     gates, told = run(asynchronous=False, num_accepted=1)
-    assert "audit_opening" not in gates
-    assert told == []
+    assert set(gates) == {"audit_step", "audit_movement"}
+    assert told == [2, 2]
