@@ -13,9 +13,12 @@ GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
 $(if $(UNKNOWN),$(error no variable $(UNKNOWN); $(if $(NEAREST),did you mean: $(NEAREST),choose one of: $(KNOWN))))
-option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) '$($(1))')
+# One word of the shell, whatever is in it.
+quoted = '$(subst ','\'',$(1))'
+option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) $(call quoted,$($(1))))
 OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
 RESULTS_OPTION = $(call option,RESULTS)
+FIGURE_NAMES = $(foreach name,$(FIGURE),$(call quoted,$(name)))
 
 ENVIRONMENTS := .venv .venv-openmpi .venv-ccl
 MPI_OF_.venv := mpich
@@ -57,10 +60,10 @@ collectives: .venv  ## Allreduce over message sizes: the ring versus other libra
 	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
 figures: .venv  ## Published figures in their own layout, with our series (FIGURE=, ALL=yes, ON=a system of ours)
-	@$(BIN)/dlscale figures --published $(FIGURE) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared
-	@$(BIN)/dlscale verify-figures $(FIGURE) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+	@$(BIN)/dlscale verify-figures $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest), and its page: report.html in its folder
 	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE RESULTS,$(call option,$(name)))
@@ -103,8 +106,10 @@ sanitizers: .venv  ## The native tests under the thread, address and undefined-b
 gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
 	@$(BIN)/python tests/gpu/check.py
 
+FUZZ = $(or $(SECONDS),3600)
 fuzz: .venv  ## Damaged files and options for every parser, new ones each time (SECONDS=3600)
-	FUZZ_SECONDS=$(or $(SECONDS),3600) $(PYTEST) tests/fuzz -q
+	@[[ $(call quoted,$(FUZZ)) =~ ^[0-9]+$$ ]] || { echo "make fuzz: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
+	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q
 
 mutations: .venv  ## How many of 200 seeded faults in the arithmetic the tests notice (docs/mutations.md)
 	$(BIN)/python tests/mutation/mutations.py

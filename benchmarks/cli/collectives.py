@@ -235,9 +235,12 @@ def _tell(text: str) -> None:
 
 def _seconds(text: str) -> float:
     try:
-        return parse_seconds(text)
+        seconds = parse_seconds(text)
     except ValueError as error:
         raise UsageError(f"--budget: {error}") from None
+    if not seconds:
+        raise UsageError(f"--budget {text} leaves no time to measure; give for example 2min")
+    return seconds
 
 
 def _rank_counts(counts: list[int]) -> list[int]:

@@ -103,7 +103,9 @@ def proposal(
     if written.curves:
         click.echo(f"proposal: {out / NAME}.md and .tex")
     else:
-        click.echo("no training has a number, so nothing was written", err=True)
+        click.echo(
+            "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
+        )
     tell_left_out(loaded.bad_files, loaded.left_out)
     if loaded.left_out or loaded.bad_files:
         return FAILED_CASES

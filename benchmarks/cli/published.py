@@ -68,7 +68,7 @@ def verify_figures(
     published = load_published(folder)
     for name in names:
         published.figure(name)  # a misspelt name is reported before any record is read
-    tables = _tables(results)
+    tables = _tables(results, on)
     checks = verify(published, names=names, tables=tables, stand_in=on)
     if as_json:
         click.echo(json.dumps(to_json(checks)))
@@ -98,7 +98,7 @@ def draw_published(
     published = load_published(folder)
     alone = everything or bool(names)
     written = write_figures(
-        published, results / DRAWN, names=names, tables=_tables(results), stand_in=on, alone=alone
+        published, results / DRAWN, names=names, tables=_tables(results, on), stand_in=on, alone=alone
     )
     drawn = sum(path.suffix == ".png" for path in written)
     click.echo(
@@ -117,10 +117,19 @@ def draw_published(
     return 0 if drawn else INSUFFICIENT_DATA
 
 
-def _tables(results: Path) -> list[ScalingTable]:
-    """The table of every study in the results folder, by name; those that give none are reported and left out."""
+def _tables(results: Path, stand_in: str | None) -> list[ScalingTable]:
+    """The table of every study in the results folder, by name; those that give none are reported and left out.
+
+    Raises UsageError if there is none of the system `stand_in`.
+    """
     tables = []
-    for path in sorted(results.glob("*/*/study.json")):
+    paths = sorted(results.glob("*/*/study.json"))
+    systems = sorted({path.parent.parent.name for path in paths})
+    if stand_in and stand_in not in systems:
+        raise UsageError(
+            f"--on {stand_in}: no study of it in {results}; there are studies of: {', '.join(systems) or 'none'}"
+        )
+    for path in paths:
         study = path.parent
         try:
             records, bad = load_records(study)

@@ -1,6 +1,7 @@
 """Variables of make: what the Makefile does not know is refused before anything runs."""
 
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 TOP = Path(__file__).parents[2]
 
 
-def make(*words):
+def make(*words, dry=True):
     # As a user types it, also where a make runs the tests.
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    command = ["make", "-n", *words]
+    command = ["make", *(["-n"] if dry else []), *words]
     return subprocess.run(command, cwd=TOP, env=variables, capture_output=True, text=True, check=False)
 
 
@@ -39,6 +40,21 @@ def test_a_known_variable_is_passed_on(word):
     assert done.returncode == 0, done.stderr
     name, _, value = word.partition("=")
     assert name == "PYTHON" or f"--{name.lower()} '{value}'" in done.stdout
+
+
+def test_a_value_is_one_word_of_the_shell():
+    """Else `ACCOUNT=it's` ends in a shell's complaint, and more after a quotation mark is run."""
+    done = make("weak-scaling", "ACCOUNT=it's; touch x")
+    (line,) = [line for line in done.stdout.splitlines() if "dlscale run" in line]
+    assert shlex.split(line)[-2:] == ["--account", "it's; touch x"]
+    line = make("verify-figures", "FIGURE=goyal-7 a;b").stdout.splitlines()[-1]
+    assert shlex.split(line)[-2:] == ["goyal-7", "a;b"]
+
+
+def test_seconds_of_fuzzing_are_a_number():
+    done = make("fuzz", "SECONDS=soon", "-o", ".venv", "-o", ".venv/.installed", dry=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("make fuzz: SECONDS is no whole number")
 
 
 def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():

@@ -188,3 +188,10 @@ def test_published_figures_without_a_study_of_ours_are_counted_and_drawn_on_dema
     assert command.draw_published(results, folder=path, everything=True) == 0
     assert command.draw_published(results, folder=path, names=["small"]) == 0
     assert capsys.readouterr().out.count("published figures: 1 in") == 2
+
+
+def test_a_system_without_a_study_cannot_stand_in(folder, results, study):
+    path = folder(*RATES)
+    study({"ring": (1.0, 0.9, 0.8)})
+    with pytest.raises(UsageError, match=r"--on nope: no study of it in .*; there are studies of: cori"):
+        command.draw_published(results, on="nope", folder=path)

@@ -16,6 +16,7 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
         ("--ranks 1", ["--ranks 1", "2 or more"]),
         ("--ranks none", ["'none'"]),
         ("--budget soon", ["--budget", "'soon'"]),
+        ("--budget 0", ["--budget 0", "no time"]),
         ("--backends nccl", ["'nccl'", "ring, mpich, openmpi, intelmpi, gloo, horovod"]),
         ("--reference openmpi", ["BACKEND=PATH"]),
         ("--reference openmpi=/nowhere", ["BACKEND=PATH"]),
