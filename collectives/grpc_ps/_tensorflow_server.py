@@ -32,6 +32,7 @@ class Cluster:
     spec: Any  # tf.train.ClusterSpec with the jobs "ps" and "worker"
     server: Any  # tf.distribute.Server
     config: Any  # tf.compat.v1.ConfigProto of sessions
+    device: str  # of this rank's computations
     num_threads: int
 
 
@@ -56,15 +57,23 @@ def join(job: ServerSplit, options: Options) -> Cluster:
         addresses = [entry["address"] for entry in _agree(job, address=address, problem=problem)]
     spec = tf.train.ClusterSpec({"ps": addresses[job.num_workers :], "worker": addresses[: job.num_workers]})
     num_threads = tf.config.threading.get_intra_op_parallelism_threads()
-    config = _config(job, num_threads)
+    gpu = None if job.is_server else own_gpu()
+    config = session_config(job, num_threads, gpu=gpu)
     server = None
+    name = "ps" if job.is_server else "worker"
     try:
-        name = "ps" if job.is_server else "worker"
         server = tf.distribute.Server(spec, job_name=name, task_index=job.index, config=config)
     except tf.errors.OpError as error:
         problem = f"TensorFlow's server at {address} could not start: {str(error).splitlines()[0]}"
     _agree(job, address=address, problem=problem)
-    return Cluster(spec=spec, server=server, config=config, num_threads=num_threads)
+    device = f"/job:{name}/task:{job.index}/device:{'CPU' if gpu is None else 'GPU'}:0"
+    return Cluster(spec=spec, server=server, config=config, device=device, num_threads=num_threads)
+
+
+def own_gpu() -> str | None:
+    """The number, in CUDA's order, of the GPU that this process computes on; None on cores."""
+    gpus = tf.config.get_visible_devices("GPU")
+    return gpus[0].name.rpartition(":")[2] if gpus else None
 
 
 def _agree(job: ServerSplit, *, address: str, problem: str) -> list[dict[str, str]]:
@@ -77,15 +86,24 @@ def _agree(job: ServerSplit, *, address: str, problem: str) -> list[dict[str, st
     return entries
 
 
-def _config(job: ServerSplit, num_threads: int) -> Any:
-    """A worker sees the servers and itself: other workers may come and go."""
+def session_config(job: ServerSplit, num_threads: int, *, gpu: str | None) -> Any:
+    """A worker sees the servers and itself: other workers may come and go.
+
+    On a GPU its memory is taken as it is needed, as by `prepare`, and what has no kernel there is computed on the host.
+    """
     filters = [] if job.is_server else ["/job:ps", f"/job:worker/task:{job.index}"]
-    return tf.compat.v1.ConfigProto(
+    config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=num_threads,
         inter_op_parallelism_threads=max(num_threads, 1),
-        device_count={"GPU": 0},
         device_filters=filters,
     )
+    if gpu is None:
+        config.device_count["GPU"] = 0
+    else:
+        config.allow_soft_placement = True
+        config.gpu_options.visible_device_list = gpu
+        config.gpu_options.allow_growth = True
+    return config
 
 
 def serve(*, options: Options, job: ServerSplit) -> None:

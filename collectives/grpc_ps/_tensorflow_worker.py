@@ -24,20 +24,15 @@ from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State
 
 
-def on_servers(spec: Any, *, worker: int, placement: str) -> AbstractContextManager[Any]:
-    """A device scope: variables go to servers as `placement` says, everything else to this worker."""
+def on_servers(spec: Any, *, device: str, placement: str) -> AbstractContextManager[Any]:
+    """A device scope: variables go to servers as `placement` says, everything else to this worker's `device`."""
     num_servers = spec.num_tasks("ps")
     strategy = FewestBytes(num_servers) if placement == "size" else None
     setter = tf.compat.v1.train.replica_device_setter(
-        cluster=spec, worker_device=worker_device(worker), ps_strategy=strategy
+        cluster=spec, worker_device=device, ps_strategy=strategy
     )
     scope: AbstractContextManager[Any] = tf.compat.v1.device(setter)
     return scope
-
-
-def worker_device(worker: int) -> str:
-    """The device of a worker's computation."""
-    return f"/job:worker/task:{worker}/device:CPU:0"
 
 
 class FewestBytes:
@@ -58,12 +53,11 @@ class FewestBytes:
         return self._placed[operation.name]
 
 
-def local_statistics(worker: int) -> Callable[..., Any]:
-    """A variable creator: what is not trained stays on the worker, and what is trained is read once per step.
+def local_statistics(device: str) -> Callable[..., Any]:
+    """A variable creator: what is not trained stays on the worker's device, which reads what is trained once per step.
 
     Without the second, every use of a variable in a step fetches it from its server again.
     """
-    device = worker_device(worker)
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         if arguments.get("trainable") is not False:
@@ -135,8 +129,8 @@ class ServedTrainer(ReplicaTrainer):
         self._hook: ChiefHook | None = None
         self._token: Any = None  # the operation that lets one waiting worker go on
         with tf.Graph().as_default() as graph, graph.container(container):
-            with on_servers(cluster.spec, worker=job.index, placement=options.placement):
-                with tf.variable_creator_scope(local_statistics(job.index)):
+            with on_servers(cluster.spec, device=cluster.device, placement=options.placement):
+                with tf.variable_creator_scope(local_statistics(cluster.device)):
                     super().__init__(make_replica())
                 refuse_compiled(self._replica.compiled)
                 self._fed, _ = self._replica.placeholders()

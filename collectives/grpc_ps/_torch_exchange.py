@@ -37,6 +37,7 @@ from dlscale.collectives.grpc_ps.messages import (
     unpack,
 )
 from dlscale.collectives.training._torch import Setting, clear_gradients, flat_in_memory
+from dlscale.collectives.training._torch_staging import staging_of
 
 Floats = NDArray[np.float32]
 Places = Sequence[Floats]
@@ -131,7 +132,11 @@ class Traffic:
     ) -> None:
         self.parameters: list[nn.Parameter] = [p for section in sections for p in section.parameters]
         _check(self.parameters, num_servers=len(channels))
-        self._memory = [flat_in_memory(parameter.detach()).numpy() for parameter in self.parameters]
+        self._staging = staging_of(self.parameters)
+        self._flat = [flat_in_memory(parameter.detach()) for parameter in self.parameters]
+        self._mirrors = [self._staging.on_host(flat) for flat in self._flat]
+        self._staging.arrival()()  # from now on servers' weights are written there
+        self._memory: list[Floats] = [mirror.numpy() for mirror in self._mirrors]
         self._gradients: list[Floats | None] = [None] * len(self.parameters)
         self._due: set[int] = set()  # parameters without a gradient in this step
         self._step = 0
@@ -174,7 +179,7 @@ class Traffic:
         if worker == 0:
             for outgoing in self._all():
                 self._send(outgoing, WEIGHTS)
-        self._arrivals.finish()
+        self.finish()
 
     def begin(self) -> None:
         """A step begins: no gradient is there."""
@@ -195,7 +200,7 @@ class Traffic:
             )
         self._due.remove(index)
         parameter = self.parameters[index]
-        self._gradients[index] = _memory_of(parameter)
+        self._gradients[index] = self._staging.on_host(_flat_gradient(parameter)).numpy()
         for outgoing in reversed(self._with_parameter[index]):
             outgoing.num_missing -= 1
             if not outgoing.num_missing:
@@ -208,6 +213,8 @@ class Traffic:
     def finish(self) -> None:
         """Return when the parameters hold the new weights. Raises what went wrong."""
         self._arrivals.finish()
+        for mirror, flat in zip(self._mirrors, self._flat, strict=True):
+            self._staging.deliver(mirror, flat)
 
     def num_applied(self) -> int:
         """The updates that server 0 has counted."""
@@ -225,7 +232,7 @@ class Traffic:
             BUCKET_SIZES: ",".join(
                 str(BYTES_PER_ELEMENT * sum(chunk.count for chunk in layout)) for layout in self._layouts
             ),
-            "staging_copies": 1,  # into the message
+            **self._staging.settings(),
         }
 
     def close(self) -> None:
@@ -238,8 +245,10 @@ class Traffic:
 
     def _send(self, outgoing: Outgoing, kind: int) -> None:
         step, chunk = self._step, self._layouts[outgoing.server][outgoing.index]
+        arrival = self._staging.arrival()
 
         def build() -> bytes:
+            arrival()
             values = self._memory if kind == WEIGHTS else self._gradients
             return pack(kind, outgoing.index, step, chunk, self._parts(outgoing, values))
 
@@ -308,12 +317,11 @@ def _check(parameters: Sequence[nn.Parameter], *, num_servers: int) -> None:
         raise UsageError(f"backend grpc_ps: {num_servers} servers for {count} weights; give fewer servers")
 
 
-def _memory_of(parameter: nn.Parameter) -> Floats:
-    """Memory of a parameter's gradient, in the order of the parameter's own memory; zeros if there is none."""
+def _flat_gradient(parameter: nn.Parameter) -> torch.Tensor:
+    """A parameter's gradient, in the order of the parameter's own memory; zeros if there is none."""
     gradient = parameter.grad
     if gradient is None:
         gradient = torch.zeros_like(parameter)
     elif gradient.stride() != parameter.stride():
         gradient = torch.empty_like(parameter).copy_(gradient)
-    flat: Floats = flat_in_memory(gradient.detach()).numpy()
-    return flat
+    return flat_in_memory(gradient.detach())

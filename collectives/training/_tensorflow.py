@@ -192,7 +192,8 @@ class PipelinedTrainer(TensorFlowTrainer):
         self._losses = self._run(function, *self._replica.next_batch())
 
     def synchronize(self) -> None:
-        """Return when no exchange is under way."""
+        """Return when no exchange is under way, and a GPU has nothing left to do."""
+        super().synchronize()
         self._pipelined_exchange.synchronize()
 
     def settings(self) -> dict[str, Setting]:

@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
-from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer
-from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built, with_threads
+from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer, on_gpu
+from dlscale.collectives.training._tensorflow_native import (
+    HOST,
+    NativeExchange,
+    is_built,
+    staging_settings,
+    with_threads,
+)
 from dlscale.collectives.training.communication import Training
 
 
@@ -29,7 +35,9 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
                 "installation found no C++ compiler; reinstall dlscale where there is one, or leave them out"
             )
         return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
-    exchange = NativeExchange(collectives, threads=with_threads(collectives[0], training.teams))
+    computed_on_gpu = on_gpu(replica)
+    threads = with_threads(collectives[0], training.teams, computes_on_gpu=computed_on_gpu)
+    exchange = NativeExchange(collectives, threads=threads, computed_on_gpu=computed_on_gpu)
     if training.pipelined:
         return PipelinedTrainer(replica, exchange, training)
     return TensorFlowTrainer(replica, exchange)
@@ -41,14 +49,15 @@ class NumpyExchange:
     failure: BaseException | None = None
 
     def __init__(self, replica: Any, collective: Collective) -> None:
-        self._collective = collective
+        self._collective, self._from_gpu = collective, on_gpu(replica)
         parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
         self._ends = np.cumsum([int(np.prod(parameter.shape)) for parameter in parameters])
         self._bucket = collective.empty(int(self._ends[-1]))
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order."""
-        means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
+        with tf.device(HOST):
+            means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
         for mean, gradient in zip(means, gradients, strict=True):
             mean.set_shape(gradient.shape)
         return means
@@ -60,7 +69,8 @@ class NumpyExchange:
             "overlap": False,
             "teams": 0,
             "exchange": "numpy_function",
-            "staging_copies": 3,  # into the bucket, out of it, and into TensorFlow's memory
+            # Into the bucket, out of it, and into TensorFlow's memory.
+            **staging_settings(3, computed_on_gpu=self._from_gpu),
             **self._collective.settings(),
         }
 

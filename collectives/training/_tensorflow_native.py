@@ -76,6 +76,9 @@ class CallbackTable:
         self.address = ctypes.addressof(self._table)
 
 
+# Where gradients are exchanged; TensorFlow itself copies those of a GPU there, and the means back.
+HOST = "/device:CPU:0"
+
 _LIBRARY_MODULE = (
     "dlscale.collectives.training._tensorflow_ops"  # found as a module, but only TensorFlow can load it
 )
@@ -161,7 +164,10 @@ class NativeExchange:
     tf.errors.InternalError, whose text holds its own; what is in `failure` says no more than that.
     """
 
-    def __init__(self, collectives: Sequence[Collective], *, threads: bool) -> None:
+    def __init__(
+        self, collectives: Sequence[Collective], *, threads: bool, computed_on_gpu: bool = False
+    ) -> None:
+        self._from_gpu = computed_on_gpu
         self._library = library()
         self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
@@ -197,23 +203,26 @@ class NativeExchange:
         dense = self._checked(gradients)
         if not dense or self._collectives[0].size == 1:
             return dense
-        if not self._threads:
-            self._num_copies = 2  # into the staging and out of it
-            return list(self._operations.dlscale_average(dense, handle=self._handle))
-        sent = self._send(dense)
-        return self._in_order(dense, self._operations.dlscale_wait(sent, handle=self._handle))
+        with tf.device(HOST):
+            if not self._threads:
+                self._num_copies = 2  # into the staging and out of it
+                return list(self._operations.dlscale_average(dense, handle=self._handle))
+            sent = self._send(dense)
+            return self._in_order(dense, self._operations.dlscale_wait(sent, handle=self._handle))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def send(self, gradients: Sequence[Any]) -> None:
         """Begin to average; `collect` fetches the means, in this step's graph or in that of a later one."""
-        self._send(self._checked(gradients))
+        with tf.device(HOST):
+            self._send(self._checked(gradients))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def collect(self, like: Sequence[Any]) -> list[Any]:
         """The means of what was sent; `like` has its order, shapes and dtypes."""
         order = [index for bucket in self._buckets(like) for index in bucket]
         kinds = [like[index].dtype for index in order]
-        means = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
+        with tf.device(HOST):
+            means = self._in_order(like, self._operations.dlscale_collect(T=kinds, handle=self._handle))
         for mean, tensor in zip(means, like, strict=True):
             mean.set_shape(tensor.shape)
         return means
@@ -229,7 +238,7 @@ class NativeExchange:
             "overlap": self._threads,
             "teams": len(self._collectives) if self._threads else 0,
             "exchange": "operation",
-            "staging_copies": self._num_copies,
+            **staging_settings(self._num_copies, computed_on_gpu=self._from_gpu),
             "staging_bytes": self._staging_bytes,
             **self._collectives[0].settings(),
         }
@@ -281,6 +290,13 @@ class NativeExchange:
         return [tensor for _, tensor in sorted(zip(order, by_bucket, strict=True), key=lambda pair: pair[0])]
 
 
+def staging_settings(num_copies: int, *, computed_on_gpu: bool) -> dict[str, Setting]:
+    """For the record: copies of every gradient, which from a GPU are one there and one back more."""
+    if not computed_on_gpu:
+        return {"staging_copies": num_copies}
+    return {"staging_copies": num_copies + 2, "staged_through": "host memory"}
+
+
 def _staging_bytes(collective: Collective) -> int:
     num_nodes = collective.settings().get("num_nodes")
     if num_nodes is None:
@@ -299,8 +315,8 @@ def _close_in(process: int, library: Library, handle: int) -> None:
         library.close(handle)
 
 
-def with_threads(collective: Collective, teams: int) -> bool:
-    """Whether threads communicate, for `Training.teams`; collective.
+def with_threads(collective: Collective, teams: int, *, computes_on_gpu: bool = False) -> bool:
+    """Whether threads communicate, for `Training.teams`; collective. Beside a GPU one thread hands out its work.
 
     One rank without a core to spare is enough to exchange without overlap on all: buckets would be others than without
     threads. Raises UsageError if there must be threads and MPI does not allow any.
@@ -308,6 +324,7 @@ def with_threads(collective: Collective, teams: int) -> bool:
     if teams == AUTOMATIC:
         # TensorFlow's 0 stands for as many threads as there are CPUs.
         num_threads = tf.config.threading.get_intra_op_parallelism_threads() or len(os.sched_getaffinity(0))
+        num_threads = 1 if computes_on_gpu else num_threads
         spare = np.array([has_spare_core(collective, num_threads=num_threads)], dtype=np.int64)
         collective.allreduce(spare, "min")
         return threads_may_communicate() and bool(spare[0])

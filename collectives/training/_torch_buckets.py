@@ -1,7 +1,8 @@
 """Gradient exchange for torch over any `Collective`: flat buckets in backward order, with overlap.
 
-Vocabulary: a *bucket* is a flat array, in memory of the collective's own, that some parameters' gradients are
-copied into as soon as they are there, and that the optimizer reads the means from: one copy in and none out.
+Vocabulary: a *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are
+there. Where they are computed on the host, it lies in memory of the collective's own, and the optimizer reads the means
+from it: one copy in and none out. Where they are computed on a GPU, the means are copied back (`_torch_staging`).
 Backpropagation produces gradients from the last layer to the first, hence buckets are filled in reverse order of
 the parameters; a bucket is *ready* when its last gradient is there. Ready buckets are exchanged strictly in order,
 the same on all ranks, or the ranks would wait for each other for ever.
@@ -20,6 +21,7 @@ from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._torch import Setting, TorchTrainer, clear_gradients
+from dlscale.collectives.training._torch_staging import Staging, staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
@@ -33,12 +35,16 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
     only take time from the computation, and buckets are exchanged without overlap.
     """
+    staging = staging_of(
+        [parameter for objective in replica.objectives for parameter in objective.parameters]
+    )
     asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=torch.get_num_threads())
+    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
     teams = Teams(collectives, threads=threads)
     numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
     exchanges = [
-        BucketExchange(objective, teams, training, numbers=numbers) for objective in replica.objectives
+        BucketExchange(objective, teams, training, numbers=numbers, staging=staging)
+        for objective in replica.objectives
     ]
     return TorchTrainer(replica, exchanges, close=teams.close)
 
@@ -46,12 +52,19 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
 class Bucket:
     """Some parameters' gradients in one flat array; `number` decides which team exchanges it."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], number: int, teams: Teams[Collective]) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        number: int,
+        teams: Teams[Collective],
+        *,
+        staging: Staging,
+    ) -> None:
         self.parameters = tuple(parameters)
-        self._number, self._teams = number, teams
-        dtype = str(parameters[0].dtype).removeprefix("torch.")
-        self.array = teams.collective(number).empty(sum(p.numel() for p in parameters), dtype)
-        flat = torch.from_numpy(self.array)
+        self._number, self._teams, self._staging = number, teams, staging
+        count = sum(p.numel() for p in parameters)
+        flat = staging.memory(count, parameters[0].dtype, teams.collective(number))
+        self.array = flat.numpy()
         self.views: list[torch.Tensor] = []
         offset = 0
         for parameter in parameters:
@@ -68,7 +81,7 @@ class Bucket:
     def take(self, index: int) -> None:
         """Copy in the gradient of parameter `index`, and let go of it."""
         parameter = self.parameters[index]
-        self.views[index].copy_(parameter.grad)  # type: ignore[arg-type]
+        self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
         parameter.grad = None
         self._missing.discard(index)
 
@@ -78,11 +91,15 @@ class Bucket:
 
     def send(self) -> None:
         """Begin the exchange; a parameter that the step did not use counts as 0."""
-        for index in self._missing:
-            self.views[index].zero_()
-        self._exchange = self._teams.submit(
-            self._number, lambda collective: collective.allreduce(self.array, "average")
-        )
+        arrival, missing = self._staging.arrival(), tuple(self._missing)
+
+        def exchange(collective: Collective) -> None:
+            arrival()
+            for index in missing:
+                self.views[index].zero_()
+            collective.allreduce(self.array, "average")
+
+        self._exchange = self._teams.submit(self._number, exchange)
 
     def wait(self) -> None:
         """Return when the exchange is done, if one was begun; raises what went wrong."""
@@ -93,19 +110,30 @@ class Bucket:
     def give(self) -> None:
         """Let the parameters' gradients be the means; the exchange must be done."""
         for parameter, view in zip(self.parameters, self.views, strict=True):
-            parameter.grad = view
+            parameter.grad = self._staging.on_device(view)
 
 
 class BucketExchange:
     """Averages an objective's gradients bucket by bucket, by threads where there are some (`Exchange`)."""
 
-    def __init__(self, objective: Any, teams: Teams[Collective], training: Training, *, numbers: Any) -> None:
+    def __init__(
+        self,
+        objective: Any,
+        teams: Teams[Collective],
+        training: Training,
+        *,
+        numbers: Any,
+        staging: Staging,
+    ) -> None:
         self.loss: nn.Module = objective.loss
-        self._teams, self._training = teams, training
+        self._teams, self._training, self._staging = teams, training, staging
         parts = _partition(objective.parameters)
         own = [next(numbers) for _ in parts]
         self._sets = [
-            [Bucket(parameters, number, teams) for parameters, number in zip(parts, own, strict=True)]
+            [
+                Bucket(parameters, number, teams, staging=staging)
+                for parameters, number in zip(parts, own, strict=True)
+            ]
             for _ in range(1 + training.delay)
         ]
         self._step = -1  # the first is 0
@@ -159,7 +187,7 @@ class BucketExchange:
             BUCKET_SIZES: sizes,
             "overlap": self._teams.num_threads > 0,
             "teams": self._teams.num_threads,
-            "staging_copies": 1,  # into the bucket
+            **self._staging.settings(),
             **self._training.settings(),
             **self._teams.collective(0).settings(),
         }

@@ -187,6 +187,27 @@ def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, world, s
 
 
 @pytest.mark.on_ranks(2)
+@pytest.mark.parametrize("name", ["mpi", "ring"])
+def test_gates_see_through_the_staging(name, world, shard, monkeypatch):
+    """Gradients of a device, for which the host stands here, pass and fail as those of the host do."""
+    from dlscale.collectives.training import _torch_buckets
+    from dlscale.collectives.training._torch_staging import ThroughHost
+
+    class Forgetful(ThroughHost):
+        def on_device(self, host):
+            return super().on_device(host) * (1 - 1e-3 * (host.dim() == 1))
+
+    import torch
+
+    backend, factory = connect(name, control=world), make_factory("hep_cnn", "torch")
+    for kind in (ThroughHost, Forgetful):
+        monkeypatch.setattr(_torch_buckets, "staging_of", lambda _, kind=kind: kind(torch.device("cpu")))
+        gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+        assert all(gate.passed for gate in gates) == (kind is ThroughHost)
+    backend.close()
+
+
+@pytest.mark.on_ranks(2)
 def test_a_generator_step_leaves_the_discriminators_gradients_alone(backend, framework, device, world, shard):
     """Each network moves by the gradient of its own loss; the naive sum of both losses would be noticed."""
     factory = make_factory("cosmogan", framework, device=device)

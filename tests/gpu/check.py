@@ -1,7 +1,7 @@
 """Everything about GPUs that only a machine with GPUs can say: `make gpu-check`.
 
-For each framework that sees GPUs: doctor; the tests beside this file; the contract of the backends none, nccl and
-horovod on 1 .. #GPUs ranks; a tiny study. Ends with 1 at the first failure, or where there is no GPU.
+For each framework that sees GPUs: doctor; the tests beside this file; the contract of the backends that train on GPUs,
+on 1 .. #GPUs ranks; a tiny study. Ends with 1 at the first failure, or where there is no GPU.
 """
 
 import importlib.util
@@ -17,10 +17,10 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment, launchers
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+from dlscale.collectives import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
-BACKENDS = ("none", "nccl", "horovod")
 LIMIT_SECONDS = 900
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 HAS_NCCL = "import horovod.{0} as hvd, sys; sys.exit(not hvd.nccl_built())"
@@ -37,8 +37,9 @@ def main() -> int:
         return say(f"no NVIDIA GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
     flavour = environment.check_mpi(installation, environment.probe(installation))
     for framework, num_gpus in usable.items():
-        left = [name for name in BACKENDS if name != "horovod" or has_horovod(framework)]
-        if len(left) < len(BACKENDS):
+        backends = on_gpus(framework)
+        left = [name for name in backends if name != "horovod" or has_horovod(framework)]
+        if len(left) < len(backends):
             click.echo(f"horovod is left out in {framework}: it is missing here, or was built without NCCL")
         commands = [
             ("doctor", [dlscale(), "doctor", "--require", f"nccl/{framework}"], {}),
@@ -68,6 +69,12 @@ def run(command: list[str], variables: dict[str, str]) -> int:
         return 124
 
 
+def on_gpus(framework: str) -> list[str]:
+    """The backends that train in a framework on GPUs; those on host buffers do it through the host's memory."""
+    rows = map(capabilities, NAMES)
+    return [row.name for row in rows if "gpu" in row.devices and framework in row.frameworks]
+
+
 def has_horovod(framework: str) -> bool:
     command = [sys.executable, "-c", HAS_NCCL.format(framework)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -82,8 +89,12 @@ def pytest(framework: str) -> list[str]:
 
 
 def contracts(framework, backends, num_gpus, installation, flavour):
-    """One launch per backend and number of ranks; a rank's own output is in a file of a folder that is kept."""
+    """One launch per backend and number of ranks; a rank's own output is in a file of a folder that is kept.
+
+    A backend with servers has one, a rank more that takes no GPU.
+    """
     for backend in backends:
+        num_servers = int(capabilities(backend).servers)
         for num_ranks in range(1, num_gpus + 1):
             folder = tempfile.mkdtemp(prefix=f"dlscale-gpu-check-{backend}-{framework}-{num_ranks}-")
             program = [sys.executable, "tests/mpi/rank_pytest.py", folder, "tests/contract/test_trainer.py"]
@@ -92,13 +103,14 @@ def contracts(framework, backends, num_gpus, installation, flavour):
             variables = {
                 "DLSCALE_UNDER_MPIEXEC": str(num_ranks),
                 "DLSCALE_CONTRACT_BACKENDS": backend,
+                "DLSCALE_CONTRACT_SERVERS": str(num_servers),
                 "DLSCALE_CONTRACT_DEVICE": "gpu",
                 "DLSCALE_REQUIRE": backend,
             }
             command = launchers.mpiexec(
                 flavour,
                 installation.mpiexec,
-                num_ranks=num_ranks,
+                num_ranks=num_ranks + num_servers,
                 oversubscribed=False,
                 variables=variables,
                 program=program,
@@ -111,7 +123,8 @@ def study(framework: str, backends: list[str], num_gpus: int) -> list[str]:
     return [
         *(dlscale(), "run", "weak-scaling", "--device", "gpu", "--frameworks", framework, "--preset", "tiny"),
         *("--backends", ",".join(backends), "--backend-options", "horovod.operations=nccl"),
-        *("--ranks", ",".join(map(str, ranks)), "--launches", "1", "--budget", "1min", "--data", "synthetic"),
+        *("--ranks", ",".join(map(str, ranks)), "--servers", "1", "--data", "synthetic"),
+        *("--launches", "1", "--budget", "5min"),
         *("--results", tempfile.mkdtemp(prefix="dlscale-gpu-check-results-")),
     ]
 

@@ -120,10 +120,14 @@ def test_the_entries_of_nysds17_ask_for_their_data_and_for_no_framework(name):
 @pytest.mark.parametrize(
     ("own", "reason"),
     [
-        ({"backend": "grpc_ps", "device": "gpu"}, "backend grpc_ps does not train on device gpu"),
+        (
+            {"backend": "tf_collective", "device": "gpu"},
+            "backend tf_collective does not train on device gpu",
+        ),
         ({"backend": "nccl", "device": "cpu"}, "backend nccl does not train on device cpu"),
         ({"backend": "gloo", "framework": "tensorflow"}, "backend gloo does not train in tensorflow"),
         ({"backend": "nccl", "device": "gpu"}, ""),
+        ({"backend": "grpc_ps", "device": "gpu"}, ""),
         ({"device": "gpu"}, ""),
     ],
 )

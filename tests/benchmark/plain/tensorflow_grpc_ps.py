@@ -31,7 +31,7 @@ def served(bench: Bench, container: str, *, once: bool = False) -> Loop:
         ):
             creator: AbstractContextManager[Any] = nullcontext()
             if once:
-                creator = tf.variable_creator_scope(local_statistics(index))
+                creator = tf.variable_creator_scope(local_statistics(worker))
             with creator:
                 replica = bench.replica()
             (objective,) = replica.objectives

@@ -60,8 +60,8 @@ def mistake(told, *words: str) -> str:
         ("run weak-scaling --backends ncll", ["'ncll'", "none, mpi, gloo, ring"]),
         ("run weak-scaling --backends nccl", ["nccl", "device cpu", "only gpu", "--device"]),
         (
-            "run weak-scaling --device gpu --backends mpi",
-            ["backend mpi", "device gpu", "none, horovod, nccl"],
+            "run weak-scaling --device gpu --backends tf_collective",
+            ["backend tf_collective", "device gpu", "none, mpi, gloo, ring, horovod, grpc_ps, nccl"],
         ),
         ("run weak-scaling --device tpu", ["device", "'tpu'", "gpu"]),
         ("run weak-scaling --preset big", ["'big'", "paper, small, rpv, tiny"]),

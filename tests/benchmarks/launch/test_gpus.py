@@ -103,12 +103,12 @@ def test_the_study_puts_its_device_into_every_cell():
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if "gpu" not in capabilities(name).devices])
-def test_backends_on_host_buffers_are_refused_on_gpus(backend):
+def test_backends_that_are_kept_to_cores_are_refused_on_gpus(backend):
     with pytest.raises(UsageError) as caught:
         plan(backends=["none", backend], frameworks=["torch", "tensorflow"])
     text = one_line(caught)
     assert f"backend {backend} does not support device gpu, only cpu" in text
-    assert "none, horovod, nccl" in text
+    assert "from: none, mpi, gloo, ring, horovod, grpc_ps, nccl" in text
 
 
 def test_nccl_is_refused_on_cores():

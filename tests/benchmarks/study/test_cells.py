@@ -107,9 +107,10 @@ def test_communication_only_is_of_buffers_of_the_host(device, backends):
 
 def test_a_backend_that_cannot_use_the_device_names_those_that_can():
     with pytest.raises(
-        UsageError, match=r"does not support device gpu, only cpu; .* gpu from: none, horovod, nccl$"
+        UsageError,
+        match=r"does not support device gpu, only cpu; .* gpu from: none, mpi, gloo, ring, horovod, grpc_ps, nccl$",
     ):
-        plan(backends=["none", "ring"], device="gpu")
+        plan(backends=["none", "tf_collective"], device="gpu")
 
 
 def test_more_ranks_than_cores_on_several_nodes_are_no_warning():

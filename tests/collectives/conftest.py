@@ -1,0 +1,57 @@
+"""A device on the host for tests of staging: copies begin when they are asked for, and are made when somebody waits."""
+
+from collections import deque
+from threading import Lock
+
+import pytest
+import torch
+
+from dlscale.collectives.training._torch_staging import ThroughHost
+
+
+class LateStaging(ThroughHost):
+    """What is read from host memory before its arrival is NaN, or what was there before."""
+
+    def __init__(self):
+        super().__init__(torch.device("cpu"))
+        self._begun, self.num_begun, self._lock = deque(), 0, Lock()
+        self.num_fetched = self.num_delivered = 0
+
+    def memory(self, count, dtype, collective):
+        return super().memory(count, dtype, collective).fill_(torch.nan)
+
+    def fetch(self, tensor, host):
+        with self._lock:
+            self._begun.append((host, tensor.clone()))
+            self.num_begun += 1
+        self.num_fetched += tensor.numel()
+
+    def on_host(self, tensor):
+        host = torch.full_like(tensor, torch.nan)
+        self.fetch(tensor, host)
+        return host
+
+    def arrival(self):
+        last = self.num_begun
+
+        def wait():
+            with self._lock:
+                while self._begun and self.num_begun - len(self._begun) < last:
+                    host, values = self._begun.popleft()
+                    host.copy_(values)
+
+        return wait
+
+    def on_device(self, host):
+        self.num_delivered += host.numel()
+        return super().on_device(host)
+
+    def deliver(self, host, tensor):
+        self.num_delivered += host.numel()
+        super().deliver(host, tensor)
+
+
+@pytest.fixture
+def late_staging():
+    """Makes a staging per worker."""
+    return LateStaging

@@ -1,0 +1,131 @@
+"""Gradients that are computed on a device and exchanged on the host: what is copied, when, and that nothing is lost."""
+
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dlscale.collectives.training import _torch_buckets, communication
+from dlscale.collectives.training._torch_staging import InPlace, ThroughHost, staging_of
+from dlscale.collectives.training.communication import Training
+
+NUM_STEPS = 4
+
+
+class Halving:
+    """A collective of two ranks, the other of which has gradients of 0."""
+
+    rank, size = 0, 2
+
+    def empty(self, count, dtype="float32"):
+        return np.full(count, np.nan, dtype)
+
+    def allreduce(self, buffer, op="sum"):
+        assert op == "average"
+        buffer *= 0.5
+
+    def settings(self):
+        return {}
+
+
+class Replica:
+    """Two layers of which the first, that travels last, has its batch's signs; `unused` has no gradient."""
+
+    def __init__(self):
+        torch.manual_seed(3)
+        network = nn.Sequential(
+            nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last), nn.Flatten(), nn.Linear(16, 3)
+        )
+        self.unused = nn.Parameter(torch.ones(50))
+        self.parameters = (*network.parameters(), self.unused)
+        loss = Loss(network)
+        optimizer = torch.optim.SGD(self.parameters, lr=0.1, momentum=0.9, weight_decay=0.1)
+        self.objectives = (
+            types.SimpleNamespace(
+                loss=loss, parameters=self.parameters, optimizer=optimizer, keeps_graph=False
+            ),
+        )
+        self._generator = torch.Generator().manual_seed(7)
+
+    def next_batch(self):
+        return (torch.randn(3, 2, 4, 4, generator=self._generator),)
+
+
+class Loss(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch):
+        return self.network(batch).square().mean()
+
+
+@pytest.fixture(autouse=True)
+def _small_buckets(monkeypatch):
+    monkeypatch.setattr(_torch_buckets, "FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr(_torch_buckets, "BUCKET_BYTES", 60)
+    monkeypatch.setattr(communication, "threads_may_communicate", lambda: True)
+
+
+def trained(training):
+    replica = Replica()
+    trainer = _torch_buckets.over(replica, [Halving()] * max(training.teams, 1), training)
+    for _ in range(NUM_STEPS):
+        trainer.step()
+    trainer.synchronize()
+    settings = trainer.settings()
+    trainer.close()
+    return [parameter.detach().clone() for parameter in replica.parameters], settings
+
+
+@pytest.mark.parametrize("teams", [0, 2])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_staged_gradients_train_bit_by_bit_as_those_in_place(monkeypatch, late_staging, teams, pipelined):
+    training = Training(teams=teams, pipelined=pipelined)
+    expected, in_place = trained(training)
+    late = late_staging()
+    monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: late)
+    found, staged = trained(training)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+    assert len(staged["bucket_bytes"].split(",")) >= 3
+    assert staged["bucket_bytes"] == in_place["bucket_bytes"]
+    # The unused parameter has no gradient to fetch, and a mean of zeros.
+    size = sum(parameter.numel() for parameter in found)
+    assert late.num_fetched == NUM_STEPS * (size - 50)
+    assert late.num_delivered == (NUM_STEPS - pipelined) * size
+
+
+def test_settings_count_the_copies(monkeypatch):
+    _, in_place = trained(Training(teams=0))
+    assert in_place["staging_copies"] == 1
+    assert "staged_through" not in in_place
+    monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: ThroughHost(torch.device("cpu")))
+    _, staged = trained(Training(teams=0))
+    assert (staged["staging_copies"], staged["staged_through"]) == (2, "host memory")
+
+
+def test_only_parameters_of_a_device_are_staged():
+    assert isinstance(staging_of([nn.Parameter(torch.zeros(1))]), InPlace)
+    assert isinstance(staging_of([nn.Parameter(torch.zeros(1, device="meta"))]), ThroughHost)
+
+
+def test_a_device_leaves_the_host_all_threads_but_one(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert InPlace().num_threads() == 8
+    assert ThroughHost(torch.device("cpu")).num_threads() == 1
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_host_memory_has_the_strides_of_the_device(memory_format):
+    tensor = torch.randn(2, 3, 4, 5).to(memory_format=memory_format)
+    staging = ThroughHost(torch.device("cpu"))
+    host = staging.on_host(tensor)
+    staging.arrival()()
+    back = staging.on_device(host)
+    assert host.data_ptr() != tensor.data_ptr() != back.data_ptr()
+    assert host.stride() == back.stride() == tensor.stride()
+    assert torch.equal(host, tensor)
+    assert torch.equal(back, tensor)
