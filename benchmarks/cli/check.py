@@ -77,6 +77,10 @@ def timeline(
     flavour = environment.check_mpi(installation, report)
     if report.problems:
         raise UsageError(next(iter(report.problems.values())))
+    if others := sorted(set(backend_options or {}) - {"horovod"}):
+        raise UsageError(
+            f"--backend-options has {others[0]}, but the timeline is horovod's; give horovod.OPTION=VALUE"
+        )
     options = {**(backend_options or {}).get("horovod", {}), "timeline": str(out.absolute())}
     check_options("horovod", options)
     if not out.absolute().parent.is_dir():

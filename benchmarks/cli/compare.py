@@ -29,7 +29,7 @@ from dlscale.analysis.findings.study_comparison import (
 from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.options import Counts, Words, choose_study, json_option, results_option
+from dlscale.benchmarks.cli.options import Backends, Counts, Words, choose_study, json_option, results_option
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
@@ -53,7 +53,7 @@ from dlscale.benchmarks.study.study import read_study_file
 @click.option(
     "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
 )
-@click.option("--backends", type=Words(), help="Backends to compare with the reference, in one study.")
+@click.option("--backends", type=Backends(), help="Backends to compare with the reference, in one study.")
 @results_option
 @json_option
 def compare(

@@ -11,7 +11,7 @@ from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Counts, Words, choose_study, results_option
+from dlscale.benchmarks.cli.options import Backends, Counts, choose_study, results_option
 from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
 from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Record
@@ -64,7 +64,7 @@ def _make(folder: Path) -> None:
 
 @click.command()
 @click.argument("study", required=False)
-@click.option("--backends", type=Words(), help="Backends to print; default: all.")
+@click.option("--backends", type=Backends(), help="Backends to print; default: all.")
 @click.option(
     "--ranks", type=Counts(), help="Numbers of ranks to print, for example 4 or 1,2,4; default: all."
 )

@@ -13,6 +13,7 @@ from dlscale.analysis.figures.write import NAMES, write_figures
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import (
+    Backends,
     Width,
     Words,
     base_option,
@@ -45,7 +46,7 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
     help=f"Printed width, with --for paper: 3.3in, 8.4cm, 84mm or 240pt; default: {SINGLE_COLUMN_INCHES}in.",
 )
 @click.option("--only", type=Words(), default=[], help=f"Figures to draw: {', '.join(NAMES)}; default: all.")
-@click.option("--backends", type=Words(), default=[], help="Backends to draw; default: all of the study.")
+@click.option("--backends", type=Backends(), default=[], help="Backends to draw; default: all of the study.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

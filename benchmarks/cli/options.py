@@ -24,7 +24,7 @@ from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
 from dlscale.benchmarks.systems.system import System, load_system
-from dlscale.collectives import with_capability
+from dlscale.collectives import capabilities, with_capability
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +37,17 @@ class Words(click.ParamType[list[str]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:  # noqa: ARG002
         """The words of `value`."""
         return value if isinstance(value, list) else split_list(value)
+
+
+class Backends(Words):
+    """Names of backends, which must be known; what a study has is the verb's business."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """The names in `value`. Raises UsageError for one that is no backend's."""
+        names = super().convert(value, param, ctx)
+        for name in names:
+            capabilities(name)
+        return names
 
 
 class Counts(click.ParamType[list[int]]):
@@ -182,7 +193,7 @@ STUDY_OPTIONS = (
     ),
     click.option(
         "--device",
-        help="Device: cpu, or gpu (one per rank, with backends none, horovod and nccl); default: gpu on systems whose "
+        help="Device: cpu, or gpu (one per rank, not with backend tf_collective); default: gpu on systems whose "
         "file has any.",
     ),
     click.option(

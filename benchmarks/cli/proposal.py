@@ -11,7 +11,7 @@ from dlscale.analysis.proposal.sizes import node_hours_request
 from dlscale.analysis.proposal.write import NAME, write_proposal
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Words, base_option, choose_study, results_option, system_option
+from dlscale.benchmarks.cli.options import Backends, base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -29,7 +29,7 @@ from dlscale.benchmarks.records.store import Store
 )
 @click.option(
     "--backends",
-    type=Words(),
+    type=Backends(),
     default=[],
     help="Show these; default: of each workload the fastest on most ranks.",
 )

@@ -13,6 +13,7 @@ import pytest
 from dlscale.base import definitions
 from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
 from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
 
@@ -40,6 +41,21 @@ def test_the_readme_names_everything():
         assert f"`{name}`" in README
     for verb in set(VERBS) - {"predict"}:
         assert f"dlscale {verb}" in README
+
+
+def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
+    text = (TOP / "docs" / "gpu.md").read_text()
+    table = text.partition("| backend | on GPUs |")[2].partition("\n\n")[0]
+    found = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])]
+    on_gpus = [name for name in BACKENDS if "gpu" in capabilities(name).devices]
+    assert sorted(found) == sorted(on_gpus)
+    for name in set(BACKENDS) - set(on_gpus):
+        assert f"`{name}` is refused" in text
+    for path in re.findall(r"`((?:tests|collectives)/\S+)`", text):
+        assert (TOP / path).exists(), path
+    # What `make gpu-check` tries is asked of the same table, so no backend of the page is left out of it.
+    check = (TOP / "tests" / "gpu" / "check.py").read_text()
+    assert '"gpu" in row.devices' in check
 
 
 def test_the_table_of_backends_is_that_of_doctor():
