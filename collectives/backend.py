@@ -41,7 +41,8 @@ class Capabilities:
 class Setup:
     """What decides, besides its options, whether a backend can train: what a plan knows of a launch.
 
-    `one_machine`: all ranks and servers share a host.
+    `one_machine`: all ranks and servers share a host. `cores_per_rank` are those that a rank is bound to, on which
+    `threads_per_rank` compute.
     """
 
     framework: str
@@ -50,6 +51,8 @@ class Setup:
     device: str = "cpu"
     compiled: bool = False
     one_machine: bool = True
+    cores_per_rank: int = 1
+    threads_per_rank: int = 1
 
 
 class Collective(Protocol):

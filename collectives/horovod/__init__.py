@@ -24,6 +24,7 @@ from dlscale.models.workload import ReplicaFactory, Shard
 UNTIMED_OPTIONS = ("timeline",)  # what changes the time that a step takes, and nothing else
 OPERATIONS = ("mpi", "ccl", "nccl")
 BUILD_NOTE = "horovod.json"  # in the environment's folder: what `make horovod` built against
+WORKER_AFFINITY = "CCL_WORKER_AFFINITY"
 REMEDY = "make horovod builds it for what is installed here"
 
 
@@ -34,8 +35,10 @@ class Options:
     `operations`: what carries the gradients, `mpi`, `ccl` (oneCCL) or `nccl`; Horovod was built for it or refuses.
     `fusion_threshold_mib`: size of the buffer that small gradients are fused in (default 128). `cycle_time_ms`: how
     often Horovod looks for new gradients (default 1). `cache_capacity`: of negotiated responses (default 1024).
-    `hierarchical_allreduce`: inside nodes first, then between them (NCCL and MPI). `timeline`: a file for Horovod's
-    own trace, which costs time: never in a study's records.
+    `hierarchical_allreduce`: inside nodes first, then between them (NCCL and MPI).
+    `ccl_workers`: threads of a rank that carry oneCCL's messages, each on one of the rank's cores that no training
+    thread needs; 0 leaves number and place to oneCCL. `ccl_workers_share`: they may run on training cores.
+    `timeline`: a file for Horovod's own trace, which costs time: never in a study's records.
     """
 
     operations: str = "mpi"
@@ -43,12 +46,37 @@ class Options:
     cycle_time_ms: float = -1.0
     cache_capacity: int = -1
     hierarchical_allreduce: bool = False
+    ccl_workers: int = 0
+    ccl_workers_share: bool = False
     timeline: str = ""
 
     def __post_init__(self) -> None:
         if self.operations not in OPERATIONS:
             raise UsageError(
                 f"option operations of backend horovod is {self.operations!r}; choose from: {', '.join(OPERATIONS)}"
+            )
+        if self.ccl_workers < 0:
+            raise UsageError(
+                f"option ccl_workers of backend horovod is {self.ccl_workers}; give 1 or more, or 0 for oneCCL's own"
+            )
+        if self.operations != "ccl" and (self.ccl_workers or self.ccl_workers_share):
+            raise UsageError(
+                f"ccl_workers are threads of oneCCL, but backend horovod was asked for operations {self.operations}; "
+                "give horovod.operations=ccl, or leave them out"
+            )
+        if self.ccl_workers_share and not self.ccl_workers:
+            raise UsageError(
+                "ccl_workers_share of backend horovod says where workers may run, but not how many; give ccl_workers"
+            )
+
+    def check_cores(self, *, num_cores: int, num_threads: int) -> None:
+        """Returns if a rank's cores have room for oneCCL's workers beside its training threads. Raises UsageError."""
+        room = num_cores if self.ccl_workers_share else num_cores - num_threads
+        if self.ccl_workers and self.ccl_workers > room:
+            raise UsageError(
+                f"backend horovod was asked for {self.ccl_workers} ccl_workers beside {num_threads} training threads "
+                f"on the {num_cores} cores of a rank; give fewer, a placement with fewer OMP_NUM_THREADS, or "
+                "horovod.ccl_workers_share=true to let them run on training cores"
             )
 
     def check_device(self, device: str) -> None:
@@ -81,8 +109,10 @@ def check(framework: str) -> None:
 
 
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
-    """Returns if Horovod's operations work on the device. Raises UsageError."""
-    read_options(Options, options, backend="horovod").check_device(setup.device)
+    """Returns if Horovod's operations work on the device, and a rank's cores are enough. Raises UsageError."""
+    chosen = read_options(Options, options, backend="horovod")
+    chosen.check_device(setup.device)
+    chosen.check_cores(num_cores=setup.cores_per_rank, num_threads=setup.threads_per_rank)
 
 
 def preload(framework: str) -> None:
@@ -95,8 +125,44 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> Horovod
     chosen = read_options(Options, options, backend="horovod")
     hvd = _built_for(chosen, framework)
     os.environ.update(chosen.variables())
+    if chosen.ccl_workers:
+        os.environ.update(_worker_variables(chosen, control, framework))
     hvd.init(comm=control)
     return HorovodBackend(chosen, hvd, framework)
+
+
+def _worker_variables(chosen: Options, control: Any, framework: str) -> dict[str, str]:
+    """OneCCL's variables for the workers: the last of each rank's cores, in the order of a node's ranks; collective.
+
+    Raises UsageError on all ranks if one has too few.
+    """
+    own, problem = sorted(os.sched_getaffinity(0)), ""
+    try:
+        chosen.check_cores(num_cores=len(own), num_threads=_num_threads(framework))
+    except UsageError as error:
+        problem = str(error)
+    if first := next(filter(None, control.allgather(problem)), ""):
+        raise UsageError(first)
+    from mpi4py import MPI
+
+    node = control.Split_type(MPI.COMM_TYPE_SHARED, key=control.Get_rank())
+    of_node = node.allgather(own[-chosen.ccl_workers :])
+    node.Free()
+    cores = ",".join(str(core) for of_rank in of_node for core in of_rank)
+    # Without the second variable oneCCL leaves its workers out where they are as many as a rank's cores.
+    return {
+        "CCL_WORKER_COUNT": str(chosen.ccl_workers),
+        "CCL_WORKER_OFFLOAD": "1",
+        WORKER_AFFINITY: cores,
+    }
+
+
+def _num_threads(framework: str) -> int:
+    """Threads that compute on this rank."""
+    module = importlib.import_module(framework)
+    if framework == "torch":
+        return int(module.get_num_threads())
+    return int(module.config.threading.get_intra_op_parallelism_threads()) or len(os.sched_getaffinity(0))
 
 
 def check_installed(framework: str, options: dict[str, Any]) -> None:
@@ -188,6 +254,9 @@ class HorovodBackend(InStep):
             "hierarchical_allreduce": ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
         }
         values = {name: os.environ.get(variable, default) for name, (variable, default) in known.items()}
+        if self._options.operations == "ccl":
+            values["ccl_workers"] = str(self._options.ccl_workers or "automatic")
+            values["ccl_worker_affinity"] = os.environ.get(WORKER_AFFINITY, "automatic")
         return {"operations": self._options.operations, "overlap": True, **values}
 
 

@@ -1,6 +1,7 @@
 """The contract runs on the ranks of one mpiexec; tests/mpi starts it for several numbers of ranks."""
 
 import functools
+import json
 import os
 import re
 
@@ -159,6 +160,7 @@ def connect_pair(name, framework, world, job, options=None):
     if device_of(name) == "gpu":
         take_gpu(framework)
         options = {**({"operations": "nccl"} if name == "horovod" else {}), **(options or {})}
+    options = {**json.loads(os.environ.get("DLSCALE_CONTRACT_OPTIONS", "{}")), **(options or {})}
     if job:
-        job.order(do="serve", backend=name, framework=framework, options=options or {})
+        job.order(do="serve", backend=name, framework=framework, options=options)
     return connect(name, control=world, framework=framework, options=options, job=job)

@@ -1,5 +1,6 @@
 """Starts tests/contract under mpiexec, on several numbers of ranks."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from dlscale.benchmarks.systems.system import load_system
 
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
@@ -42,15 +45,19 @@ def stop(process):
             continue
 
 
-def run_contract(num_ranks, folder, *, backend=None, num_servers=0):
+def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None, variables=()):
     """All of the contract, or that of trainers over one backend, whose servers are further ranks.
 
-    Returns (exit status of mpiexec, or None if it was stopped; its own output).
+    In this environment, or that of `prefix`, with further `variables`. Returns (exit status of mpiexec, or None if it
+    was stopped; its own output).
     """
     launcher, mpich = mpiexec()
+    if prefix:
+        launcher, mpich = [str(prefix / "bin" / "mpiexec")], True
+    python = str(prefix / "bin" / "python") if prefix else sys.executable
     command = [*launcher, "-n", str(num_ranks + num_servers)]
-    command += [sys.executable, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
-    variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks)}
+    command += [python, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
+    variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks), **dict(variables)}
     if backend:
         command += ["tests/contract/test_trainer.py", "tests/contract/test_servers.py"]
         command += ["--deselect", "tests/contract/test_trainer.py::test_overlap_gives_the_same_weights"]
@@ -140,6 +147,25 @@ def test_contract_of_servers(num_ranks, tmp_path):
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
     check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, backend="tf_collective"))
+
+
+ONECCL = TOP / "build" / "ccl"
+
+
+@pytest.mark.requires("oneccl")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.slow
+def test_contract_of_horovod_over_oneccl(tmp_path):
+    """With a worker beside each rank, on its training core: where tests run there may be no other."""
+    environment = load_system("local").environments[".venv-ccl"].variables
+    options = {"operations": "ccl", "ccl_workers": 1, "ccl_workers_share": True}
+    variables = {name: value.replace("{prefix}", str(ONECCL)) for name, value in environment.items()}
+    variables |= {
+        "DLSCALE_CONTRACT_OPTIONS": json.dumps(options),
+        "DLSCALE_REQUIRE": "horovod-torch",  # it has no TensorFlow
+        "OMP_NUM_THREADS": "1",
+    }
+    check(tmp_path, 2, *run_contract(2, tmp_path, backend="horovod", prefix=ONECCL, variables=variables))
 
 
 def check(folder, num_ranks, status, said):
