@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterable
 from typing import Self
@@ -13,6 +14,7 @@ from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli.streams import live_console, plain
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
+AS_PLANNED = [1.0, 1.0]  # paces that the launches' own are added to: one slow launch says little
 
 
 class LaunchProgress:
@@ -21,8 +23,8 @@ class LaunchProgress:
     def __init__(self, *, num_launches: int, planned_seconds: float, stderr: bool = False) -> None:
         self._console = live_console(stderr=stderr)
         self._left = planned_seconds
-        self._done = 0.0  # planned seconds of the launches that have ended
-        self._begin = time.monotonic()
+        self._paces = [*AS_PLANNED]  # seconds over planned seconds, of the launches that have ended
+        self._begin = time.monotonic()  # of the latest launch
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -50,14 +52,19 @@ class LaunchProgress:
 
     def started(self, what: str) -> None:
         """A launch begins."""
-        left = f"{format_seconds(self._seconds_left())} left"
+        self._begin = time.monotonic()
+        left = f"{format_seconds(statistics.median(self._paces) * max(0.0, self._left))} left"
         self._progress.update(self._task, description=escape(what), left=left, refresh=True)
         if not self._console.is_terminal:
             self._print(f"{what}; {left}")
 
     def finished(self, planned_seconds: float, failures: Iterable[str] = ()) -> None:
-        """A launch that was planned to take so long ended; its failures are printed, and do not stop the others."""
-        self._done += planned_seconds
+        """A launch that was planned to take so long ended; its failures are printed, and do not stop the others.
+
+        The time left is what is planned at the median pace so far, of failed launches too.
+        """
+        if planned_seconds > 0:
+            self._paces.append((time.monotonic() - self._begin) / planned_seconds)
         self._left -= planned_seconds
         self._progress.update(self._task, advance=1, left="")
         for failure in failures:
@@ -65,8 +72,3 @@ class LaunchProgress:
 
     def _print(self, line: str) -> None:
         self._progress.console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
-
-    def _seconds_left(self) -> float:
-        """What is planned, at the pace so far."""
-        pace = (time.monotonic() - self._begin) / self._done if self._done else 1.0
-        return pace * max(0.0, self._left)

@@ -10,7 +10,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch, schedule
-from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
+from dlscale.benchmarks.message_sizes.launch import IMB
 from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of, read_note, unusable
+from dlscale.benchmarks.message_sizes.schedule import Part
 from dlscale.benchmarks.records.message_sizes import (
     MODES,
     Chosen,
@@ -180,34 +181,95 @@ class Run:
         reserve = budget.seconds * schedule.OVERSUBSCRIBED_SHARE if free and oversubscribed else 0.0
         for index, num_ranks in enumerate(free):
             span = (budget.left - reserve) / (len(free) - index)
-            self._measure_count(peers, num_ranks, budget, end=budget.left - span, span=span)
+            later = self._later(peers, free[index + 1 :], span, reserve=reserve)
+            later += self._later_oversubscribed(peers, oversubscribed, reserve)
+            self._measure_count(peers, num_ranks, budget, later, end=budget.left - span, span=span)
         for index, num_ranks in enumerate(oversubscribed):
             span = budget.left / (len(oversubscribed) - index)
-            choices = [(peer, setting) for peer in peers for setting in peer.settings]
-            orders = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=True)
-            self._run(f"{num_ranks} ranks that share CPUs", orders, budget, budget.left - span)
+            part = self._oversubscribed(peers, num_ranks, budget.left - span)
+            later = self._later_oversubscribed(peers, oversubscribed[index + 1 :], budget.left - span)
+            self._run(part, later, budget)
 
-    def _measure_count(
-        self, peers: Sequence[Peer], num_ranks: int, budget: schedule.Budget, *, end: float, span: float
-    ) -> None:
-        """All three parts. `end` is what must be left of the budget, `span` what there is until then."""
-        trials = schedule.tuning(self._sweep, peers, num_ranks)
-        tried = self._run("settings", trials, budget, end + (1 - schedule.TUNING_SHARE) * span)
-        choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
-        self._note(choices, tried)
+    def _later(
+        self, peers: Sequence[Peer], counts: Sequence[int], span: float, *, reserve: float
+    ) -> list[Part]:
+        """The parts of numbers of ranks that are still to come: `span` seconds each, before others' `reserve`."""
+        ends = [reserve + span * (len(counts) - index - 1) for index in range(len(counts))]
+        return [
+            part
+            for num_ranks, end in zip(counts, ends, strict=True)
+            for part in self._parts(peers, num_ranks, end=end, span=span)
+        ]
+
+    def _later_oversubscribed(
+        self, peers: Sequence[Peer], counts: Sequence[int], seconds: float
+    ) -> list[Part]:
+        shares = [seconds * (len(counts) - index - 1) / len(counts) for index in range(len(counts))]
+        return [
+            self._oversubscribed(peers, num_ranks, until)
+            for num_ranks, until in zip(counts, shares, strict=True)
+        ]
+
+    def _oversubscribed(self, peers: Sequence[Peer], num_ranks: int, until: float) -> Part:
+        choices = [(peer, setting) for peer in peers for setting in peer.settings]
+        orders = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=True)
+        return Part(title=f"{num_ranks} ranks that share CPUs", orders=orders, until=until)
+
+    def _parts(
+        self,
+        peers: Sequence[Peer],
+        num_ranks: int,
+        *,
+        end: float,
+        span: float,
+        choices: Sequence[schedule.Choice] | None = None,
+    ) -> list[Part]:
+        """Trials, measurement and comparison. `end` is what must be left of the budget, `span` what there is before.
+
+        Before the trials, every library is taken to get as many settings as it may.
+        """
         checks = schedule.validity(self._sweep, peers, self._references(), num_ranks)
         reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
-        self._run("measuring", schedule.measurement(self._sweep, choices, num_ranks), budget, end + reserve)
-        self._run(f"comparing with {IMB}", checks, budget, end)
+        chosen = schedule.likely_choices(peers) if choices is None else choices
+        return [
+            Part(
+                title="settings",
+                orders=schedule.tuning(self._sweep, peers, num_ranks),
+                until=end + (1 - schedule.TUNING_SHARE) * span,
+            ),
+            Part(
+                title="measuring",
+                orders=schedule.measurement(self._sweep, chosen, num_ranks),
+                until=end + reserve,
+            ),
+            Part(title=f"comparing with {IMB}", orders=checks, until=end),
+        ]
 
-    def _run(
-        self, title: str, orders: Sequence[LaunchOrder], budget: schedule.Budget, until: float
-    ) -> list[MessageSizeLaunch]:
+    def _measure_count(
+        self,
+        peers: Sequence[Peer],
+        num_ranks: int,
+        budget: schedule.Budget,
+        later: Sequence[Part],
+        *,
+        end: float,
+        span: float,
+    ) -> None:
+        trials, *others = self._parts(peers, num_ranks, end=end, span=span)
+        tried = self._run(trials, [*others, *later], budget)
+        choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
+        self._note(choices, tried)
+        _, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span, choices=choices)
+        self._run(measuring, [comparing, *later], budget)
+        self._run(comparing, later, budget)
+
+    def _run(self, part: Part, later: Sequence[Part], budget: schedule.Budget) -> list[MessageSizeLaunch]:
         records: list[MessageSizeLaunch] = []
-        for order in budget.timed(orders, until):
-            left = format_seconds(max(0.0, budget.left))
+        for order in budget.timed(part.orders, part.until):
+            now_left = replace(part, orders=part.orders[len(records) :])
+            rest = format_seconds(budget.rest([now_left, *later]))
             self._progress(
-                f"{title} {len(records) + 1}/{len(orders)}: {order.name}; {left} of the budget left"
+                f"{part.title} {len(records) + 1}/{len(part.orders)}: {order.name}; about {rest} left"
             )
             record = launch.run_launch(
                 order,
@@ -222,8 +284,8 @@ class Run:
             records.append(record)
             if record.failure:
                 self._tell(f"failed: {order.name}: {record.failure}")
-        if missing := len(orders) - len(records):
-            self._tell(f"{title}: the budget had no room for {missing} of {len(orders)} launches")
+        if missing := len(part.orders) - len(records):
+            self._tell(f"{part.title}: the budget had no room for {missing} of {len(part.orders)} launches")
         return records
 
     def _state(self, peer: Peer) -> PeerState:

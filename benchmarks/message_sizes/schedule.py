@@ -121,6 +121,15 @@ def validity(
     return orders
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Launches that follow each other, and the seconds of the budget that must be left after them."""
+
+    title: str
+    orders: Sequence[LaunchOrder]
+    until: float
+
+
 @dataclass(slots=True)
 class Budget:
     """The wall time of a run. What a launch takes is estimated from those that were made."""
@@ -154,21 +163,46 @@ class Budget:
 
         What is left is shared equally. An order for which too little is left ends them all.
         """
-        most = MOST_TUNING_SECONDS if orders and orders[0].purpose == "tuning" else MOST_SECONDS
         for index, order in enumerate(orders):
             left = self.left - until
             costs = sum(map(self.cost, orders[index:]))
-            seconds = min(max((left - costs) / (len(orders) - index), LEAST_SECONDS), most)
+            seconds = min(max((left - costs) / (len(orders) - index), LEAST_SECONDS), _most(order))
             if self.cost(order) + LEAST_SECONDS > left:
                 return
             limit = min(LAUNCH_SECONDS + LAUNCH_FACTOR * seconds, self.left + OVERTIME * self.seconds)
             yield replace(order, seconds=seconds, limit_seconds=int(max(limit, LEAST_LIMIT)))
+
+    def rest(self, parts: Iterable[Part]) -> float:
+        """Seconds that what is left of a run will take, about; never more than the budget has left.
+
+        A launch takes the time that it is given and what launches like it took beside theirs, whether they failed or
+        not: a failed launch is not made again.
+        """
+        left = end = max(0.0, self.left)
+        for part in parts:
+            wanted = sum(self.cost(order) + _most(order) for order in part.orders)
+            end -= min(wanted, max(0.0, end - part.until))
+        return left - end
+
+
+def _most(order: LaunchOrder) -> float:
+    return MOST_TUNING_SECONDS if order.purpose == "tuning" else MOST_SECONDS
 
 
 def _keys(order: LaunchOrder) -> list[tuple[object, ...]]:
     """From the launches most like an order to all of its library's."""
     exact = (order.peer.name, order.num_ranks, order.program, tuple(order.modes), tuple(order.operations))
     return [exact[: len(exact) - i] for i in range(len(exact))]
+
+
+def likely_choices(peers: Iterable[Peer]) -> list[Choice]:
+    """The most settings of each peer that `choose_settings` may return, before anything was tried."""
+    choices: list[Choice] = []
+    for peer in peers:
+        others = [setting for setting in peer.settings if not setting.default]
+        defaults = [setting for setting in peer.settings if setting.default]
+        choices += [(peer, setting) for setting in [*defaults, *others[:MOST_TUNED]]]
+    return choices
 
 
 def choose_settings(peer: Peer, launches: Iterable[MessageSizeLaunch]) -> list[PeerSetting]:

@@ -37,6 +37,28 @@ def test_a_log_has_a_line_per_launch_and_failure(shown):
     assert failure.endswith("and more ")
 
 
+# Seconds of launches that were planned to take 10 s each, on a machine with other programs at the start.
+RECORDED = [58.1, 23.7, 12.4, 11.8, 10.2, 12.9, 10.4, 11.1, 10.8, 11.6, 10.3, 10.9, 13.5, 10.6, 11.2, 10.7]
+
+
+def test_one_slow_launch_does_not_multiply_what_is_left(capsys, monkeypatch):
+    """The pace of the first launch alone made 15 minutes of two and a half."""
+    clock = [0.0]
+    monkeypatch.setattr("dlscale.benchmarks.cli.progress.time.monotonic", lambda: clock[0])
+    with LaunchProgress(num_launches=len(RECORDED), planned_seconds=10.0 * len(RECORDED)) as progress:
+        for seconds in RECORDED:
+            progress.started("a launch")
+            clock[0] += seconds
+            progress.finished(10.0)
+    minutes = re.findall(r"; (?:(\d+) min )?(\d+) s left", capsys.readouterr().out)
+    left = [60 * int(whole or 0) + int(rest) for whole, rest in minutes]
+    assert len(left) == len(RECORDED)
+    assert left[0] == 160
+    truth = [sum(RECORDED[index:]) for index in range(len(RECORDED))]
+    assert all(said < 1.6 * real for said, real in zip(left, truth, strict=True))
+    assert max(left) < 1.6 * left[0]
+
+
 def test_a_terminal_has_one_line_that_is_written_again(shown):
     text = shown(terminal=True)
     updates = [line.rstrip() for line in re.split(r"[\r\n]", text) if "launches" in line]

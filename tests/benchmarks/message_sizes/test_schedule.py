@@ -1,7 +1,9 @@
 """Which launches a run consists of, how they share its budget, and which settings are chosen."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,58 @@ def test_a_whole_run_stops_at_its_budget_with_what_it_has(
     assert any("the budget had no room for" in text for text in told)
     _, launches = load_run(run.folder)
     assert [launch.position for launch in launches] == list(range(len(launches)))
+
+
+# Wall seconds of launches that were given 0.4 s each, in tests/golden/records, on a machine with other programs.
+RECORDED = {"mpich": [2.6, 2.4, 4.4], "gloo": [5.3, 7.4, 7.4], "ring": [3.5, 3.1, 8.0]}
+SHOWN = re.compile(r"; about (?:(\d+) min )?(\d+) s left$")
+
+
+@pytest.mark.parametrize("names", [["ring"], ["ring", "mpich", "gloo"]])
+def test_what_is_left_is_right_from_the_first_launch_on(
+    peers: list[Peer], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A quarter of an hour was said to be left of runs of three minutes, and a slow first launch made 24 of 4."""
+    clock, shown, made = MadeClock(), list[tuple[float, float]](), Counter[str]()
+
+    def run_launch(order: LaunchOrder, place: object, *, position: int, **_: object) -> MessageSizeLaunch:
+        name = order.peer.name
+        seconds = RECORDED[name][made[name] % 3] - 0.4 + order.seconds
+        made[name] += 1
+        clock.now += seconds
+        failed = made[name] == 5  # is not made again
+        faster = {"a": {"small": 500}, "b": {"large": 500}}.get(order.setting.name, {})  # both are chosen
+        times = {"small": 1000, "large": 1000, **faster}
+        record = tried(order.setting.name, backend=name, position=position, wall=seconds, **times)
+        return record.model_copy(update={"failure": "a rank died"}) if failed else record
+
+    def progress(line: str) -> None:
+        match = SHOWN.search(line)
+        assert match, line
+        shown.append((clock.now, 60 * int(match[1] or 0) + int(match[2])))
+
+    chosen = [peer for peer in peers if peer.name in names]
+    monkeypatch.setattr(message_sizes_run.launch, "run_launch", run_launch)
+    monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: chosen)
+    monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
+    request = RunRequest(
+        sizes=(4 * KIB, MIB),
+        rank_counts=(2,),
+        backends=["all"],
+        num_blocks=3,
+        budget_seconds=840,
+        seed=1,
+        environments=tmp_path,
+        references={},
+    )
+    monkeypatch.setattr(message_sizes_run, "usable_cpus", lambda: [0, 1])
+    run = Run(request, tell=lambda _: None, progress=progress, clock=clock)
+    run.prepare(tmp_path)
+    run.measure()
+    ends = [at + left for at, left in shown]  # when the run is said to end
+    assert ends == pytest.approx([clock.now] * len(ends), abs=30)
+    assert max(after - before for before, after in pairwise([left for _, left in shown])) < 15
+    assert len(shown) == sum(made.values()) >= 3
 
 
 def tried(
