@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) SIZES REFERENCE FIGURE ON ALL THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) SIZES OPERATIONS REFERENCE FIGURE ON ALL THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -56,8 +56,8 @@ horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)
 collectives-setup: .venv  ## Install the libraries that `make collectives` compares (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
 
-collectives: .venv  ## Allreduce over message sizes: the ring versus other libraries (SIZES=4KiB:256MiB:x4 RANKS=2)
-	@$(BIN)/dlscale collectives $(foreach name,SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
+collectives: .venv  ## Collectives over message sizes: the ring versus other libraries (OPERATIONS=all SIZES=4KiB:256MiB:x4 RANKS=2)
+	@$(BIN)/dlscale collectives $(foreach name,OPERATIONS SIZES RANKS BACKENDS LAUNCHES BUDGET SEED REFERENCE RESULTS,$(call option,$(name)))
 
 figures: .venv  ## Published figures in their own layout, with our series (FIGURE=, ALL=yes, ON=a system of ours)
 	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,17 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, drawing
 from dlscale.analysis.figures.layout import figure_with_axes
 from dlscale.analysis.figures.write import save_pictures
-from dlscale.analysis.message_sizes.measurements import PEER, RING, RING_SHARED, STREAM, MessageSizeRow
+from dlscale.analysis.message_sizes.measurements import (
+    PEER,
+    RING,
+    RING_SHARED,
+    STREAM,
+    TITLES,
+    MessageSizeRow,
+)
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary
 from dlscale.analysis.render.text import number, size_text
+from dlscale.benchmarks.records.message_sizes import Collective
 
 _BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
 _THIN: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "markersize": 0}
@@ -35,32 +44,41 @@ Line = tuple[list[int], list[float]]
 
 
 def write_figure(summary: MessageSizeSummary, folder: Path) -> list[Path]:
-    """Write `collectives-<P>r.png`, `.pdf` and `.svg` for every measured number of ranks; return their paths."""
+    """Write `collectives-<P>r.png`, `.pdf` and `.svg` for every measured number of ranks; return their paths.
+
+    Of other operations than allreduce, `collectives-<operation>-<P>r`.
+    """
     written: list[Path] = []
-    for num_ranks in summary.campaign.rank_counts:
-        rows = [row for row in summary.rows if row.num_ranks == num_ranks and row.algbw]
+    campaign = summary.campaign
+    for num_ranks, collective in itertools.product(campaign.rank_counts, campaign.collectives):
+        at = [row for row in summary.rows if (row.num_ranks, row.collective) == (num_ranks, collective)]
+        rows = [row for row in at if row.algbw]
         if not rows:
             continue
         with drawing():
-            figure = _draw(summary, rows, num_ranks)
-            stem = folder / f"collectives-{num_ranks}r"
-            title = f"allreduce on {num_ranks} ranks"
+            figure = _draw(summary, rows, num_ranks, collective)
+            own = "" if collective == "allreduce" else f"{collective}-"
+            stem = folder / f"collectives-{own}{num_ranks}r"
+            title = f"{collective} on {num_ranks} ranks"
             written += save_pictures(figure, stem, title=title, provenance=summary.provenance)
     return written
 
 
-def _draw(summary: MessageSizeSummary, rows: Sequence[MessageSizeRow], num_ranks: int) -> Figure:
+def _draw(
+    summary: MessageSizeSummary, rows: Sequence[MessageSizeRow], num_ranks: int, collective: Collective
+) -> Figure:
     modes = [mode for mode in summary.campaign.modes if any(row.mode == mode for row in rows)]
     lines = _lines(rows)
+    bounded = any(row.role == STREAM for row in rows)
     figure, panels = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES,
         num_panels=len(modes),
-        title=f"allreduce, fp32 sum, in place, {num_ranks} ranks on one node",
+        title=f"{TITLES[collective]}, {num_ranks} ranks on one node",
         warning=_warning(summary),
         subtitle=f"{summary.campaign.node['cpu_model']}, {len(summary.campaign.cpus)} cores",
         handles=[
             *(_handle(name, label) for name, label in lines.items()),
-            Line2D([], [], **_BOUND, label="bound"),
+            *([Line2D([], [], **_BOUND, label="bound")] if bounded else []),
         ],
         small_print=_small_print(summary),
     )

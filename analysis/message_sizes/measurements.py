@@ -17,7 +17,20 @@ import numpy as np
 
 from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun, Mode
+from dlscale.benchmarks.records.message_sizes import (
+    Collective,
+    MessageSizeLaunch,
+    MessageSizeRun,
+    Mode,
+    Samples,
+)
+
+TITLES: Mapping[Collective, str] = {
+    "allreduce": "allreduce, fp32 sum, in place",
+    "reduce_scatter": "reduce-scatter, fp32 sum, from the message to a part of it per rank",
+    "allgather": "allgather, fp32, from a part per rank to the message",
+    "broadcast": "broadcast, fp32, in place, from rank 0",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,8 @@ class MessageSizeRow:
     mode: str
     message_bytes: int
     num_launches: int
+    collective: Collective = "allreduce"  # a stream's too, which bounds it
+    used_bytes: int | None = None  # of whole elements per rank; None: all
     num_calls: int = 0  # timed, over all launches
     seconds: Interval | None = None  # the median over launches of a launch's median call
     best_seconds: float | None = None  # of all calls
@@ -47,17 +62,22 @@ class MessageSizeRow:
     @property
     def algbw(self) -> Interval | None:
         """Message bytes per second, in GB/s."""
-        return self.seconds.rate(1e-9 * self.message_bytes) if self.seconds else None
+        return self.seconds.rate(1e-9 * self._bytes) if self.seconds else None
 
     @property
     def best_algbw(self) -> float | None:
         """The rate of the best call, in GB/s."""
-        return 1e-9 * self.message_bytes / self.best_seconds if self.best_seconds else None
+        return 1e-9 * self._bytes / self.best_seconds if self.best_seconds else None
+
+    @property
+    def _bytes(self) -> int:
+        return self.message_bytes if self.used_bytes is None else self.used_bytes
 
     @property
     def bus_factor(self) -> float:
-        """The ratio of busbw to algbw: the least that every rank must send and receive, per byte of the message."""
-        return 2 * (self.num_ranks - 1) / self.num_ranks
+        """The ratio of busbw to algbw, as nccl-tests has it: what every rank must send or receive per byte at least."""
+        times = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}.get(self.collective)
+        return 1.0 if times is None else times * (self.num_ranks - 1) / self.num_ranks
 
 
 def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
@@ -69,7 +89,7 @@ def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
 
 
 RING, RING_SHARED, UNSYNCHRONISED, STREAM = "ring", "ring-shared", "ring-unsynchronised", "stream"
-PEER = "peer"  # a library's own allreduce, whatever its name: "mpi", "gloo", "horovod"
+PEER = "peer"  # a library's own operation, whatever its name: "mpi", "gloo", "horovod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +102,9 @@ class LibrarySetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAt:
-    """A measured point: number of ranks, mode and message size."""
+    """A measured point: collective operation, number of ranks, mode and message size."""
 
+    collective: Collective = "allreduce"
     num_ranks: int
     mode: Mode
     message_bytes: int
@@ -108,7 +129,9 @@ class MessageTimes:
 
     def __init__(self, launches: Iterable[MessageSizeLaunch]) -> None:
         self._series: dict[tuple[LibrarySetting, str, MeasuredAt], dict[int, CallTimes]] = defaultdict(dict)
+        self._used_bytes: dict[MeasuredAt, int | None] = {}
         for launch in launches:
+            self._used_bytes.update({_point(launch, block): block.used_bytes for block in launch.samples})
             host = LibrarySetting(backend=launch.backend, setting=launch.setting)
             for (operation, point), calls in slowest_by_point(launch).items():
                 self._series[host, role_of(launch, operation), point][launch.block] = summary_of(calls)
@@ -116,6 +139,10 @@ class MessageTimes:
     def of(self, host: LibrarySetting | None, operation: str, point: MeasuredAt) -> Series:
         """The times by block, for the blocks in which the operation was measured."""
         return {} if host is None else self._series.get((host, operation, point), {})
+
+    def used_bytes(self, point: MeasuredAt) -> int | None:
+        """The bytes of whole elements per rank; None: all of the message."""
+        return self._used_bytes.get(point)
 
     def hosting(self, operation: str, num_ranks: int) -> list[LibrarySetting]:
         """The library settings whose programs measured an operation on that many ranks."""
@@ -126,7 +153,7 @@ class MessageTimes:
 
 
 def role_of(launch: MessageSizeLaunch, operation: str) -> str:
-    """The role of an operation in rows: PEER for a library's own allreduce, else its name."""
+    """The role of an operation in rows: PEER for a library's own, else its name."""
     return PEER if operation in {"mpi", launch.backend} - {RING} else operation
 
 
@@ -143,9 +170,18 @@ def slowest_by_point(
         list
     )
     for block in launch.samples:
-        point = MeasuredAt(num_ranks=launch.num_ranks, mode=block.mode, message_bytes=block.message_bytes)
-        calls[block.operation, point].append(1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0))
+        key = (block.operation, _point(launch, block))
+        calls[key].append(1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0))
     return {key: np.concatenate(parts) for key, parts in calls.items()}
+
+
+def _point(launch: MessageSizeLaunch, block: Samples) -> MeasuredAt:
+    return MeasuredAt(
+        collective=block.collective,
+        num_ranks=launch.num_ranks,
+        mode=block.mode,
+        message_bytes=block.message_bytes,
+    )
 
 
 def summary_of(calls: np.ndarray[tuple[int], np.dtype[np.float64]]) -> CallTimes:

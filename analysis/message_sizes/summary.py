@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,10 +122,9 @@ def average_bus_bandwidths(rows: Sequence[MessageSizeRow], mode: str = "hot") ->
 
 
 def _measured_points(campaign: MessageSizeRun) -> Iterator[MeasuredAt]:
-    for num_ranks in campaign.rank_counts:
-        for size in campaign.sizes:
-            for mode in campaign.modes:
-                yield MeasuredAt(num_ranks=num_ranks, mode=mode, message_bytes=size)
+    for num_ranks, collective in itertools.product(campaign.rank_counts, campaign.collectives):
+        for size, mode in itertools.product(campaign.sizes, campaign.modes):
+            yield MeasuredAt(collective=collective, num_ranks=num_ranks, mode=mode, message_bytes=size)
 
 
 def _empty(
@@ -136,7 +136,8 @@ def _empty(
         title=title,
         setting=setting,
         variables=variables,
-        operation="in-place add" if role == STREAM else "allreduce",
+        operation="in-place add" if role == STREAM else point.collective,
+        collective=point.collective,
         num_ranks=point.num_ranks,
         mode=point.mode,
         message_bytes=point.message_bytes,
@@ -166,6 +167,7 @@ def _filled(
     mine = medians(series)
     yield replace(
         row,
+        used_bytes=times.used_bytes(point),
         num_launches=len(series),
         num_calls=sum(times.num_calls for times in series.values()),
         seconds=median_interval(list(mine.values())),
@@ -213,7 +215,10 @@ def _reasons(
         host = LibrarySetting(backend=launch.backend, setting=launch.setting)
         for failure in launch.failures:
             point = MeasuredAt(
-                num_ranks=launch.num_ranks, mode=failure.mode, message_bytes=failure.message_bytes
+                collective=failure.collective,
+                num_ranks=launch.num_ranks,
+                mode=failure.mode,
+                message_bytes=failure.message_bytes,
             )
             reasons[host, role_of(launch, failure.operation), point] = failure.reason
         if launch.failure:
@@ -234,7 +239,11 @@ def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
         if launch.failure:
             counts[f"{where}: {launch.failure}"] += 1
         for reason in dict.fromkeys(failure.reason for failure in launch.failures):
-            operations = dict.fromkeys(cell.operation for cell in launch.failures if cell.reason == reason)
+            cells = [cell for cell in launch.failures if cell.reason == reason]
+            operations = dict.fromkeys(
+                cell.operation + (f" {cell.collective}" if cell.collective != "allreduce" else "")
+                for cell in cells
+            )
             counts[f"{where}, {', '.join(operations)}: {reason}"] += 1
     for text, count in counts.items():
         yield text if count == 1 else f"{text} ({count} launches)"
@@ -242,8 +251,9 @@ def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
 
 def run_origin(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Provenance:
     """The origin of a run's numbers, whatever order its launches were read in; its system is the processor."""
-    digest = hashlib.sha256(campaign.model_dump_json().encode() + b"\n")
-    for text in sorted(launch.model_dump_json() for launch in launches):
+    # What their files have: fields that are newer than a file would change its hash.
+    digest = hashlib.sha256(campaign.model_dump_json(exclude_unset=True).encode() + b"\n")
+    for text in sorted(launch.model_dump_json(exclude_unset=True) for launch in launches):
         digest.update(text.encode() + b"\n")
     return Provenance(
         studies=("collectives",),
@@ -266,6 +276,7 @@ def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
         "operation": row.operation,
         "num_ranks": row.num_ranks,
         "message_bytes": row.message_bytes,
+        "used_bytes": row.message_bytes if row.used_bytes is None else row.used_bytes,
         "algbw_gb_per_second": rate.center if rate else None,
         "busbw_gb_per_second": rate.center * row.bus_factor if rate else None,
         "mode": row.mode,

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from dlscale.analysis.message_sizes.measurements import PEER, RING, MessageSizeRow
+from dlscale.analysis.message_sizes.measurements import PEER, RING, STREAM, TITLES, MessageSizeRow
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, average_bus_bandwidths
 from dlscale.analysis.render.text import microseconds, number, size_text
 from dlscale.analysis.statistics import Interval
@@ -26,12 +26,14 @@ Tags = Mapping[tuple[str, str], str]  # by backend and setting
 def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
     """The whole report, for `rich.console.Console.print`."""
     tags = _tags(summary.rows)
-    averages = average_bus_bandwidths(summary.rows)
     parts: list[RenderableType] = []
-    for num_ranks, rows in groupby(summary.rows, key=lambda row: row.num_ranks):
-        parts.append(f"[bold]allreduce, fp32 sum, in place, {num_ranks} ranks on one node[/bold]")
-        parts.append(_table(list(rows), tags))
-        rates = [f"{title} {number(rate)}" for (count, title), rate in averages.items() if count == num_ranks]
+    for (num_ranks, collective), group in groupby(
+        summary.rows, key=lambda row: (row.num_ranks, row.collective)
+    ):
+        rows = list(group)
+        parts.append(f"[bold]{TITLES[collective]}, {num_ranks} ranks on one node[/bold]")
+        parts.append(_table(rows, tags))
+        rates = [f"{title} {number(rate)}" for (_, title), rate in average_bus_bandwidths(rows).items()]
         parts.append(escape(f"Average bus bandwidth over all sizes, hot, in GB/s: {', '.join(rates) or '-'}"))
     if not summary.rows:
         parts.append("No launch gave a number.")
@@ -82,7 +84,7 @@ def _cells(
         yield "failed"
         return
     yield _number(row.algbw)
-    yield number(row.algbw.center * row.bus_factor) if row.algbw and row.operation == "allreduce" else "-"
+    yield number(row.algbw.center * row.bus_factor) if row.algbw and row.role != STREAM else "-"
     yield microseconds(row.p99_seconds)
     yield "-" if row.fraction_of_bound is None else f"{100 * row.fraction_of_bound.center:.1f}"
     yield "" if row.role == RING else _number(row.ring_speedup)
@@ -111,10 +113,15 @@ def _settings(summary: MessageSizeSummary, tags: Tags) -> Iterator[RenderableTyp
 
 def _legend(summary: MessageSizeSummary) -> Iterator[str]:
     campaign = summary.campaign
+    others = (
+        ""
+        if campaign.collectives == ["allreduce"]
+        else " (of reduce-scatter and allgather (P-1)/P, of broadcast 1)"
+    )
     yield (
         f"Median over {campaign.num_blocks} launches of each launch's median call, by its slowest rank. busbw: algbw "
-        "times 2(P-1)/P. of bound: relative to the rate at which all ranks at once add to their own memory. ring over "
-        "it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
+        f"times 2(P-1)/P{others}. of bound: relative to the rate at which all ranks at once add to their own memory. "
+        "ring over it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
         f"{size_text(campaign.cold_bytes)} before. See docs/collectives-benchmark.md."
     )
     if trips := summary.round_trips:

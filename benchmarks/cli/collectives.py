@@ -1,4 +1,4 @@
-"""`dlscale collectives`: how fast allreduce is over message sizes, by the ring and by other libraries."""
+"""`dlscale collectives`: how fast collective operations are over message sizes, by the ring and by other libraries."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dlscale.benchmarks.cli.streams import live_console
 
 if TYPE_CHECKING:
     from dlscale.analysis.message_sizes.summary import MessageSizeSummary
+    from dlscale.benchmarks.records.message_sizes import Collective
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,6 +82,13 @@ def _backends_option(command: F) -> F:
 
 
 @click.group(invoke_without_command=True)
+@click.option(
+    "--operations",
+    type=Words(),
+    default="allreduce",
+    show_default=True,
+    help="Operations to time: allreduce, reduce_scatter, allgather, broadcast, or all.",
+)
 @click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Message sizes.")
 @click.option(
     "--ranks", type=Counts(), default="2", show_default=True, help="Rank counts, all on one node: 2, or 2,4."
@@ -102,7 +110,7 @@ def _backends_option(command: F) -> F:
 @json_option
 @click.pass_context
 def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **options: Any) -> int:
-    """Time allreduce (fp32 sum, in place, the ranks of one node) over message sizes: the ring, MPICH, Open MPI,
+    """Time collective operations (fp32, the ranks of one node) over message sizes: the ring, MPICH, Open MPI,
     Intel MPI, Gloo and Horovod, each at its default and at its best settings.
 
     Prints a table and writes raw samples, a CSV and a figure into a folder of its own below RESULTS. Exit status 2 if
@@ -113,6 +121,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
       dlscale collectives setup                      installs the backends; needs the network
       dlscale collectives                            everything, in about a quarter of an hour
       dlscale collectives --sizes 25MiB --ranks 2,4 --backends ring,openmpi --budget 2min
+      dlscale collectives --operations all --sizes 1MiB:64MiB:x4
       dlscale collectives report                     the table of the latest run
     """  # noqa: D301
     if ctx.invoked_subcommand:
@@ -122,6 +131,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
 
     request = RunRequest(
         sizes=options["sizes"],
+        collectives=_collectives(options["operations"]),
         rank_counts=_rank_counts(options["ranks"]),
         backends=options["backends"],
         num_blocks=options["launches"],
@@ -241,6 +251,17 @@ def _seconds(text: str) -> float:
     if not seconds:
         raise UsageError(f"--budget {text} leaves no time to measure; give for example 2min")
     return seconds
+
+
+def _collectives(words: list[str]) -> list[Collective]:
+    from dlscale.benchmarks.records.message_sizes import COLLECTIVES
+
+    for word in words or [""]:
+        if word not in (*COLLECTIVES, "all"):
+            raise UsageError(
+                f"no operation {word!r} in this benchmark; choose of: {', '.join(COLLECTIVES)}, all"
+            )
+    return [name for name in COLLECTIVES if name in words or "all" in words]
 
 
 def _rank_counts(counts: list[int]) -> list[int]:

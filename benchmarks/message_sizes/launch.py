@@ -35,7 +35,7 @@ from dlscale.benchmarks.records.message_sizes import (
 )
 from dlscale.benchmarks.systems.system import Flavour, flavour_of
 
-DRIVER = Path(__file__).with_name("driver.py")
+DRIVER = Path(__file__).with_name("driver")
 IMB: Final = "IMB-MPI1"
 GRACE_SECONDS = 5  # the ranks end themselves before
 TAIL_LINES = 20
@@ -239,7 +239,7 @@ def _watch(command: Sequence[str], folder: Path, limit: float) -> tuple[str | No
 
 def _why(text: str, status: int) -> str:
     """The first line in which a program says what is wrong, or how it died."""
-    for pattern in (r"^allreduce benchmark: .*", r"^\w*(?:Error|Exception): .*", r"^Abort\(.*"):
+    for pattern in (r"^collectives benchmark: .*", r"^\w*(?:Error|Exception): .*", r"^Abort\(.*"):
         if match := re.search(pattern, text, re.MULTILINE):
             return redact(match[0].strip())
     if death := who_died(text):

@@ -25,6 +25,7 @@ from dlscale.benchmarks.message_sizes.schedule import Part
 from dlscale.benchmarks.records.message_sizes import (
     MODES,
     Chosen,
+    Collective,
     MessageSizeLaunch,
     MessageSizeRun,
     PeerState,
@@ -109,6 +110,7 @@ class RunRequest:
     """What a user asked for, checked."""
 
     sizes: Sequence[int]
+    collectives: Sequence[Collective] = ("allreduce",)
     rank_counts: Sequence[int]
     backends: Sequence[str]
     num_blocks: int
@@ -135,7 +137,11 @@ class Run:
         self.folder = Path()
         self._campaign: MessageSizeRun | None = None
         self._sweep = schedule.SweepRequest(
-            sizes=request.sizes, modes=MODES, num_blocks=request.num_blocks, seed=request.seed
+            sizes=request.sizes,
+            modes=MODES,
+            num_blocks=request.num_blocks,
+            seed=request.seed,
+            collectives=request.collectives,
         )
 
     def prepare(self, results: Path) -> MessageSizeRun:
@@ -150,6 +156,7 @@ class Run:
         self._campaign = MessageSizeRun(
             started=now(),
             commit=environment.commit(),
+            collectives=list(request.collectives),
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
             modes=list(self._sweep.modes),

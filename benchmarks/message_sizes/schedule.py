@@ -13,11 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Mode
+from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch, Mode
 
+ALLREDUCE: Final = "allreduce"
 RING_OPERATIONS = ("ring", "ring-shared", "ring-unsynchronised")
 TUNING_SHARE, VALIDITY_SHARE, OVERSUBSCRIBED_SHARE = 0.2, 0.15, 0.1  # of the budget; measuring has the rest
 LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
@@ -30,6 +32,7 @@ LEAST_GAIN = 0.01  # a setting must make the peer's best so much faster, over al
 VALIDITY_SIZES = 5
 
 Choice = tuple[Peer, PeerSetting]
+Point = tuple[str, int]  # collective operation, message bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +43,21 @@ class SweepRequest:
     modes: Sequence[Mode]
     num_blocks: int
     seed: int
+    collectives: Sequence[Collective] = (ALLREDUCE,)
 
 
-def operations(peer: Peer, *, only_own: bool = False) -> list[str]:
-    """What a launch of a peer times: its allreduce, and the memory stream that bounds it."""
+def operations(
+    peer: Peer, collectives: Sequence[Collective] = (ALLREDUCE,), *, only_own: bool = False
+) -> list[str]:
+    """What a launch of a peer times: its collective operations, and the memory stream that bounds an allreduce."""
     own = {"ring": RING_OPERATIONS, "mpi": ("mpi",), "torch": (peer.name,)}[peer.kind]
-    return [own[0]] if only_own else [*own, "stream"]
+    words: list[str] = []
+    for collective in collectives:
+        if collective != ALLREDUCE:
+            words.append(f"{own[0]}:{collective}")
+        else:
+            words += [own[0]] if only_own else [*own, "stream"]
+    return words
 
 
 def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list[LaunchOrder]:
@@ -67,7 +79,7 @@ def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list
             num_ranks=num_ranks,
             sizes=request.sizes,
             modes=("hot",),
-            operations=operations(peer, only_own=True),
+            operations=operations(peer, request.collectives, only_own=True),
         )
         for _, _, (peer, setting) in sorted(ranked, key=lambda entry: entry[:2])
     ]
@@ -88,7 +100,7 @@ def measurement(
                 num_ranks=num_ranks,
                 sizes=request.sizes,
                 modes=("hot",) if oversubscribed else request.modes,
-                operations=operations(peer, only_own=oversubscribed),
+                operations=operations(peer, request.collectives, only_own=oversubscribed),
             )
             for peer, setting in choices
             if setting.default or not oversubscribed
@@ -101,7 +113,12 @@ def measurement(
 def validity(
     request: SweepRequest, peers: Sequence[Peer], references: Mapping[str, Path], num_ranks: int
 ) -> list[LaunchOrder]:
-    """Pairs of launches at an MPI's first default setting, ours and IMB's; which one is first alternates."""
+    """Pairs of launches at an MPI's first default setting, ours and IMB's; which one is first alternates.
+
+    None unless an allreduce was asked for: only that is compared.
+    """
+    if ALLREDUCE not in request.collectives:
+        return []
     step = max(1, math.ceil((len(request.sizes) - 1) / (VALIDITY_SIZES - 1)))
     orders: list[LaunchOrder] = []
     for block in range(request.num_blocks):
@@ -206,11 +223,11 @@ def likely_choices(peers: Iterable[Peer]) -> list[Choice]:
 
 
 def choose_settings(peer: Peer, launches: Iterable[MessageSizeLaunch]) -> list[PeerSetting]:
-    """The default settings and then, one by one, what lowers the peer's best time over all sizes most.
+    """The default settings and then, one by one, what lowers the peer's best time over all sizes and operations most.
 
     A setting that failed or was not tried is left out. The mean is geometric: 10 % count the same at every size.
     """
-    times = {launch.setting: seconds_by_size(launch) for launch in launches if launch.backend == peer.name}
+    times = {launch.setting: seconds_by_point(launch) for launch in launches if launch.backend == peer.name}
     chosen = [setting for setting in peer.settings if setting.default]
     for _ in range(MOST_TUNED):
         others = [setting for setting in peer.settings if setting not in chosen and times.get(setting.name)]
@@ -222,22 +239,22 @@ def choose_settings(peer: Peer, launches: Iterable[MessageSizeLaunch]) -> list[P
     return chosen
 
 
-def _gain(times: dict[str, dict[int, float]], chosen: Sequence[PeerSetting], setting: PeerSetting) -> float:
-    """Mean over the sizes of the logarithm by which `setting` lowers the best time of those `chosen`."""
+def _gain(times: dict[str, dict[Point, float]], chosen: Sequence[PeerSetting], setting: PeerSetting) -> float:
+    """Mean over sizes and operations of the logarithm by which `setting` lowers the best time of those `chosen`."""
     known = [times[other.name] for other in chosen if other.name in times]
     logs = []
-    for size, seconds in times[setting.name].items():
-        best = min((table[size] for table in known if size in table), default=math.inf)
+    for point, seconds in times[setting.name].items():
+        best = min((table[point] for table in known if point in table), default=math.inf)
         # What no chosen setting can do at all counts as ten times faster.
         logs.append(math.log(10) if best == math.inf else max(0.0, math.log(best / seconds)))
     return statistics.fmean(logs) if logs else 0.0
 
 
-def seconds_by_size(launch: MessageSizeLaunch) -> dict[int, float]:
-    """The median over the calls of the slowest rank's time, by message bytes; the peer's own operation only."""
-    calls: dict[int, list[int]] = {}
+def seconds_by_point(launch: MessageSizeLaunch) -> dict[Point, float]:
+    """The median over the calls of the slowest rank's time, by operation and bytes; the peer's own operations only."""
+    calls: dict[Point, list[int]] = {}
     for block in launch.samples:
         if block.operation in ("mpi", launch.backend) and block.mode == "hot":
             slowest = [max(ranks) for ranks in zip(*block.nanoseconds, strict=True)]
-            calls.setdefault(block.message_bytes, []).extend(slowest)
-    return {size: 1e-9 * statistics.median(values) for size, values in calls.items()}
+            calls.setdefault((block.collective, block.message_bytes), []).extend(slowest)
+    return {point: 1e-9 * statistics.median(values) for point, values in calls.items()}

@@ -16,10 +16,12 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 1 had allreduce alone
 
 Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
 MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
+Collective = Literal["allreduce", "reduce_scatter", "allgather", "broadcast"]
+COLLECTIVES: tuple[Collective, ...] = ("allreduce", "reduce_scatter", "allgather", "broadcast")
 # The purpose of a launch: choosing settings, the measurement itself, or a comparison with other benchmarks.
 Purpose = Literal["tuning", "measured", "validity"]
 
@@ -28,8 +30,12 @@ class Samples(Frozen):
     """One block of calls."""
 
     operation: str  # name of the driver: "mpi", "ring", "stream", "gloo" ...
+    collective: Collective = "allreduce"  # that of a stream too
     mode: Mode
-    message_bytes: PositiveInt
+    message_bytes: (
+        PositiveInt  # asked for; what it means for a collective operation: docs/collectives-benchmark.md
+    )
+    used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
     round: NonNegativeInt
     num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
     nanoseconds: list[list[NonNegativeInt]]  # [rank][call], on each rank's own clock
@@ -40,8 +46,10 @@ class CellFailure(Frozen):
     """An operation that could not be measured at a size, and why."""
 
     operation: str
+    collective: Collective = "allreduce"
     mode: Mode
     message_bytes: PositiveInt
+    used_bytes: NonNegativeInt | None = None
     reason: str
 
 
@@ -56,7 +64,7 @@ class ReferenceTime(Frozen):
 class MessageSizeLaunch(Frozen):
     """One mpiexec, from its start to its end."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
@@ -103,9 +111,10 @@ class Chosen(Frozen):
 class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     started: str
     commit: str
+    collectives: list[Collective] = ["allreduce"]
     sizes: list[PositiveInt]
     rank_counts: list[PositiveInt]
     modes: list[Mode]

@@ -36,6 +36,7 @@ MOST_OVERSUBSCRIBED, COLLAPSE, COLLAPSE_SECONDS = 3.0, 10.0, 1e-3
 
 def verdicts(rows: list[MessageSizeRow], num_cpus: int) -> Iterator[tuple[str, bool | None, str]]:
     """A goal, whether it was met (None: not measured), and the numbers."""
+    rows = [row for row in rows if row.collective == "allreduce"]
     two = [row for row in rows if (row.mode, row.num_ranks) == ("hot", 2)]
     for against, wanted, first, last, least in GOALS:
         at = [row for row in two if first <= row.message_bytes <= last and wanted(row)]

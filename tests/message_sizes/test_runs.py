@@ -113,15 +113,23 @@ def test_a_settings_thread_level_reaches_the_library(tmp_path: Path, asked: str)
 
 @pytest.mark.parametrize(
     ("backend", "operations"),
-    [("mpi", "mpi,mpi-copy,stream"), ("ring", "ring,ring-shared,ring-unsynchronised,stream")],
+    [
+        ("mpi", "mpi,mpi-copy,stream,mpi:reduce_scatter,mpi:allgather,mpi:broadcast"),
+        (
+            "ring",
+            "ring,ring-shared,ring-unsynchronised,stream,ring:reduce_scatter,ring:allgather,ring:broadcast",
+        ),
+    ],
 )
 def test_every_call_of_every_rank_is_there(tmp_path: Path, backend: str, operations: str):
     options = {"operations": operations, "modes": "hot,fresh,cold", "cold-bytes": "65536"}
     done, lines = driver(tmp_path, backend=backend, **options)
     assert done.returncode == 0, done.stderr
     blocks = [line for line in lines if line["kind"] == "block"]
-    assert {(block["operation"], block["mode"]) for block in blocks} == {
-        (operation, mode) for operation in operations.split(",") for mode in ("hot", "fresh", "cold")
+    assert {(block["operation"], block["collective"], block["mode"]) for block in blocks} == {
+        (word.partition(":")[0], word.partition(":")[2] or "allreduce", mode)
+        for word in operations.split(",")
+        for mode in ("hot", "fresh", "cold")
     }
     for block in blocks:
         assert len(block["nanoseconds"]) == 1
@@ -140,7 +148,7 @@ def test_every_call_of_every_rank_is_there(tmp_path: Path, backend: str, operati
 def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expected: str):
     done, _ = driver(tmp_path, **{"backend": "mpi", "operations": "mpi", **options})
     assert done.returncode != 0
-    assert f"allreduce benchmark: {expected}" in done.stderr.replace("FileNotFoundError: [Errno 2] ", "")
+    assert f"collectives benchmark: {expected}" in done.stderr.replace("FileNotFoundError: [Errno 2] ", "")
 
 
 def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
@@ -148,19 +156,21 @@ def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
     flags, output = tmp_path / "flags", tmp_path / "output"
     flags.touch()
     spoiled = (
-        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); import driver\n"
+        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n"
         "def forgetful(message):\n"
         "    def call():\n"
         "        message[:-1] *= 1; message[-1] = 0\n"
         "    return call\n"
-        "start = lambda *_: driver.Library('x', 'single', [driver.Operation('mpi', forgetful)], lambda: None)\n"
-        "driver.START['mpi'] = start\n"
-        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} --backend mpi --operations mpi --sizes 4096 "
+        "forgetting = libraries.Operation('mpi', forgetful)\n"
+        "libraries.START['mpi'] = lambda *_: libraries.Library('x', 'single', [forgetting], lambda: None)\n"
+        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} --backend mpi "
+        "--operations mpi,mpi:broadcast --sizes 4096 "
         f"--output {output} --flags {flags}'.split()\n"
-        "driver.main()"
+        "rank.main()"
     )
     variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"}
     subprocess.run([sys.executable, "-c", spoiled], check=True, timeout=60, env=variables)
     lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [line["reason"] for line in lines if line["kind"] == "failure"] == ["wrong result"]
+    reasons = [line["reason"] for line in lines if line["kind"] == "failure"]
+    assert reasons == ["wrong result", "LookupError: this library has no broadcast"]
     assert not [line for line in lines if line["kind"] == "block"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.message_sizes import launch
-from dlscale.benchmarks.message_sizes.driver import _note_files as note_files_of_the_driver
+from dlscale.benchmarks.message_sizes.driver.rank import _note_files as note_files_of_the_driver
 from dlscale.benchmarks.rank import leftovers
 from dlscale.benchmarks.rank.leftovers import note_files, sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held

@@ -44,9 +44,9 @@ def test_a_good_launch(run: Run):
 
 
 def test_a_crash_keeps_what_was_finished(run: Run):
-    said = "echo 'allreduce benchmark: rank 1 is dead' >&2; exit 9"
+    said = "echo 'collectives benchmark: rank 1 is dead' >&2; exit 9"
     record = run(f"{lines(HEADER, BLOCK)}\nprintf '%s' '{BLOCK[:40]}' >> $output\n{said}")
-    assert record.failure == "allreduce benchmark: rank 1 is dead"
+    assert record.failure == "collectives benchmark: rank 1 is dead"
     assert len(record.samples) == 1
     assert "rank 1 is dead" in record.log_tail
 

@@ -11,6 +11,8 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        ("--operations sum", ["'sum'", "allreduce, reduce_scatter, allgather, broadcast, all"]),
+        ("--operations ,", ["''", "allreduce"]),
         ("--sizes big", ["'big'", "4KiB"]),
         ("--sizes 8KiB:4KiB", ["'8KiB:4KiB'", "ascending"]),
         ("--ranks 1", ["--ranks 1", "2 or more"]),

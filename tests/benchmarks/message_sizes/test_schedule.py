@@ -86,6 +86,15 @@ def test_validity_pairs_ours_with_theirs(peers: list[Peer]):
     assert (min(orders[0].sizes), max(orders[0].sizes)) == (4 * KIB, 256 * MIB)
 
 
+def test_every_operation_of_a_library_is_in_its_launches(peers: list[Peer]):
+    ring, mpich, gloo = peers
+    both = ("allreduce", "broadcast")
+    assert schedule.operations(mpich, both) == ["mpi", "stream", "mpi:broadcast"]
+    assert schedule.operations(gloo, ("reduce_scatter",)) == ["gloo:reduce_scatter"]
+    assert schedule.operations(ring, both, only_own=True) == ["ring", "ring:broadcast"]
+    assert schedule.operations(ring, both)[-2:] == ["stream", "ring:broadcast"]
+
+
 class MadeClock:
     """Time passes only when a launch takes it."""
 
@@ -248,7 +257,7 @@ def tried(
 
 
 def test_the_slowest_rank_counts():
-    assert schedule.seconds_by_size(tried("a", small=1000)) == {4 * KIB: pytest.approx(1e-6)}
+    assert schedule.seconds_by_point(tried("a", small=1000)) == {("allreduce", 4 * KIB): pytest.approx(1e-6)}
 
 
 def test_a_setting_is_chosen_where_it_is_fastest(peers: list[Peer]):

@@ -1,0 +1,14 @@
+"""Times one library's collective operations on the ranks of a launch: the same program for every library.
+
+Started by a launcher as a folder, `python .../driver --backend ...`, with the Python of the library's own environment.
+That has NumPy but not dlscale (only the ring's has): files import each other, and dlscale nowhere but for the ring.
+Rank 0 writes JSON lines to --output:
+
+    {"kind": "launch", "library": ..., "thread_level": ..., ...}      first
+    {"kind": "round_trip", "nanoseconds": ...}                        of a flag, before the first size and after each
+    {"kind": "block", "operation": ..., "nanoseconds": [rank][call], ...}
+    {"kind": "failure", "operation": ..., "reason": ...}
+    {"kind": "end"}                                                   last; without it the launch failed
+
+With --exec it only binds its rank to a CPU and becomes another program.
+"""

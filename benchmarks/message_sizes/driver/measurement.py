@@ -1,0 +1,185 @@
+"""The one loop that times every operation of every library: messages, warm-up, checks, rounds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from .conventions import ALLREDUCE, ITEM_BYTES, given, num_elements, wanted
+from .libraries import Library, Operation
+from .lockstep import MAX_CALLS, Lockstep
+from .memory import HOST, Arena, Call, arena_elements
+
+ROUNDS = 4  # turns that the operations of a launch take at each size
+MIN_CALLS = 5  # of an operation at a size, in all rounds
+NUM_WARMUP = 5
+# The ring tries its variants of moving large messages in its first calls.
+NUM_TRIALS = {"ring": 30, "ring-shared": 30, "ring-unsynchronised": 30}
+PATIENCE = 2  # times its share of the time that an operation may take to warm up, and again to be timed
+
+
+class Measurement:
+    """All modes, sizes and operations of a launch."""
+
+    def __init__(self, options: argparse.Namespace, lockstep: Lockstep, library: Library) -> None:
+        self._options, self._lockstep = options, lockstep
+        stream = Operation("stream", library.memory.stream, checked=False)
+        offered = {
+            (operation.name, operation.collective): operation for operation in [*library.operations, stream]
+        }
+        self._operations = [_asked(word, offered) for word in options.operations]
+        common = Arena(library.memory, library.memory.empty(arena_elements(options)))
+        self._arenas = {
+            operation.name: common if operation.memory is None else Arena(HOST, operation.memory)
+            for operation in self._operations
+        }
+        self._wrong: dict[tuple[str, str, int], str] = {}
+        self._begin = time.perf_counter()
+        cells = len(options.modes) * len(options.sizes) * len(self._operations)
+        self._num_left = cells
+        self._file = os.fdopen(_created(options.output), "w") if lockstep.rank == 0 else None
+        self._write(
+            kind="launch",
+            library=library.description,
+            thread_level=library.thread_level,
+            num_ranks=lockstep.size,
+            barrier="shared",
+            cold_bytes=options.cold_bytes,
+        )
+
+    def run(self) -> None:
+        """Measure and write everything down."""
+        self._note_round_trip()
+        for mode in self._options.modes:
+            for message_bytes in self._options.sizes:
+                # A message as large as that is cold in any mode.
+                if mode != "cold" or message_bytes < self._options.cold_bytes:
+                    self._measure(mode, message_bytes)
+                self._note_round_trip()
+        self._write(kind="end")
+
+    def _measure(self, mode: str, message_bytes: int) -> None:
+        """The operations take turns, so that a machine that drifts changes them alike."""
+        plans = [
+            (operation, *self._warm_up(operation, mode, message_bytes)) for operation in self._operations
+        ]
+        for index in range(ROUNDS):
+            # Every other round runs backwards: no operation always follows the same one.
+            for operation, num_warmup, total in plans if index % 2 == 0 else plans[::-1]:
+                num_calls = -(-(total - index) // ROUNDS)  # slow calls do not reach the last rounds
+                if num_calls <= 0:
+                    continue
+                self._call(operation, mode, message_bytes)  # finds the other operation's traces in the caches
+                times = [self._call(operation, mode, message_bytes) for _ in range(num_calls)]
+                cell = self._cell(operation, mode, message_bytes)
+                self._write(kind="block", **cell, round=index, num_warmup=num_warmup, **self._gather(times))
+
+    def _warm_up(self, operation: Operation, mode: str, message_bytes: int) -> tuple[int, int]:
+        """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
+        spent = self._lockstep.slowest(time.perf_counter() - self._begin)
+        share = max(self._options.seconds - spent, 0.1 * self._options.seconds) / self._num_left
+        self._num_left -= 1
+        late = spent > 1.5 * self._options.seconds + 1
+        if reason := "no time was left" if late else self._verify(operation, mode, message_bytes):
+            self._write(kind="failure", **self._cell(operation, mode, message_bytes), reason=reason)
+            return 0, 0
+        num_wanted = NUM_WARMUP + NUM_TRIALS.get(operation.name, 0)
+        num_warmup, shortest, spent = 0, math.inf, 0.0
+        while num_warmup < num_wanted and (num_warmup < 1 or spent < PATIENCE * share):
+            seconds = self._lockstep.slowest(self._call(operation, mode, message_bytes)[1])
+            shortest, spent, num_warmup = min(shortest, seconds), spent + seconds, num_warmup + 1
+        at_most = min(MAX_CALLS, PATIENCE * share / shortest)
+        num_calls = min(max(share / shortest, min(MIN_CALLS, at_most)), at_most)
+        return num_warmup, max(1, math.ceil(num_calls))
+
+    def _cell(self, operation: Operation, mode: str, message_bytes: int) -> dict[str, object]:
+        count = num_elements(operation.collective, message_bytes, self._lockstep.size)
+        return {
+            "operation": operation.name,
+            "collective": operation.collective,
+            "mode": mode,
+            "message_bytes": message_bytes,
+            "used_bytes": ITEM_BYTES * count,
+        }
+
+    def _next(self, operation: Operation, mode: str, message_bytes: int) -> Any:
+        count = num_elements(operation.collective, message_bytes, self._lockstep.size)
+        return self._arenas[operation.name].next(mode, message_bytes, count)
+
+    def _call(self, operation: Operation, mode: str, message_bytes: int) -> tuple[float, float]:
+        message = self._next(operation, mode, message_bytes)
+        call = operation.prepare(message)
+        if mode == "fresh":
+            self._arenas[operation.name].memory.fill(message, 1.0)
+        self._lockstep.wait()
+        start = time.perf_counter()
+        call()
+        return start, time.perf_counter() - start
+
+    def _verify(self, operation: Operation, mode: str, message_bytes: int) -> str:
+        """What is wrong with a call's result on any rank; empty if nothing is. Once for each size."""
+        key = (operation.name, operation.collective, message_bytes)
+        if key in self._wrong:
+            return self._wrong[key]
+        message = self._next(operation, mode, message_bytes)
+        memory = self._arenas[operation.name].memory
+        if len(message) == 0:
+            self._wrong[key] = f"{message_bytes} B have no element for each of {self._lockstep.size} ranks"
+            return self._wrong[key]
+        case = (operation.collective, len(message), self._lockstep.rank, self._lockstep.size)
+        complaint = ""
+        try:
+            memory.put(message, given(*case))
+            returned = operation.prepare(message)()
+            result = operation.result(message, returned) if operation.result else message
+            if operation.checked and not np.array_equal(memory.get(result), wanted(*case)):
+                complaint = "wrong result"
+        except Exception as error:
+            complaint = " ".join(f"{type(error).__name__}: {error}".split())
+        memory.fill(message, 1.0)
+        failed = self._lockstep.slowest(float(bool(complaint))) > 0
+        self._wrong[key] = complaint or ("failed on another rank" if failed else "")
+        return self._wrong[key]
+
+    def _gather(self, times: list[tuple[float, float]]) -> dict[str, object]:
+        lockstep, n = self._lockstep, len(times)
+        lockstep.times[lockstep.rank, :, :n] = np.array(times).T
+        lockstep.wait()
+        starts, seconds = lockstep.times[:, 0, :n].copy(), lockstep.times[:, 1, :n].copy()
+        lockstep.wait()
+        spread = starts.max(axis=0) - starts.min(axis=0)
+        return {
+            "nanoseconds": np.rint(seconds * 1e9).astype(int).tolist(),
+            "spread_nanoseconds": np.rint(spread * 1e9).astype(int).tolist(),
+        }
+
+    def _note_round_trip(self) -> None:
+        self._write(kind="round_trip", nanoseconds=round(1e9 * self._lockstep.round_trip()))
+
+    def _write(self, **line: object) -> None:
+        if self._file:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+
+
+def _asked(word: str, offered: dict[tuple[str, str], Operation]) -> Operation:
+    """The operation called "mpi" (its allreduce) or "mpi:broadcast"; one that fails if the library has none such."""
+    name, _, collective = word.partition(":")
+    if name not in {known for known, _ in offered}:
+        raise KeyError(name)
+
+    def missing(_: Any) -> Call:
+        raise LookupError(f"this library has no {collective}")
+
+    key = (name, collective or ALLREDUCE)
+    return offered.get(key, Operation(name, missing, key[1]))
+
+
+def _created(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

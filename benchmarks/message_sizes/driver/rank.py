@@ -1,0 +1,108 @@
+"""One rank of a launch, from its start to its end."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import glob
+import os
+import signal
+import sys
+import traceback
+
+from .libraries import START, Place
+from .lockstep import Lockstep
+from .measurement import Measurement
+
+RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - not for files of ours
+
+
+def start() -> None:
+    """`main`; an error ends the rank with one line that says so, before its traceback, and at once.
+
+    Libraries that finish their work as Python ends would wait for the other ranks, who wait for this one.
+    """
+    try:
+        main()
+    except Exception as error:
+        sys.stderr.write(f"collectives benchmark: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def main() -> None:
+    """One rank, from start to end."""
+    rank, size = _variable(RANK_VARIABLES), _variable(SIZE_VARIABLES)
+    options = _parse()
+    if options.lifeline:
+        _follow_lifeline(options.lifeline)
+    os.sched_setaffinity(0, {options.cpus[rank % len(options.cpus)]})  # before anything starts a thread
+    if options.exec:
+        os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
+    signal.alarm(options.limit)  # whatever hangs: no process stays
+    lockstep = Lockstep(options.flags, rank, size, yields=size > len(set(options.cpus)))
+    library = START[options.backend](options, Place(rank, size, rank))
+    if options.lifeline:
+        _note_files(options.lifeline)
+    Measurement(options, lockstep, library).run()
+    lockstep.wait()
+    library.close()
+
+
+def _parse() -> argparse.Namespace:
+    def numbers(text: str) -> list[int]:
+        return [int(word) for word in text.split(",")]
+
+    def words(text: str) -> list[str]:
+        return text.split(",")
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpus", type=numbers, required=True)
+    parser.add_argument("--lifeline")
+    parser.add_argument("--exec", nargs=argparse.REMAINDER)
+    parser.add_argument("--backend", choices=START, default="mpi")
+    parser.add_argument("--operations", type=words, default=[])
+    parser.add_argument("--sizes", type=numbers, default=[])
+    parser.add_argument("--modes", type=words, default=["hot"])
+    parser.add_argument("--thread-level", default="single")
+    parser.add_argument("--output")
+    parser.add_argument("--flags")
+    parser.add_argument("--store")
+    parser.add_argument("--cold-bytes", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--limit", type=int, default=600)
+    return parser.parse_args()
+
+
+def _follow_lifeline(folder: str) -> None:
+    """This process, or what it becomes, ends with whoever holds the FIFO in `folder`, as `rank.lifeline` says."""
+    fifo = next(iter(glob.glob(f"{folder}/lifeline-*")), None)
+    if fifo is None:
+        return
+    descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_inheritable(descriptor, True)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        os.read(descriptor, 1)
+    except BlockingIOError:
+        return
+    sys.exit("dlscale has ended")
+
+
+def _note_files(folder: str) -> None:
+    """Note in `folder` the shared memory that would be left if this process were killed, as `rank.leftovers` does."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        lines = [line[line.index(SHARED_MEMORY) :] for line in maps if SHARED_MEMORY in line]
+    boot = next(iter(glob.glob(f"{folder}/lifeline-*")), "-").rpartition("-")[2]
+    with open(
+        f"{folder}/files-{boot}-{os.getpid()}", "w", encoding="utf-8", errors="surrogateescape"
+    ) as file:
+        file.writelines(line for line in lines if not line.endswith(" (deleted)\n"))
+
+
+def _variable(names: tuple[str, ...]) -> int:
+    return next(int(os.environ[name]) for name in names if name in os.environ)

@@ -1,0 +1,106 @@
+"""Reduce-scatter, allgather and broadcast beside allreduce, each with rows, rates and a table of its own."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.message_sizes.figure import write_figure
+from dlscale.analysis.message_sizes.measurements import MessageSizeRow
+from dlscale.analysis.message_sizes.summary import MessageSizeSummary, message_size_row, summarise
+from dlscale.analysis.message_sizes.terminal import render_message_sizes
+from dlscale.benchmarks.records.message_sizes import COLLECTIVES, CellFailure, MessageSizeLaunch
+
+from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+
+TIMES = {"allreduce": 400.0, "reduce_scatter": 200.0, "allgather": 100.0, "broadcast": 50.0}
+
+
+@pytest.fixture
+def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSizeSummary:
+    """MPICH and the ring, which is twice as fast, on 3 ranks at 1 MiB; the memory stream beside the allreduce."""
+    launches = []
+    for block in range(3):
+        for name, backend, factor in (("mpi", "mpich", 1.0), ("ring", "ring", 0.5)):
+            launch = make_launch(
+                {name: {MIB: 1.0}, "stream": {MIB: 80.0}}, backend=backend, block=block, num_ranks=3
+            )
+            own, bound = [
+                [one for one in launch.samples if one.operation == operation]
+                for operation in (name, "stream")
+            ]
+            samples = [
+                one.model_copy(
+                    update={
+                        "collective": collective,
+                        "nanoseconds": [[round(1000 * factor * seconds)] * 4] * 3,
+                        "used_bytes": MIB if collective in ("allreduce", "broadcast") else MIB - 4,
+                    }
+                )
+                for collective, seconds in TIMES.items()
+                for one in own
+            ]
+            launches.append(launch.model_copy(update={"samples": samples + bound}))
+    missing = CellFailure(
+        operation="mpi", collective="broadcast", mode="hot", message_bytes=4 * KIB, reason="no broadcast"
+    )
+    launches[0] = launches[0].model_copy(update={"failures": [missing]})
+    return summarise(make_campaign(collectives=list(COLLECTIVES), rank_counts=[3], modes=["hot"]), launches)
+
+
+def row(summary: MessageSizeSummary, backend: str, collective: str) -> MessageSizeRow:
+    (found,) = [
+        one
+        for one in summary.rows
+        if (one.backend, one.collective, one.message_bytes) == (backend, collective, MIB)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("collective", "factor"),
+    [("allreduce", 4 / 3), ("reduce_scatter", 2 / 3), ("allgather", 2 / 3), ("broadcast", 1)],
+)
+def test_rates_are_those_of_nccl_tests(summary: MessageSizeSummary, collective: str, factor: float):
+    found = message_size_row(row(summary, "mpich", collective))
+    used = MIB if factor in (4 / 3, 1) else MIB - 4
+    assert found["operation"] == collective
+    assert found["used_bytes"] == used
+    assert found["algbw_gb_per_second"] == pytest.approx(1e-9 * used / (1e-6 * TIMES[collective]))
+    assert found["busbw_gb_per_second"] == pytest.approx(factor * found["algbw_gb_per_second"])
+
+
+def test_only_an_allreduce_has_a_memory_bound_and_each_is_paired_with_the_rings(summary: MessageSizeSummary):
+    for collective in COLLECTIVES:
+        found = row(summary, "mpich", collective)
+        assert (found.fraction_of_bound is not None) == (collective == "allreduce")
+        assert found.ring_speedup is not None
+        assert found.ring_speedup.center == pytest.approx(2.0)
+
+
+def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSummary, tmp_path: Path):
+    console = Console(file=io.StringIO(), width=110)
+    console.print(render_message_sizes(summary))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    titles = [line for line in text.splitlines() if line.endswith(", 3 ranks on one node")]
+    assert [title.split(",")[0] for title in titles] == [
+        "allreduce",
+        "reduce-scatter",
+        "allgather",
+        "broadcast",
+    ]
+    assert "mpich (default), 3 ranks, measured, mpi broadcast: no broadcast" in text
+    assert "of reduce-scatter and allgather (P-1)/P" in " ".join(text.split())
+    assert {path.name for path in write_figure(summary, tmp_path)} >= {
+        "collectives-3r.png",
+        "collectives-reduce_scatter-3r.pdf",
+        "collectives-broadcast-3r.svg",
+    }
+
+
+def test_records_of_before_are_allreduces(make_launch: MakeLaunch):
+    text = make_launch({"mpi": {MIB: 400.0}}).model_dump_json(exclude_unset=True)
+    old = MessageSizeLaunch.model_validate_json(text.replace("{", '{"schema_version":1,', 1))
+    assert {(one.collective, one.used_bytes) for one in old.samples} == {("allreduce", None)}
