@@ -20,8 +20,8 @@ from dlscale.analysis.message_sizes.measurements import (
     RING,
     RING_SHARED,
     STREAM,
-    TITLES,
     MessageSizeRow,
+    heading,
 )
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary
 from dlscale.analysis.render.text import number, size_text
@@ -38,6 +38,7 @@ _LOOKS = {
     "intelmpi": ("#CC79A7", "P"),
     "gloo": ("#009E73", "D"),
     "horovod": ("#999933", "h"),
+    "mpi": ("#D55E00", "^"),
 }
 _TICKS_APART = 16  # sizes are labelled at every 16th part of the next
 Line = tuple[list[int], list[float]]
@@ -73,7 +74,7 @@ def _draw(
     figure, panels = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES,
         num_panels=len(modes),
-        title=f"{TITLES[collective]}, {num_ranks} ranks on one node",
+        title=heading(summary.campaign, collective, num_ranks),
         warning=_warning(summary),
         subtitle=f"{summary.campaign.node['cpu_model']}, {len(summary.campaign.cpus)} cores",
         handles=[

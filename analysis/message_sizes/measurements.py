@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -33,6 +33,14 @@ TITLES: Mapping[Collective, str] = {
 }
 
 
+def heading(campaign: MessageSizeRun, collective: Collective, num_ranks: int) -> str:
+    """The title of an operation's table or figure."""
+    if not campaign.ranks_per_node:
+        return f"{TITLES[collective]}, {num_ranks} ranks on one node"
+    num_nodes = num_ranks // campaign.ranks_per_node
+    return f"{TITLES[collective]}, {num_ranks} ranks on {num_nodes} nodes of {campaign.system}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSizeRow:
     """One library at one setting, number of ranks, mode and size. Intervals are over launches."""
@@ -47,13 +55,15 @@ class MessageSizeRow:
     mode: str
     message_bytes: int
     num_launches: int
+    num_nodes: int = 1
     collective: Collective = "allreduce"  # a stream's too, which bounds it
     used_bytes: int | None = None  # of whole elements per rank; None: all
     num_calls: int = 0  # timed, over all launches
     seconds: Interval | None = None  # the median over launches of a launch's median call
     best_seconds: float | None = None  # of all calls
     p99_seconds: float | None = None  # the median over launches of a launch's 99th percentile
-    fraction_of_bound: Interval | None = None  # of the rate at which each rank can add to its own memory
+    # Of the rate at which each rank can add to its own memory; between nodes, of what a node's link carries.
+    fraction_of_bound: Interval | None = None
     ring_speedup: Interval | None = None  # the ring's rate over this one's, paired
     shared_speedup: Interval | None = None  # the same for the ring in its own memory
     tuned: bool = False  # the best of its library's settings at this point
@@ -76,8 +86,20 @@ class MessageSizeRow:
     @property
     def bus_factor(self) -> float:
         """The ratio of busbw to algbw, as nccl-tests has it: what every rank must send or receive per byte at least."""
-        times = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}.get(self.collective)
-        return 1.0 if times is None else times * (self.num_ranks - 1) / self.num_ranks
+        return bus_factor(self.collective, self.num_ranks)
+
+    def within_wire(self, bytes_per_second: float) -> MessageSizeRow:
+        """The row, bound by the link of a node: it sends and receives what a rank must if a node were one."""
+        if not self.seconds:
+            return self
+        least_bytes = bus_factor(self.collective, self.num_nodes) * self._bytes
+        return replace(self, fraction_of_bound=self.seconds.rate(least_bytes / bytes_per_second))
+
+
+def bus_factor(collective: Collective, number: int) -> float:
+    """What each of so many ranks (or nodes) must send or receive per byte of the message, at least."""
+    times = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}.get(collective)
+    return 1.0 if times is None else times * (number - 1) / number
 
 
 def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
@@ -217,7 +239,7 @@ def only_at_distance(
     measured = [
         launch
         for launch in launches
-        if launch.purpose == "measured" and launch.num_ranks <= len(campaign.cpus)
+        if launch.purpose == "measured" and launch.num_ranks // launch.num_nodes <= len(campaign.cpus)
     ]
     limited = (_only_at_distance(campaign, launch, wanted) for launch in measured)
     kept = [launch for launch in limited if launch.samples]

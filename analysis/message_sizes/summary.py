@@ -57,6 +57,7 @@ class MessageSizeSummary:
     checks: Sequence[ValidityCheck]
     failures: Sequence[str]  # in a sentence each
     round_trips: Sequence[int]  # nanoseconds, of a flag between two ranks, ascending
+    start_skew: float  # nanoseconds, the median over calls; 0 if there are none
     provenance: Provenance
 
 
@@ -65,12 +66,18 @@ def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
     measured = [launch for launch in launches if launch.purpose == "measured"]
     return MessageSizeSummary(
         campaign=campaign,
-        rows=list(_summary_rows(campaign, measured)),
+        rows=[_on_nodes(row, campaign) for row in _summary_rows(campaign, measured)],
         checks=check_validity(campaign, launches),
         failures=list(_failures(campaign, launches)),
         round_trips=sorted(time for launch in measured for time in launch.round_trip_nanoseconds),
+        start_skew=_start_skew(measured),
         provenance=run_origin(campaign, launches),
     )
+
+
+def _start_skew(launches: Sequence[MessageSizeLaunch]) -> float:
+    skews = [skew for launch in launches for block in launch.samples for skew in block.spread_nanoseconds]
+    return statistics.median(skews) if skews else 0.0
 
 
 def _summary_rows(
@@ -110,6 +117,14 @@ def _summary_rows(
                     point, PEER, backend=peer.name, title=peer.title, setting="not measured", variables={}
                 )
                 yield replace(row, failure=peer.unusable)
+
+
+def _on_nodes(row: MessageSizeRow, campaign: MessageSizeRun) -> MessageSizeRow:
+    """The row with its number of nodes and, where the wire is known, its share of that."""
+    if not campaign.ranks_per_node:
+        return row
+    row = replace(row, num_nodes=row.num_ranks // campaign.ranks_per_node)
+    return row.within_wire(campaign.wire_bytes_per_second) if campaign.wire_bytes_per_second else row
 
 
 def average_bus_bandwidths(rows: Sequence[MessageSizeRow], mode: str = "hot") -> dict[tuple[int, str], float]:
@@ -275,6 +290,7 @@ def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
         "setting": row.setting,
         "operation": row.operation,
         "num_ranks": row.num_ranks,
+        "num_nodes": row.num_nodes,
         "message_bytes": row.message_bytes,
         "used_bytes": row.message_bytes if row.used_bytes is None else row.used_bytes,
         "algbw_gb_per_second": rate.center if rate else None,

@@ -11,10 +11,11 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from dlscale.analysis.message_sizes.measurements import PEER, RING, STREAM, TITLES, MessageSizeRow
+from dlscale.analysis.message_sizes.measurements import PEER, RING, STREAM, MessageSizeRow, heading
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, average_bus_bandwidths
 from dlscale.analysis.render.text import microseconds, number, size_text
 from dlscale.analysis.statistics import Interval
+from dlscale.benchmarks.records.message_sizes import MessageSizeRun
 
 COLUMNS = ("size", "library", "algbw\n[GB/s]", "busbw\n[GB/s]", "p99\n[us]", "of\nbound\n[%]", "ring\nover\nit",
            "algbw\nfresh", "algbw\ncold")  # fmt: skip
@@ -31,7 +32,7 @@ def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
         summary.rows, key=lambda row: (row.num_ranks, row.collective)
     ):
         rows = list(group)
-        parts.append(f"[bold]{TITLES[collective]}, {num_ranks} ranks on one node[/bold]")
+        parts.append(f"[bold]{escape(heading(summary.campaign, collective, num_ranks))}[/bold]")
         parts.append(_table(rows, tags))
         rates = [f"{title} {number(rate)}" for (_, title), rate in average_bus_bandwidths(rows).items()]
         parts.append(escape(f"Average bus bandwidth over all sizes, hot, in GB/s: {', '.join(rates) or '-'}"))
@@ -120,18 +121,34 @@ def _legend(summary: MessageSizeSummary) -> Iterator[str]:
     )
     yield (
         f"Median over {campaign.num_blocks} launches of each launch's median call, by its slowest rank. busbw: algbw "
-        f"times 2(P-1)/P{others}. of bound: relative to the rate at which all ranks at once add to their own memory. "
+        f"times 2(P-1)/P{others}. of bound: relative to {_bound(campaign)}. "
         "ring over it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
         f"{size_text(campaign.cold_bytes)} before. See docs/collectives-benchmark.md."
     )
     if trips := summary.round_trips:
-        text = f"A flag takes {trips[len(trips) // 2]} ns from one rank to another and back"
+        what, between = ("A message", "node") if campaign.nodes else ("A flag", "rank")
+        text = f"{what} takes {trips[len(trips) // 2]} ns from one {between} to another and back"
         if trips[-1] > NEAR_AND_FAR * trips[0]:
             text += (
                 f", at other times {trips[0]} to {trips[-1]}: the machine moved its CPUs or had other work; trust "
                 "ratios more than rates"
             )
+        if campaign.nodes:
+            text += (
+                f"; ranks start {number(1e-3 * summary.start_skew)} us apart (median over calls, by clocks compared to "
+                "half of that time)"
+            )
         yield text + "."
+
+
+def _bound(campaign: MessageSizeRun) -> str:
+    if not campaign.nodes:
+        return "the rate at which all ranks at once add to their own memory"
+    if not campaign.wire_bytes_per_second:
+        return "nothing, as the system's file states no bandwidth of its network"
+    return (
+        f"what a node's link carries ({number(1e-9 * campaign.wire_bytes_per_second)} GB/s in each direction)"
+    )
 
 
 def _checks(summary: MessageSizeSummary) -> Iterator[RenderableType]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,14 +14,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
 from dlscale.benchmarks.cli.collectives_tune import tune
-from dlscale.benchmarks.cli.options import Counts, Words, json_option, results_option
+from dlscale.benchmarks.cli.options import YES, Counts, Words, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 
 if TYPE_CHECKING:
     from dlscale.analysis.message_sizes.summary import MessageSizeSummary
+    from dlscale.benchmarks.message_sizes.cluster import Cluster
     from dlscale.benchmarks.records.message_sizes import Collective
 
 
@@ -93,6 +96,13 @@ def _backends_option(command: F) -> F:
 @click.option(
     "--ranks", type=Counts(), default="2", show_default=True, help="Rank counts, all on one node: 2, or 2,4."
 )
+@click.option(
+    "--system", help="System whose nodes to span: a known name or a .toml file; inside a job of its."
+)
+@click.option("--nodes", type=Counts(), help="Numbers of the job's nodes, instead of --ranks: 2, or 2,4.")
+@click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
+@click.option("--environment", help="Environment of the system; default: its first.")
+@click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
 @_backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
@@ -110,8 +120,8 @@ def _backends_option(command: F) -> F:
 @json_option
 @click.pass_context
 def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **options: Any) -> int:
-    """Time collective operations (fp32, the ranks of one node) over message sizes: the ring, MPICH, Open MPI,
-    Intel MPI, Gloo and Horovod, each at its default and at its best settings.
+    """Time collective operations (fp32, the ranks of a node or of several) over message sizes: the ring, MPICH,
+    Open MPI, Intel MPI, Gloo and Horovod, each at its default and at its best settings.
 
     Prints a table and writes raw samples, a CSV and a figure into a folder of its own below RESULTS. Exit status 2 if
     a backend could not be measured.
@@ -121,6 +131,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
       dlscale collectives setup                      installs the backends; needs the network
       dlscale collectives                            everything, in about a quarter of an hour
       dlscale collectives --sizes 25MiB --ranks 2,4 --backends ring,openmpi --budget 2min
+      dlscale collectives --system perlmutter --nodes 2,4          in a job of 4 nodes: its MPI, the ring, Horovod
       dlscale collectives --operations all --sizes 1MiB:64MiB:x4
       dlscale collectives report                     the table of the latest run
     """  # noqa: D301
@@ -129,16 +140,20 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
+    cluster = _cluster(options, results)
+    counts = [number * cluster.ranks_per_node for number in options["nodes"]] if cluster else options["ranks"]
     request = RunRequest(
         sizes=options["sizes"],
         collectives=_collectives(options["operations"]),
-        rank_counts=_rank_counts(options["ranks"]),
+        rank_counts=_rank_counts(counts),
         backends=options["backends"],
         num_blocks=options["launches"],
         budget_seconds=_seconds(options["budget"]),
         seed=options["seed"],
         environments=options["environments"],
         references=_references(options["reference"]),
+        cluster=cluster,
+        allow_open_ports=bool(options["allow_open_ports"]),
     )
     interrupt_on_signals()
     console = live_console(stderr=True)
@@ -251,6 +266,45 @@ def _seconds(text: str) -> float:
     if not seconds:
         raise UsageError(f"--budget {text} leaves no time to measure; give for example 2min")
     return seconds
+
+
+def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
+    """The nodes that were asked for; None: this machine alone. Raises UsageError."""
+    name, counts = options["system"], options["nodes"]
+    if not name:
+        for option in ("nodes", "ranks_per_node", "environment"):
+            if options[option]:
+                raise UsageError(
+                    f"--{option.replace('_', '-')} without a --system; name one, or give --ranks"
+                )
+        return None
+    from dlscale.benchmarks.jobs.scheduler import scheduler
+    from dlscale.benchmarks.message_sizes.cluster import cluster_here
+    from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+
+    system = load_system(name)
+    if system.scheduler == "none" or not counts:
+        known = "which has no scheduler" if system.scheduler == "none" else "without --nodes"
+        raise UsageError(
+            f"--system {name}, {known}; leave it out for this machine, or name a system and its --nodes"
+        )
+    if min(counts) < 2:
+        raise UsageError("--nodes 1: that is one node; leave --system out, and give --ranks")
+    try:
+        nodes = scheduler(system.scheduler).nodes(os.environ)
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"--system {name} outside a job of its ({error}); start this command in a job of {max(counts)} nodes"
+        ) from None
+    make_folder(results)
+    return cluster_here(
+        system,
+        find_installation(system, options["environment"] or default_environment(system)),
+        nodes=nodes,
+        num_nodes=max(counts),
+        ranks_per_node=options["ranks_per_node"],
+        folder=results.absolute(),
+    )
 
 
 def _collectives(words: list[str]) -> list[Collective]:

@@ -22,6 +22,7 @@ from dlscale.benchmarks.launch import launchers
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher
+from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, peer_variables
 from dlscale.benchmarks.rank.leftovers import sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
@@ -68,11 +69,20 @@ class LaunchOrder:
 
 
 def command_of(
-    order: LaunchOrder, place: Place, folder: Path, flags: Path, *, cpus: Sequence[int], cold_bytes: int
+    order: LaunchOrder,
+    place: Place,
+    folder: Path,
+    flags: Path,
+    *,
+    cpus: Sequence[int],
+    cold_bytes: int,
+    cluster: Cluster | None = None,
 ) -> list[str]:
     """The whole command line. The launch's own files lie in `folder`, the flags of its start line elsewhere."""
     begin = [str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)]
-    program = [str(place.python), *begin]
+    if cluster:
+        begin += ["--num-ranks", str(order.num_ranks), "--ranks-per-node", str(cluster.ranks_per_node)]
+    program = [str(cluster.installation.python if cluster else place.python), *begin]
     if order.program == IMB:
         program = [sys.executable, *begin, *_imb(order, folder)]
     else:
@@ -97,6 +107,13 @@ def command_of(
                 str(folder / "store"),
             ),
         ]
+    if cluster:
+        return cluster.command(
+            program,
+            num_ranks=order.num_ranks,
+            variables={"OMP_NUM_THREADS": "1", **order.setting.variables},
+            num_cpus=len(cpus),
+        )
     return launchers.mpiexec(
         flavour(order.peer, place),
         place.mpiexec,
@@ -150,20 +167,29 @@ def _listed(values: Sequence[int] | Sequence[str]) -> str:
 
 
 def run_launch(
-    order: LaunchOrder, place: Place, *, position: int, cpus: Sequence[int], cold_bytes: int
+    order: LaunchOrder,
+    place: Place,
+    *,
+    position: int,
+    cpus: Sequence[int],
+    cold_bytes: int,
+    cluster: Cluster | None = None,
 ) -> MessageSizeLaunch:
     """A failure is in the record, not an exception; nothing that was started is left running."""
     sweep_abandoned()
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name:
+    shared = cluster.folder if cluster else None
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=shared) as name:
         folder, flags = Path(name), _flags_file()
-        command = command_of(order, place, folder, flags, cpus=cpus, cold_bytes=cold_bytes)
+        command = command_of(order, place, folder, flags, cpus=cpus, cold_bytes=cold_bytes, cluster=cluster)
         started, begin = now(), time.monotonic()
         try:
             with hold_lifeline(folder):
                 failure, log = _watch(command, folder, order.limit_seconds)
         finally:
             sweep_files(folder)
-            flags.unlink(missing_ok=True)  # the ranks do it too, once all have mapped it
+            # The ranks do it too, once all have mapped it; those of several nodes have a file on each.
+            for path in flags.parent.glob(f"{flags.name}*"):
+                path.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
         lines = list(_whole_lines(folder / "samples.jsonl"))
     references = _imb_times(log) if order.program == IMB else []
@@ -179,6 +205,7 @@ def run_launch(
         variables={key: redact(value) for key, value in order.setting.variables.items()},
         thread_level=order.setting.thread_level,
         num_ranks=order.num_ranks,
+        num_nodes=order.num_ranks // cluster.ranks_per_node if cluster else 1,
         program=order.program,
         command=redact(shlex.join(command).replace(name, "<spool>").replace(str(flags), "<flags>")),
         started=started,

@@ -19,6 +19,7 @@ from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch, schedule
+from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
 from dlscale.benchmarks.message_sizes.launch import IMB
 from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of, read_note, unusable
 from dlscale.benchmarks.message_sizes.schedule import Part
@@ -118,6 +119,8 @@ class RunRequest:
     seed: int
     environments: Path  # the peers' folder
     references: Mapping[str, Path]  # IMB-MPI1 built for a peer's MPI
+    cluster: Cluster | None = None  # several nodes, and rank counts that fill some of them
+    allow_open_ports: bool = False
 
 
 class Run:
@@ -132,23 +135,32 @@ class Run:
         self._request, self._tell, self._progress, self._clock = request, tell, progress, clock
         self._cpus = usable_cpus()
         self._cold_bytes = 2 * last_level_cache_bytes(self._cpus[0])
-        self._peers = choose_peers(request.backends)
+        self._cluster = request.cluster
+        if self._cluster:
+            self._peers = cluster_peers(
+                request.backends, self._cluster.report, allow_open_ports=request.allow_open_ports
+            )
+        else:
+            self._peers = choose_peers(request.backends)
         self._position = 0
         self.folder = Path()
         self._campaign: MessageSizeRun | None = None
         self._sweep = schedule.SweepRequest(
             sizes=request.sizes,
-            modes=MODES,
+            # What lies between nodes is far slower than memory.
+            modes=("hot", "fresh") if request.cluster else MODES,
             num_blocks=request.num_blocks,
             seed=request.seed,
             collectives=request.collectives,
+            several_nodes=request.cluster is not None,
         )
 
     def prepare(self, results: Path) -> MessageSizeRun:
         """The folder with what is to be measured. Raises UsageError if nothing can be."""
         request = self._request
         for num_ranks in request.rank_counts:
-            check_memory(num_ranks, max(request.sizes), self._cold_bytes)
+            per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
+            check_memory(per_node, max(request.sizes), self._cold_bytes)
         states = [self._state(peer) for peer in self._peers]
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
@@ -157,6 +169,10 @@ class Run:
             started=now(),
             commit=environment.commit(),
             collectives=list(request.collectives),
+            system=self._cluster.system.title if self._cluster else None,
+            nodes=list(self._cluster.nodes) if self._cluster else [],
+            ranks_per_node=self._cluster.ranks_per_node if self._cluster else None,
+            wire_bytes_per_second=self._cluster.wire_bytes_per_second if self._cluster else None,
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
             modes=list(self._sweep.modes),
@@ -183,7 +199,7 @@ class Run:
         ]
         budget = schedule.Budget(self._request.budget_seconds, self._clock)
         counts = self._request.rank_counts
-        oversubscribed = [count for count in counts if count > len(self._cpus)]
+        oversubscribed = [count for count in counts if count > len(self._cpus) and not self._cluster]
         free = [count for count in counts if count not in oversubscribed]
         reserve = budget.seconds * schedule.OVERSUBSCRIBED_SHARE if free and oversubscribed else 0.0
         for index, num_ranks in enumerate(free):
@@ -284,6 +300,7 @@ class Run:
                 position=self._position,
                 cpus=self._cpus,
                 cold_bytes=self._cold_bytes,
+                cluster=self._cluster,
             )
             budget.spent(order, record.seconds)
             self._position += 1
@@ -296,15 +313,14 @@ class Run:
         return records
 
     def _state(self, peer: Peer) -> PeerState:
-        place = place_of(peer.name, self._request.environments)
-        note = read_note(place)
-        return PeerState(
-            name=peer.name,
-            title=peer.title,
-            kind=peer.kind,
-            versions=note.versions if note else {},
-            unusable=unusable(peer, place),
-        )
+        if self._cluster:
+            report = self._cluster.report
+            reason, versions = cluster_unusable(peer, report), report.versions
+        else:
+            place = place_of(peer.name, self._request.environments)
+            note = read_note(place)
+            reason, versions = unusable(peer, place), note.versions if note else {}
+        return PeerState(name=peer.name, title=peer.title, kind=peer.kind, versions=versions, unusable=reason)
 
     def _note(self, choices: Sequence[schedule.Choice], tried: Sequence[MessageSizeLaunch]) -> None:
         """Which settings are measured; with several numbers of ranks the last choice stays."""
@@ -322,7 +338,12 @@ class Run:
         write_campaign(self.folder, self._campaign)
 
     def _references(self) -> dict[str, Path]:
-        """IMB-MPI1 for each MPI: what the user built, or that of Intel's wheel where it speaks the MPI's ABI."""
+        """IMB-MPI1 for each MPI: what the user built, or that of Intel's wheel where it speaks the MPI's ABI.
+
+        None between nodes: there is nothing of the kind in a system's environment.
+        """
+        if self._cluster:
+            return {}
         wheel = place_of("intelmpi", self._request.environments).folder / "bin" / IMB
         return {
             **(dict.fromkeys(SPEAKS_ITS_ABI, wheel) if wheel.exists() else {}),

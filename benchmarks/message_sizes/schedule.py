@@ -44,12 +44,21 @@ class SweepRequest:
     num_blocks: int
     seed: int
     collectives: Sequence[Collective] = (ALLREDUCE,)
+    several_nodes: bool = False
 
 
 def operations(
-    peer: Peer, collectives: Sequence[Collective] = (ALLREDUCE,), *, only_own: bool = False
+    peer: Peer,
+    collectives: Sequence[Collective] = (ALLREDUCE,),
+    *,
+    only_own: bool = False,
+    several_nodes: bool = False,
 ) -> list[str]:
-    """What a launch of a peer times: its collective operations, and the memory stream that bounds an allreduce."""
+    """What a launch of a peer times: its collective operations, and the memory stream that bounds an allreduce.
+
+    Between nodes memory is no bound, and the ring's other variants are of one node.
+    """
+    only_own = only_own or several_nodes
     own = {"ring": RING_OPERATIONS, "mpi": ("mpi",), "torch": (peer.name,)}[peer.kind]
     words: list[str] = []
     for collective in collectives:
@@ -100,7 +109,9 @@ def measurement(
                 num_ranks=num_ranks,
                 sizes=request.sizes,
                 modes=("hot",) if oversubscribed else request.modes,
-                operations=operations(peer, request.collectives, only_own=oversubscribed),
+                operations=operations(
+                    peer, request.collectives, only_own=oversubscribed, several_nodes=request.several_nodes
+                ),
             )
             for peer, setting in choices
             if setting.default or not oversubscribed

@@ -39,7 +39,8 @@ class Samples(Frozen):
     round: NonNegativeInt
     num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
     nanoseconds: list[list[NonNegativeInt]]  # [rank][call], on each rank's own clock
-    spread_nanoseconds: list[NonNegativeInt]  # [call]: start skew between ranks
+    # [call]: start skew between ranks; between nodes their clocks are compared, to half a round trip (below)
+    spread_nanoseconds: list[NonNegativeInt]
 
 
 class CellFailure(Frozen):
@@ -74,6 +75,7 @@ class MessageSizeLaunch(Frozen):
     thread_level: str  # asked for
     thread_level_provided: str | None = None
     num_ranks: PositiveInt
+    num_nodes: PositiveInt = 1
     program: Literal["dlscale", "IMB-MPI1"]
     command: str
     started: str  # UTC
@@ -82,7 +84,7 @@ class MessageSizeLaunch(Frozen):
     barrier: str | None = None
     round_trip_nanoseconds: list[
         NonNegativeInt
-    ] = []  # for a flag between two ranks, before and after each size
+    ] = []  # for a flag between two ranks, on several nodes a message between two, before and after each size
     samples: list[Samples] = []
     references: list[ReferenceTime] = []
     failures: list[CellFailure] = []
@@ -115,6 +117,10 @@ class MessageSizeRun(Frozen):
     started: str
     commit: str
     collectives: list[Collective] = ["allreduce"]
+    system: str | None = None  # title, where a system was named
+    nodes: list[str] = []  # of the job; empty: this machine
+    ranks_per_node: PositiveInt | None = None
+    wire_bytes_per_second: float | None = None  # of a node, in each direction, as the system's file states it
     sizes: list[PositiveInt]
     rank_counts: list[PositiveInt]
     modes: list[Mode]

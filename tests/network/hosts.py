@@ -87,13 +87,10 @@ class Hosts:
         Output is captured, both streams in one. Raises TimeoutExpired, and ends the ranks, after `limit_seconds`.
         """
         with tempfile.TemporaryDirectory() as folder:
-            launcher = Path(folder) / "launcher"
-            launcher.write_text(self._launcher())
-            launcher.chmod(0o700)
             # Started on the switch: hydra would start ranks on its own host in its own way.
             full = [*WITH_PARENT, *self.inside(0, [])]
             full += [mpiexec or str(Path(sys.prefix) / "bin" / "mpiexec")]
-            full += ["-launcher", "ssh", "-launcher-exec", str(launcher), "-iface", "eth0"]
+            full += self.launch_options(Path(folder))
             full += ["-hosts", ",".join(self.addresses), "-ppn", str(ranks_per_host)]
             full += ["-n", str(ranks_per_host * len(self.addresses)), *command]
             process = subprocess.Popen(
@@ -111,6 +108,13 @@ class Hosts:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.communicate()
             return subprocess.CompletedProcess(full, process.returncode, said)
+
+    def launch_options(self, folder: Path) -> list[str]:
+        """Options by which MPICH's mpiexec reaches the hosts; a program that it needs is written into `folder`."""
+        launcher = folder / "launcher"
+        launcher.write_text(self._launcher())
+        launcher.chmod(0o700)
+        return ["-launcher", "ssh", "-launcher-exec", str(launcher), "-iface", "eth0"]
 
     def _build(self) -> None:
         for _ in range(len(self.addresses) + 1):

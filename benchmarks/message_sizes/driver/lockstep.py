@@ -1,4 +1,7 @@
-"""Where ranks wait for each other before every call, and where their times are collected."""
+"""Where ranks wait for each other before every call, and where their times are collected: on one node.
+
+`nodes.py` has the same for several.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,34 @@ import math
 import mmap
 import os
 import time
+from typing import Any, Protocol
 
 import numpy as np
 
 NUM_SPINS = 2000
 MAX_CALLS = 400  # of an operation at a size, in all rounds
+
+Times = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class StartLine(Protocol):
+    """What the loop needs. Every method is collective."""
+
+    rank: int
+    size: int
+    barrier: str  # how ranks wait, for the record
+
+    def wait(self) -> None:
+        """All ranks are here."""
+
+    def slowest(self, seconds: float) -> float:
+        """The largest of all ranks' values, on all of them."""
+
+    def round_trip(self) -> float:
+        """Seconds that a flag takes from one rank to another and back."""
+
+    def gather(self, starts: list[float], seconds: list[float]) -> tuple[Times, Times] | None:
+        """Starts and seconds, [rank][call], on the clock of rank 0, and on rank 0 only."""
 
 
 class Lockstep:
@@ -18,6 +44,8 @@ class Lockstep:
 
     A cache line per rank counts arrivals, two more are for `round_trip`; then [rank][start, seconds][call].
     """
+
+    barrier = "shared"
 
     def __init__(self, path: str, rank: int, size: int, *, yields: bool) -> None:
         self.rank, self.size, self._yields = rank, size, yields
@@ -71,3 +99,12 @@ class Lockstep:
             best = min(best, time.perf_counter() - begin)
         self.wait()
         return best / bounces
+
+    def gather(self, starts: list[float], seconds: list[float]) -> tuple[Times, Times] | None:
+        """Starts and seconds, [rank][call]; one clock serves all ranks. On rank 0 only."""
+        count = len(starts)
+        self.times[self.rank, :, :count] = starts, seconds
+        self.wait()
+        mine = self.times[:, :, :count].copy()
+        self.wait()
+        return (mine[:, 0], mine[:, 1]) if self.rank == 0 else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from .conventions import ALLREDUCE, ITEM_BYTES, given, num_elements, wanted
 from .libraries import Library, Operation
-from .lockstep import MAX_CALLS, Lockstep
+from .lockstep import MAX_CALLS, StartLine
 from .memory import HOST, Arena, Call, arena_elements
 
 ROUNDS = 4  # turns that the operations of a launch take at each size
@@ -27,7 +27,7 @@ PATIENCE = 2  # times its share of the time that an operation may take to warm u
 class Measurement:
     """All modes, sizes and operations of a launch."""
 
-    def __init__(self, options: argparse.Namespace, lockstep: Lockstep, library: Library) -> None:
+    def __init__(self, options: argparse.Namespace, lockstep: StartLine, library: Library) -> None:
         self._options, self._lockstep = options, lockstep
         stream = Operation("stream", library.memory.stream, checked=False)
         offered = {
@@ -49,7 +49,7 @@ class Measurement:
             library=library.description,
             thread_level=library.thread_level,
             num_ranks=lockstep.size,
-            barrier="shared",
+            barrier=lockstep.barrier,
             cold_bytes=options.cold_bytes,
         )
 
@@ -148,11 +148,10 @@ class Measurement:
         return self._wrong[key]
 
     def _gather(self, times: list[tuple[float, float]]) -> dict[str, object]:
-        lockstep, n = self._lockstep, len(times)
-        lockstep.times[lockstep.rank, :, :n] = np.array(times).T
-        lockstep.wait()
-        starts, seconds = lockstep.times[:, 0, :n].copy(), lockstep.times[:, 1, :n].copy()
-        lockstep.wait()
+        gathered = self._lockstep.gather([start for start, _ in times], [seconds for _, seconds in times])
+        if gathered is None:
+            return {}
+        starts, seconds = gathered
         spread = starts.max(axis=0) - starts.min(axis=0)
         return {
             "nanoseconds": np.rint(seconds * 1e9).astype(int).tolist(),

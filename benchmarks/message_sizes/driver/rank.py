@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import glob
+import hashlib
 import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 
 from .libraries import START, Place
-from .lockstep import Lockstep
+from .lockstep import Lockstep, StartLine
 from .measurement import Measurement
+from .nodes import NodesLockstep
 
-RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+# In that order: under srun, a launcher's own variables are those of the job step that mpiexec itself is.
+RANK_VARIABLES = (
+    "PMI_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+    "ALPS_APP_PE",
+    "FLUX_TASK_RANK",
+)
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - not for files of ours
 
@@ -34,16 +44,31 @@ def start() -> None:
 
 def main() -> None:
     """One rank, from start to end."""
-    rank, size = _variable(RANK_VARIABLES), _variable(SIZE_VARIABLES)
     options = _parse()
+    rank, size = _variable(RANK_VARIABLES), options.num_ranks or _variable(SIZE_VARIABLES)
+    several_nodes = 0 < options.ranks_per_node < size
+    local_rank = rank % options.ranks_per_node if several_nodes else rank
     if options.lifeline:
         _follow_lifeline(options.lifeline)
-    os.sched_setaffinity(0, {options.cpus[rank % len(options.cpus)]})  # before anything starts a thread
+    _bind(options.cpus[rank % len(options.cpus)], local_rank)  # before anything starts a thread
     if options.exec:
         os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
     signal.alarm(options.limit)  # whatever hangs: no process stays
-    lockstep = Lockstep(options.flags, rank, size, yields=size > len(set(options.cpus)))
-    library = START[options.backend](options, Place(rank, size, rank))
+    num_cpus = len(set(options.cpus))
+    lockstep: StartLine
+    if several_nodes:
+        lockstep = NodesLockstep(
+            options.flags,
+            Path(options.store).parent,
+            rank,
+            size,
+            ranks_per_node=options.ranks_per_node,
+            yields=options.ranks_per_node > num_cpus,
+            limit=options.limit,
+        )
+    else:
+        lockstep = Lockstep(options.flags, rank, size, yields=size > num_cpus)
+    library = START[options.backend](options, Place(rank, size, local_rank))
     if options.lifeline:
         _note_files(options.lifeline)
     Measurement(options, lockstep, library).run()
@@ -60,6 +85,8 @@ def _parse() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--cpus", type=numbers, required=True)
+    parser.add_argument("--num-ranks", type=int, default=0)
+    parser.add_argument("--ranks-per-node", type=int, default=0)
     parser.add_argument("--lifeline")
     parser.add_argument("--exec", nargs=argparse.REMAINDER)
     parser.add_argument("--backend", choices=START, default="mpi")
@@ -76,10 +103,25 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _bind(cpu: int, local_rank: int) -> None:
+    """Bind to that CPU, or to one that a launcher which binds has left to this process."""
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpu if cpu in allowed else allowed[local_rank % len(allowed)]})
+
+
+def _boot_id() -> str:
+    """The same as `rank.lifeline.boot_id`."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return hashlib.sha256(file.read().encode()).hexdigest()[:16]
+
+
 def _follow_lifeline(folder: str) -> None:
-    """This process, or what it becomes, ends with whoever holds the FIFO in `folder`, as `rank.lifeline` says."""
-    fifo = next(iter(glob.glob(f"{folder}/lifeline-*")), None)
-    if fifo is None:
+    """This process, or what it becomes, ends with whoever holds the FIFO in `folder`, as `rank.lifeline` says.
+
+    Without effect on nodes other than that one's.
+    """
+    fifo = f"{folder}/lifeline-{_boot_id()}"
+    if not os.path.exists(fifo):
         return
     descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     os.set_inheritable(descriptor, True)
@@ -97,10 +139,8 @@ def _note_files(folder: str) -> None:
     """Note in `folder` the shared memory that would be left if this process were killed, as `rank.leftovers` does."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         lines = [line[line.index(SHARED_MEMORY) :] for line in maps if SHARED_MEMORY in line]
-    boot = next(iter(glob.glob(f"{folder}/lifeline-*")), "-").rpartition("-")[2]
-    with open(
-        f"{folder}/files-{boot}-{os.getpid()}", "w", encoding="utf-8", errors="surrogateescape"
-    ) as file:
+    path = f"{folder}/files-{_boot_id()}-{os.getpid()}"
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.writelines(line for line in lines if not line.endswith(" (deleted)\n"))
 
 

@@ -100,6 +100,32 @@ def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSumma
     }
 
 
+def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+    launch = make_launch({"ring": {MIB: 8000.0}}, backend="ring", num_ranks=6)
+    campaign = make_campaign(
+        rank_counts=[6],
+        modes=["hot"],
+        nodes=["a", "b", "c"],
+        ranks_per_node=2,
+        system="A system",
+        wire_bytes_per_second=1e9,
+    )
+    found = summarise(campaign, [launch.model_copy(update={"num_nodes": 3})])
+    ring = row(found, "ring", "allreduce")
+    assert ring.fraction_of_bound is not None
+    assert ring.fraction_of_bound.center == pytest.approx(
+        4 / 3 * MIB / 1e9 / 8e-3
+    )  # 2 (n - 1) / n, n = 3 nodes
+    assert message_size_row(ring)["num_nodes"] == 3
+    console = Console(file=io.StringIO(), width=110)
+    console.print(render_message_sizes(found))
+    assert isinstance(console.file, io.StringIO)
+    text = " ".join(console.file.getvalue().split())
+    assert "6 ranks on 3 nodes of A system" in text
+    assert "what a node's link carries (1 GB/s in each direction)" in text
+    assert "ranks start 0.02 us apart" in text
+
+
 def test_records_of_before_are_allreduces(make_launch: MakeLaunch):
     text = make_launch({"mpi": {MIB: 400.0}}).model_dump_json(exclude_unset=True)
     old = MessageSizeLaunch.model_validate_json(text.replace("{", '{"schema_version":1,', 1))

@@ -13,6 +13,11 @@ from dlscale.benchmarks.message_sizes.peers import choose_peers
     [
         ("--operations sum", ["'sum'", "allreduce, reduce_scatter, allgather, broadcast, all"]),
         ("--operations ,", ["''", "allreduce"]),
+        ("--nodes 2", ["--nodes", "--system"]),
+        ("--system local --nodes 2", ["--system local", "no scheduler"]),
+        ("--system cori", ["--system cori", "--nodes"]),
+        ("--system cori --nodes 1", ["--nodes 1", "--ranks"]),
+        ("--system cori --nodes 2,4", ["outside a job", "4 nodes"]),
         ("--sizes big", ["'big'", "4KiB"]),
         ("--sizes 8KiB:4KiB", ["'8KiB:4KiB'", "ascending"]),
         ("--ranks 1", ["--ranks 1", "2 or more"]),

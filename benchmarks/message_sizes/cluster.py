@@ -1,0 +1,132 @@
+"""Several nodes: the libraries of a system's own environment, started by its launcher on the nodes of a job.
+
+The wheels that one node's libraries come from know nothing of a system's network and launcher, so here a library is
+what the system's environment has: its MPI, and the ring, Gloo and Horovod over it, each at its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.launch import environment, launchers
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
+from dlscale.benchmarks.systems.system import Flavour, Installation, System
+from dlscale.collectives.addresses import refuse_machines
+
+TITLES = {"ring": "ring", "mpi": "MPI", "gloo": "Gloo (torch.distributed)", "horovod": "Horovod"}
+KINDS: Mapping[str, Literal["ring", "mpi"]] = {"ring": "ring", "mpi": "mpi"}  # the others are torch's
+OPEN_PORTS = ("gloo",)  # whose sockets ask nobody who they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Nodes of a job on a system, and the environment that is measured there."""
+
+    system: System
+    installation: Installation
+    flavour: Flavour
+    report: Probe  # of the environment
+    nodes: tuple[str, ...]
+    ranks_per_node: int
+    folder: Path  # that all nodes see
+
+    @property
+    def wire_bytes_per_second(self) -> float | None:
+        """What a node can send, and receive at the same time, as the system's file states it."""
+        bandwidth = self.system.fabric.bandwidth if self.system.fabric else None
+        return bandwidth.number if bandwidth else None
+
+    def command(
+        self, program: Sequence[str], *, num_ranks: int, variables: Mapping[str, str], num_cpus: int
+    ) -> list[str]:
+        """The system's launcher, with that program on the first nodes that hold so many ranks."""
+        partition = self.system.partitions[self.system.partition or ""]
+        placement = self.system.placement
+        start = launchers.start_on(
+            self.system,
+            partition,
+            nodes=self.nodes[: num_ranks // self.ranks_per_node],
+            num_ranks=num_ranks,
+            variables={
+                **self.installation.variables,
+                **(placement.variables if placement else {}),
+                **variables,
+            },
+            program=program,
+            ranks_per_node=self.ranks_per_node,
+        )
+        return launchers.command_line(
+            self.system.launcher,
+            start,
+            mpiexec_path=self.installation.mpiexec,
+            flavour=self.flavour,
+            oversubscribed=self.ranks_per_node > num_cpus,
+        )
+
+
+def cluster_here(
+    system: System,
+    installation: Installation,
+    *,
+    nodes: Sequence[str],
+    num_nodes: int,
+    ranks_per_node: int | None,
+    folder: Path,
+) -> Cluster:
+    """The nodes of the surrounding job. Raises UsageError if they are too few, or the environment cannot be used."""
+    if num_nodes > len(nodes):
+        raise UsageError(
+            f"the job has {len(nodes)} nodes, but --nodes asks for {num_nodes}; give fewer, or start a larger job"
+        )
+    report = environment.probe(installation, [(name, "torch") for name in TITLES])
+    per_node = ranks_per_node or (system.placement.ranks_per_node if system.placement else 1)
+    if per_node > system.num_cores():
+        raise UsageError(
+            f"--ranks-per-node {per_node}: nodes of {system.name} have {system.num_cores()} cores; give at most that"
+        )
+    return Cluster(
+        system=system,
+        installation=installation,
+        flavour=environment.check_mpi(installation, report, launcher=system.launcher),
+        report=report,
+        nodes=tuple(nodes),
+        ranks_per_node=per_node,
+        folder=folder,
+    )
+
+
+def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool) -> list[Peer]:
+    """The libraries with these names, or all that may be asked for between nodes. Raises UsageError."""
+    for name in names:
+        if name != "all" and name not in TITLES:
+            raise UsageError(
+                f"no backend {name!r} between nodes in this benchmark; choose one of: {', '.join(TITLES)}"
+            )
+        if name in OPEN_PORTS:
+            refuse_machines(False, backend=name, allowed=allow_open_ports)
+    allowed = [name for name in TITLES if allow_open_ports or name not in OPEN_PORTS]
+    chosen = [name for name in TITLES if name in names or ("all" in names and name in allowed)]
+    mpi = report.versions.get("mpi", "MPI")
+    return [
+        Peer(
+            name=name,
+            title=mpi if name == "mpi" else TITLES[name],
+            kind=KINDS.get(name, "torch"),
+            settings=[
+                PeerSetting(
+                    name="default", default=True, thread_level="multiple" if name == "ring" else "single"
+                )
+            ],
+        )
+        for name in chosen
+    ]
+
+
+def cluster_unusable(peer: Peer, report: Probe) -> str | None:
+    """Why a library of the environment cannot be measured; None if it can."""
+    return report.problems.get(f"{peer.name}/torch")

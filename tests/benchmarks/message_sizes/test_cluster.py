@@ -1,0 +1,107 @@
+"""Launches on several nodes: the system's launcher and environment, and who may take part."""
+
+import json
+import socket
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.launch.measured_code import measured_code
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
+from dlscale.benchmarks.message_sizes.driver import nodes
+from dlscale.benchmarks.message_sizes.launch import DRIVER, LaunchOrder, command_of
+from dlscale.benchmarks.message_sizes.peers import Place
+from dlscale.benchmarks.systems.system import Installation, load_system
+
+
+@pytest.fixture
+def report() -> Probe:
+    return Probe(
+        versions={"mpi": "MPICH 4.3.0"},
+        mpi="mpich",
+        mpi_problem=None,
+        problems={"horovod/torch": "not built"},
+        frameworks=["torch"],
+        code=measured_code(),
+        node={},
+    )
+
+
+@pytest.fixture
+def cluster(report: Probe, tmp_path: Path) -> Cluster:
+    return Cluster(
+        system=load_system("perlmutter"),
+        installation=Installation(
+            name="site",
+            prefix=Path("/env"),
+            python=Path("/env/bin/python"),
+            mpiexec=Path("/usr/bin/srun"),
+            mpi="mpich",
+            variables={"GLOO_SOCKET_IFNAME": "hsn0"},
+        ),
+        flavour="mpich",
+        report=report,
+        nodes=("nid001", "nid002", "nid003"),
+        ranks_per_node=8,
+        folder=tmp_path,
+    )
+
+
+def test_the_systems_launcher_starts_the_same_driver(cluster: Cluster, order: LaunchOrder):
+    spanning = replace(order, num_ranks=16)
+    words = command_of(
+        spanning, Place(Path("/x")), Path("/spool"), Path("/f"), cpus=[0, 1], cold_bytes=1, cluster=cluster
+    )
+    line = " ".join(words)
+    assert line.startswith("env GLOO_SOCKET_IFNAME=hsn0 CUDA_VISIBLE_DEVICES=3,2,1,0 ")
+    assert (
+        " srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task=16 --nodelist=nid[001-002] " in line
+    )
+    assert (
+        f"/env/bin/python {DRIVER} --cpus 0,1 --lifeline /spool --num-ranks 16 --ranks-per-node 8 --backend mpi "
+        in line
+    )
+    assert cluster.wire_bytes_per_second == 100e9
+
+
+def test_libraries_are_the_environments(report: Probe):
+    peers = cluster_peers(["all"], report, allow_open_ports=True)
+    assert [peer.title for peer in peers] == ["ring", "MPICH 4.3.0", "Gloo (torch.distributed)", "Horovod"]
+    assert [cluster_unusable(peer, report) for peer in peers] == [None, None, None, "not built"]
+
+
+def test_nothing_opens_ports_unless_allowed(report: Probe):
+    assert [peer.name for peer in cluster_peers(["all"], report, allow_open_ports=False)] == [
+        "ring",
+        "mpi",
+        "horovod",
+    ]
+    with pytest.raises(UsageError, match="--allow-open-ports"):
+        cluster_peers(["gloo"], report, allow_open_ports=False)
+    with pytest.raises(UsageError, match="no backend 'openmpi' between nodes"):
+        cluster_peers(["openmpi"], report, allow_open_ports=False)
+
+
+def test_whoever_does_not_know_the_token_is_sent_away(tmp_path: Path):
+    """The meeting of two nodes, with a stranger who comes first."""
+    path, deadline = tmp_path / "meeting.json", time.monotonic() + 30
+    met: list[socket.socket] = []
+    first = threading.Thread(target=lambda: met.extend(nodes._meet(path, 2, deadline)))
+    first.start()
+    nodes._wait_for(path, deadline, "meeting")
+    assert path.stat().st_mode & 0o077 == 0
+    with socket.create_connection(("127.0.0.1", json.loads(path.read_text())["port"])) as stranger:
+        stranger.sendall(b"0" * nodes.TOKEN_BYTES)
+        assert stranger.recv(1) == b""
+    place = json.loads(path.read_text())
+    path.write_text(json.dumps(place | {"addresses": ["127.0.0.1"]}))
+    with nodes._join(path, 1, deadline) as joined:
+        first.join(timeout=30)
+        met[0].sendall(nodes.DOUBLE.pack(7.0))
+        assert nodes._number(joined) == 7.0
+    met[0].close()

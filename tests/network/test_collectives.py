@@ -1,0 +1,98 @@
+"""A launch of the message-size benchmark between two emulated hosts: one driver, one loop, a common start over TCP."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlscale.base import definitions
+from dlscale.benchmarks.launch.environment import check_mpi, probe
+from dlscale.benchmarks.message_sizes.cluster import Cluster
+from dlscale.benchmarks.message_sizes.launch import MEMORY, LaunchOrder, run_launch
+from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
+from dlscale.benchmarks.systems.system import Installation, System
+
+from .hosts import Hosts
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces"), pytest.mark.timeout(180)]
+
+SYSTEM = """
+name = "hosts"
+title = "two emulated hosts"
+scheduler = "pbs"
+launcher = "mpiexec"
+partition = "all"
+sources.own = "tests/network/hosts.py"
+node.cores = {{ value = 2, source = "own", kind = "text" }}
+filesystem.results = "results"
+partitions.all.num_nodes = {{ value = 2, source = "own", kind = "text" }}
+
+[placement]
+ranks_per_node = 2
+launch_options = {options}
+variables = {{ UCX_TLS = "tcp,self", UCX_NET_DEVICES = "all" }}
+
+[environments.current]
+prefix = "current"
+setup = "none"
+"""
+
+
+def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
+    with Hosts(2) as hosts:
+        # The program that starts the ranks runs on the switch: hydra would start ranks on its own host in its own way.
+        mpiexec = tmp_path / "mpiexec"
+        own = shlex.join(hosts.inside(0, [str(Path(sys.prefix) / "bin" / "mpiexec")]))
+        mpiexec.write_text(f'#!/bin/sh\nexec {own} "$@"\n')
+        mpiexec.chmod(0o700)
+        options = "[" + ", ".join(f'"{word}"' for word in hosts.launch_options(tmp_path)) + "]"
+        (tmp_path / "hosts.toml").write_text(SYSTEM.format(options=options))
+        here = Installation(
+            name="current",
+            prefix=Path(sys.prefix),
+            python=Path(sys.executable),
+            mpiexec=mpiexec,
+            mpi="detect",
+            variables={},
+        )
+        report = probe(here)
+        cluster = Cluster(
+            system=definitions.load(System, str(tmp_path / "hosts.toml"), folder="systems"),
+            installation=here,
+            flavour=check_mpi(here, report),
+            report=report,
+            nodes=tuple(hosts.addresses),
+            ranks_per_node=2,
+            folder=tmp_path,
+        )
+        setting = PeerSetting(name="default", default=True, thread_level="multiple")
+        order = LaunchOrder(
+            purpose="measured",
+            block=0,
+            peer=Peer(name="ring", title="ring", kind="ring", settings=[setting]),
+            setting=setting,
+            num_ranks=4,
+            sizes=(4096,),
+            modes=("hot",),
+            operations=("ring", "ring:reduce_scatter", "ring:broadcast"),
+            seconds=3.0,
+            limit_seconds=100,
+        )
+        launch = run_launch(
+            order, Place(tmp_path), position=0, cpus=[0, 1], cold_bytes=2**20, cluster=cluster
+        )
+    assert not launch.failure, launch.log_tail
+    assert (launch.num_ranks, launch.num_nodes) == (4, 2)
+    assert launch.barrier == "shared memory on a node, TCP between nodes"
+    assert min(launch.round_trip_nanoseconds) > 5_000  # nothing in shared memory takes so long
+    done = {block.collective for block in launch.samples} | {cell.collective for cell in launch.failures}
+    assert done == {"allreduce", "reduce_scatter", "broadcast"}
+    assert {cell.reason for cell in launch.failures} <= {"no time was left"}
+    assert launch.samples
+    for block in launch.samples:
+        assert len(block.nanoseconds) == 4
+        assert len(block.spread_nanoseconds) == len(block.nanoseconds[0])
+        assert max(block.spread_nanoseconds) < 10**9  # of one clock
+    assert not list(MEMORY.glob("dlscale-flags-*"))
+    assert not list(tmp_path.glob("dlscale-collectives-*"))
