@@ -39,6 +39,7 @@ _LOOKS = {
     "gloo": ("#009E73", "D"),
     "horovod": ("#999933", "h"),
     "mpi": ("#D55E00", "^"),
+    "nccl": ("#000000", "o"),
 }
 _TICKS_APART = 16  # sizes are labelled at every 16th part of the next
 Line = tuple[list[int], list[float]]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
-EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod"
+EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs nccl"
 
 
 class Sizes(click.ParamType[list[int]]):

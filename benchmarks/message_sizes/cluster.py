@@ -14,13 +14,19 @@ from typing import Literal
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment, launchers
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
+from dlscale.benchmarks.message_sizes.peers import NCCL, Peer, PeerSetting
 from dlscale.benchmarks.systems.system import Flavour, Installation, System
 from dlscale.collectives.addresses import refuse_machines
 
-TITLES = {"ring": "ring", "mpi": "MPI", "gloo": "Gloo (torch.distributed)", "horovod": "Horovod"}
+TITLES = {
+    "ring": "ring",
+    "mpi": "MPI",
+    "gloo": "Gloo (torch.distributed)",
+    "horovod": "Horovod",
+    NCCL: "NCCL (torch.distributed)",
+}
 KINDS: Mapping[str, Literal["ring", "mpi"]] = {"ring": "ring", "mpi": "mpi"}  # the others are torch's
-OPEN_PORTS = ("gloo",)  # whose sockets ask nobody who they are
+OPEN_PORTS = ("gloo", NCCL)  # whose sockets ask nobody who they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +115,7 @@ def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool
             )
         if name in OPEN_PORTS:
             refuse_machines(False, backend=name, allowed=allow_open_ports)
-    allowed = [name for name in TITLES if allow_open_ports or name not in OPEN_PORTS]
+    allowed = [name for name in TITLES if name != NCCL and (allow_open_ports or name not in OPEN_PORTS)]
     chosen = [name for name in TITLES if name in names or ("all" in names and name in allowed)]
     mpi = report.versions.get("mpi", "MPI")
     return [

@@ -23,7 +23,7 @@ from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher
 from dlscale.benchmarks.message_sizes.cluster import Cluster
-from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place, peer_variables
+from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
 from dlscale.benchmarks.rank.leftovers import sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
 from dlscale.benchmarks.records.message_sizes import (
@@ -126,7 +126,7 @@ def command_of(
 
 def flavour(peer: Peer, place: Place) -> Flavour:
     """Which MPI's options a peer's mpiexec takes. Intel's takes those of MPICH."""
-    if peer.kind == "ring" and place.mpiexec.exists():
+    if peer.name in OWN and place.mpiexec.exists():
         done = subprocess.run(
             [place.mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60
         )

@@ -29,8 +29,12 @@ from dlscale.base.redaction import redact
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
 from dlscale.benchmarks.systems.system import Installation
+from dlscale.collectives.registry import unavailable_because
+from dlscale.models.frameworks import gpu_module
 
 RING = "ring"
+NCCL = "nccl"  # on GPUs, and only where it is named: the others move what lies in the host's memory
+OWN = (RING, NCCL)  # measured in the environment that this program runs in
 PIP_SECONDS = 1800
 ThreadLevel = Literal["single", "multiple"]
 
@@ -71,14 +75,14 @@ MPI_PEERS = ("mpich", "openmpi", "intelmpi")
 
 
 def choose_peers(names: Sequence[str]) -> list[Peer]:
-    """The peers with these names, `mpi` for every MPI, or all of them. Raises UsageError for an unknown name."""
+    """The peers with these names, `mpi` for every MPI, or all for CPUs. Raises UsageError for an unknown name."""
     peers = load_peers()
     known = [peer.name for peer in peers]
     names = [peer for name in names for peer in (MPI_PEERS if name == "mpi" else (name,))]
     for name in names:
         if name != "all" and name not in known:
             raise UsageError(f"no backend {name!r} in this benchmark; choose one of: {', '.join(known)}")
-    return [peer for peer in peers if "all" in names or peer.name in names]
+    return [peer for peer in peers if peer.name in names or ("all" in names and peer.name != NCCL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,8 @@ class Place:
 
 
 def place_of(peer: str, folder: Path) -> Place:
-    """Where a peer's environment lies or will lie; the ring's is the one that this program runs in."""
-    return Place(Path(sys.prefix)) if peer == RING else Place(folder.absolute() / peer)
+    """Where a peer's environment lies or will lie; the ring's and NCCL's is the one that this program runs in."""
+    return Place(Path(sys.prefix)) if peer in OWN else Place(folder.absolute() / peer)
 
 
 def peer_variables(peer: Peer, place: Place) -> dict[str, str]:
@@ -131,8 +135,8 @@ def read_note(place: Place) -> Note | None:
 
 def unusable(peer: Peer, place: Place) -> str | None:
     """Why a peer cannot be measured; None if it can."""
-    if peer.name == RING:
-        return _ring_unusable(place)
+    if peer.name in OWN:
+        return _own_unusable(peer.name, place)
     note = read_note(place)
     if note is None:
         return "not set up; make collectives-setup installs it"
@@ -145,12 +149,31 @@ def unusable(peer: Peer, place: Place) -> str | None:
     return None
 
 
-def _ring_unusable(place: Place) -> str | None:
-    if importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
+def _own_unusable(name: str, place: Place) -> str | None:
+    if name == RING and importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
         return "not built in this environment; dlscale doctor says why"
+    if name == NCCL and (reason := unavailable_because(NCCL, "torch")):
+        return reason
     if not place.mpiexec.exists():
-        return f"no mpiexec in {redact(str(place.folder))}; the ring needs the MPI that it was compiled with"
+        needed = (
+            "the ring needs the MPI that it was compiled with"
+            if name == RING
+            else "NCCL's ranks are started by it"
+        )
+        return f"no mpiexec in {redact(str(place.folder))}; {needed}"
     return None
+
+
+def check_gpus(peers: Sequence[Peer], ranks_per_node: int) -> None:
+    """Returns if each rank of a node would have a GPU of its own, where NCCL takes part. Raises UsageError."""
+    if not any(peer.name == NCCL for peer in peers):
+        return
+    found = len(gpu_module("torch").names())
+    if 0 < found < ranks_per_node:
+        raise UsageError(
+            f"{ranks_per_node} ranks on a node were asked for, and torch sees {found} GPUs, one each for NCCL; "
+            f"give at most --ranks {found}"
+        )
 
 
 def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> Note:
@@ -159,7 +182,7 @@ def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> Note:
     `tell` is called with a line before each step.
     """
     note = read_note(place)
-    if peer.name == RING:
+    if peer.name in OWN:
         note = Note(recipe="", failure=unusable(peer, place))
     elif unusable(peer, place) is None and note:
         tell(f"{peer.name}: already installed ({_versions_text(note.versions)})")

@@ -21,7 +21,14 @@ from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import launch, schedule
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
 from dlscale.benchmarks.message_sizes.launch import IMB
-from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of, read_note, unusable
+from dlscale.benchmarks.message_sizes.peers import (
+    Peer,
+    check_gpus,
+    choose_peers,
+    place_of,
+    read_note,
+    unusable,
+)
 from dlscale.benchmarks.message_sizes.schedule import Part
 from dlscale.benchmarks.records.message_sizes import (
     MODES,
@@ -160,6 +167,7 @@ class Run:
         request = self._request
         for num_ranks in request.rank_counts:
             per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
+            check_gpus(self._peers, per_node)
             check_memory(per_node, max(request.sizes), self._cold_bytes)
         states = [self._state(peer) for peer in self._peers]
         if all(state.unusable for state in states):

@@ -1,7 +1,8 @@
 """Everything about GPUs that only a machine with GPUs can say: `make gpu-check`.
 
 For each framework that sees GPUs: doctor; the tests beside this file; the contract of the backends that train on GPUs,
-on 1 .. #GPUs ranks; a tiny study. Ends with 1 at the first failure, or where there is no GPU.
+on 1 .. #GPUs ranks; a tiny study; in torch NCCL's operations over message sizes, where there are several GPUs. Ends
+with 1 at the first failure, or where there is no GPU.
 """
 
 import importlib.util
@@ -46,6 +47,7 @@ def main() -> int:
             ("tests", pytest(framework), {"DLSCALE_REQUIRE_GPU": framework}),
             *contracts(framework, left, num_gpus, installation, flavour),
             ("study", study(framework, left, num_gpus), {}),
+            *([("collectives", collectives(num_gpus), {})] if framework == "torch" and num_gpus > 1 else []),
         ]
         for title, command, variables in commands:
             click.echo(f"{framework}: {title} ...")
@@ -126,6 +128,15 @@ def study(framework: str, backends: list[str], num_gpus: int) -> list[str]:
         *("--ranks", ",".join(map(str, ranks)), "--servers", "1", "--data", "synthetic"),
         *("--launches", "1", "--budget", "5min"),
         *("--results", tempfile.mkdtemp(prefix="dlscale-gpu-check-results-")),
+    ]
+
+
+def collectives(num_gpus: int) -> list[str]:
+    """Every operation is checked before it is timed; exit status 2 if one fails."""
+    return [
+        *(dlscale(), "collectives", "--backends", "nccl", "--operations", "all", "--sizes", "4KiB:64MiB:x16"),
+        *("--ranks", str(num_gpus), "--launches", "1", "--budget", "1min"),
+        *("--results", tempfile.mkdtemp(prefix="dlscale-gpu-check-collectives-")),
     ]
 
 

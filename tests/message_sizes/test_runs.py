@@ -174,3 +174,45 @@ def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
     reasons = [line["reason"] for line in lines if line["kind"] == "failure"]
     assert reasons == ["wrong result", "LookupError: this library has no broadcast"]
     assert not [line for line in lines if line["kind"] == "block"]
+
+
+def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
+    """As NCCL's on GPUs, with Gloo and the host in their places; what the device is waited for is counted."""
+    flags, output = tmp_path / "flags", tmp_path / "output"
+    flags.touch()
+    words = "nccl,stream,nccl:reduce_scatter,nccl:allgather,nccl:broadcast"
+    program = (
+        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n"
+        "import torch\n"
+        "waits = []\n"
+        "libraries.START['nccl'] = lambda options, place: libraries.on_devices(\n"
+        "    options, place, 'gloo', torch.device('cpu'), lambda: waits.append(1), title='x')\n"
+        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} --backend nccl --operations {words} --sizes 4096 "
+        f"--modes hot,fresh,cold --cold-bytes 65536 --output {output} --flags {flags} "
+        f"--store {tmp_path / 'store'}'.split()\n"
+        "rank.main()\n"
+        "print(len(waits))"
+    )
+    variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env=variables,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert not [line["reason"] for line in lines if line["kind"] == "failure"]
+    blocks = [line for line in lines if line["kind"] == "block"]
+    assert {(block["operation"], block["collective"]) for block in blocks} == {
+        ("nccl", "allreduce"),
+        ("stream", "allreduce"),
+        ("nccl", "reduce_scatter"),
+        ("nccl", "allgather"),
+        ("nccl", "broadcast"),
+    }
+    assert int(done.stdout) > sum(
+        len(block["nanoseconds"][0]) for block in blocks
+    )  # every call is waited for

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .conventions import ALLGATHER, ALLREDUCE, BROADCAST, ITEM_BYTES, REDUCE_SCATTER, part
-from .memory import HOST, Call, Memory, arena_elements
+from .memory import HOST, Call, Memory, TorchMemory, arena_elements, ended
 
 
 class Operation(NamedTuple):
@@ -152,6 +152,35 @@ def _gloo(options: argparse.Namespace, place: Place) -> Library:
     return Library(f"Gloo of torch {torch.__version__}", "multiple", operations, dist.destroy_process_group)
 
 
+def _nccl(options: argparse.Namespace, place: Place) -> Library:
+    import torch
+
+    found = torch.cuda.device_count()
+    if place.local_rank >= found:
+        raise RuntimeError(f"rank {place.rank} has no GPU of its own: torch {torch.__version__} sees {found}")
+    device = torch.device("cuda", place.local_rank)
+    torch.cuda.set_device(device)
+    version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    title = f"NCCL {version} of torch {torch.__version__} on {torch.cuda.get_device_name(device)}"
+    return on_devices(options, place, "nccl", device, partial(torch.cuda.synchronize, device), title=title)
+
+
+def on_devices(
+    options: argparse.Namespace, place: Place, backend: str, device: Any, wait: Call, *, title: str
+) -> Library:
+    """A library of torch.distributed that moves tensors on devices, one per rank; `wait` waits for this rank's."""
+    import torch.distributed as dist
+
+    store = dist.FileStore(options.store, place.size)  # type: ignore[attr-defined]
+    # NCCL connects at once, not in the first call.
+    bound = device if device.type == "cuda" else None
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, device_id=bound)
+    memory = TorchMemory(device, wait)
+    parts = Parts(options, place, memory.empty)
+    operations = torch_operations("nccl", place, parts, view=lambda message: message, wait=wait)
+    return Library(title, "multiple", operations, dist.destroy_process_group, memory)
+
+
 def torch_operations(
     name: str, place: Place, parts: Parts, *, view: Callable[[Any], Any], wait: Call | None
 ) -> list[Operation]:
@@ -162,27 +191,17 @@ def torch_operations(
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-    def ended(call: Call) -> Call:
-        if wait is None:
-            return call
-
-        def both() -> None:
-            call()
-            wait()
-
-        return both
-
     def reduce_scatter(message: Any) -> Call:
-        return ended(partial(scatter, parts.of(message), view(message)))
+        return ended(partial(scatter, parts.of(message), view(message)), wait)
 
     def allgather(message: Any) -> Call:
-        return ended(partial(gather, view(message), place.own(view(message))))
+        return ended(partial(gather, view(message), place.own(view(message))), wait)
 
     return [
-        Operation(name, lambda message: ended(partial(dist.all_reduce, view(message)))),
+        Operation(name, lambda message: ended(partial(dist.all_reduce, view(message)), wait)),
         Operation(name, reduce_scatter, REDUCE_SCATTER, result=parts.of),
         Operation(name, allgather, ALLGATHER),
-        Operation(name, lambda message: ended(partial(dist.broadcast, view(message), 0)), BROADCAST),
+        Operation(name, lambda message: ended(partial(dist.broadcast, view(message), 0), wait), BROADCAST),
     ]
 
 
@@ -222,4 +241,4 @@ def _horovod(options: argparse.Namespace, place: Place) -> Library:  # noqa: ARG
     return Library(f"Horovod {horovod.__version__}", "multiple", operations, hvd.shutdown)
 
 
-START = {"mpi": _mpi, "ring": _ring, "gloo": _gloo, "horovod": _horovod}
+START = {"mpi": _mpi, "ring": _ring, "gloo": _gloo, "horovod": _horovod, "nccl": _nccl}

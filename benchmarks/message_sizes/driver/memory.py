@@ -62,6 +62,51 @@ class HostMemory:
 HOST = HostMemory()
 
 
+class TorchMemory:
+    """Tensors on a device, for instance a GPU; `wait` returns when the device has done what it was given."""
+
+    def __init__(self, device: Any, wait: Call) -> None:
+        self.device, self.wait = device, wait
+
+    def empty(self, count: int) -> Any:
+        """A tensor."""
+        import torch
+
+        return torch.empty(count, dtype=torch.float32, device=self.device)
+
+    def fill(self, message: Any, value: float) -> None:
+        """Write all of it."""
+        message.fill_(value)
+        self.wait()
+
+    def put(self, message: Any, values: Any) -> None:
+        """Copy."""
+        import torch
+
+        message.copy_(torch.from_numpy(values))
+        self.wait()
+
+    def get(self, message: Any) -> Any:
+        """A copy on the host."""
+        return message.cpu().numpy()
+
+    def stream(self, message: Any) -> Call:
+        """Each rank adds to its own memory."""
+        return ended(partial(message.add_, 1), self.wait)
+
+
+def ended(call: Call, wait: Call | None) -> Call:
+    """The call, which returns when the device has done it."""
+    if wait is None:
+        return call
+
+    def both() -> None:
+        call()
+        wait()
+
+    return both
+
+
 class Arena:
     """All messages of an operation. A cold one comes after all others, so that no cache has it."""
 
