@@ -6,7 +6,7 @@ PYTHON ?= python3
 
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 VARIABLES := SYSTEM ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS SERVERS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
-             COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+             COMPILED MEMORY_FORMAT DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES MAX_SECONDS LEARNING_RATE LEARNING_RATE_SCALING SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
 KNOWN := $(VARIABLES) SIZES OPERATIONS REFERENCE FIGURE ON ALL THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -47,7 +47,7 @@ weak-scaling: $(NEEDED)  ## Constant work per rank: table, figures and records o
 strong-scaling: $(NEEDED)  ## Constant total work, split over the ranks
 	@$(BIN)/dlscale run strong-scaling $(OPTIONS)
 
-time-to-solution: $(NEEDED)  ## Training to a target (not implemented yet)
+time-to-solution: $(NEEDED)  ## Trainings to a target: how long until the network is good (TARGET=auc=0.99)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)

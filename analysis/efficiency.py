@@ -37,6 +37,12 @@ from dlscale.analysis.findings.outliers import (
 )
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.rank_times import RankTimes, rank_times
+from dlscale.analysis.findings.solutions import (
+    TimeToSolution,
+    evaluation_rows,
+    times_to_solution,
+    to_solution_row,
+)
 from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_row
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
@@ -131,6 +137,8 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "checkpoints": [to_saving_row(saving) for saving in table.savings],
         "energy": [to_energy_row(energy) for energy in table.energies],
         "interference": table.interference and asdict(table.interference) | {"busy": table.interference.busy},
+        "time_to_solution": [to_solution_row(row) for row in table.solutions],
+        "evaluations": evaluation_rows(table.solutions),
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
     }
 
@@ -224,8 +232,8 @@ class ScalingTable:
     `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
     `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `energies`
     the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the
-    stragglers, and `heats` each rank's time relative to the other ranks. `launches` are those of all cells in `rows`
-    that left a record.
+    stragglers, `solutions` the time that trainings took to their target, and `heats` each rank's time relative to the
+    other ranks. `launches` are those of all cells in `rows` that left a record.
     """
 
     rows: tuple[ScalingRow, ...]
@@ -240,6 +248,7 @@ class ScalingTable:
     exchanges: tuple[Communication, ...]
     lateness: tuple[Stragglers, ...]
     heats: tuple[RankTimes, ...]
+    solutions: tuple[TimeToSolution, ...]
     failures: tuple[Record, ...]
     provenance: Provenance
     launches: tuple[CellLaunches, ...] = field(repr=False)
@@ -283,6 +292,10 @@ class ScalingTable:
     def waterfalls_of(self, family: Family) -> tuple[Waterfall, ...]:
         """The family's waterfalls, by backend and ranks."""
         return tuple(waterfall for waterfall in self.waterfalls if waterfall.family == family)
+
+    def solutions_of(self, family: Family) -> tuple[TimeToSolution, ...]:
+        """The family's times to solution, by ranks and backend."""
+        return tuple(row for row in self.solutions if row.family == family)
 
     def exchanges_of(self, family: Family) -> tuple[Communication, ...]:
         """The family's exchanges, by backend and ranks."""
@@ -340,6 +353,7 @@ def scaling_table(
         exchanges=communications(everything, falls),
         lateness=stragglers(measured),
         heats=rank_times(measured),
+        solutions=times_to_solution(measured, base=base),
         failures=tuple(
             sorted(
                 (record for record in records if why_unusable(record) is not None),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.held_out import training_samples
 from dlscale.models.workload import Indices, Input, Preset, Shard
 
 
@@ -153,7 +154,8 @@ class LocalBatches:
             return
         self._samples = data.open_samples(source, preset, seed=self._stream)
         self.num_samples = len(self._samples)
-        self._shard = shard
+        self._places = training_samples(self.num_samples, share=source.held_out)
+        self._shard, self._order_seed = shard, ORDER_SEED + source.order
         self._order = self._indices(0)
         if gate:
             self.fixed = self._read()
@@ -182,13 +184,13 @@ class LocalBatches:
 
     def _indices(self, begin: int) -> Iterator[int]:
         batches = shard_indices(
-            len(self._samples),
+            len(self._places),
             shard=self._shard,
             local_batch=self._local_batch,
-            seed=ORDER_SEED,
+            seed=self._order_seed,
             begin=begin,
         )
-        return (int(index) for batch in batches for index in batch)
+        return (int(self._places[place]) for batch in batches for place in batch)
 
     def _read(self) -> Arrays:
         wanted = [next(self._order) for _ in range(self._local_batch)]
@@ -203,7 +205,7 @@ class LocalBatches:
                 self._bad.add(error.index)
 
     def _another(self) -> int:
-        if len(self._bad) >= len(self._samples):
+        if len(self._bad) >= len(self._places):
             raise UsageError(f"all {len(self._bad)} samples are bad; nothing is left to train on")
         while True:  # epochs are shuffled, so a good one comes
             self.num_skipped += 1

@@ -54,6 +54,7 @@ class Preset:
     local_batch: int  # per rank, held constant in weak scaling
     global_batch: int  # over all ranks, held constant in strong scaling
     source: str
+    learning_rate: float  # of every objective's optimizer
     num_classes: int = 0  # labels are 0 .. num_classes - 1; 0 where there are no labels
 
 
@@ -70,17 +71,22 @@ class Execution:
     compiled: bool = False
     memory_format: str = "channels_last"
     device: str = "cpu"  # one of DEVICES
+    learning_rate: float | None = None  # of every optimizer; None: the workload's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
     """The source of local batches: a data file or folder, or fixed resident tensors (`synthetic`).
 
-    `skip_bad`: a sample that cannot be read is left out and counted, instead of ending the training.
+    `skip_bad`: a sample that cannot be read is left out and counted, instead of ending the training. `held_out` is the
+    share of the samples that no batch has, for measuring the quality of what was trained (`held_out.py`). Trainings
+    with another `order` see the samples in another one.
     """
 
     path: Path | None = None
     skip_bad: bool = False
+    held_out: float = 0.0
+    order: int = 0
 
     @property
     def synthetic(self) -> bool:
@@ -258,6 +264,17 @@ class Workload:
     def data(self) -> Any:
         """The workload's data module, a `samples.DataModule`; imports no framework."""
         return importlib.import_module(f"dlscale.models.{self.name}.data")
+
+    def quality(self) -> Any:
+        """The module with the workload's measures of quality, a `quality.metric.QualityModule`.
+
+        Raises UsageError if there is none.
+        """
+        if not importlib.util.find_spec(f"dlscale.models.{self.name}.quality"):
+            raise UsageError(
+                f"{self.name} has no measure of quality that a training could reach; choose another workload"
+            )
+        return importlib.import_module(f"dlscale.models.{self.name}.quality")
 
     def factory(
         self,

@@ -26,7 +26,8 @@ from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Form
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
 
-Value = Callable[[ScalingRow], Interval | None]
+Point = Any  # of a curve at one number of ranks: a ScalingRow or a TimeToSolution
+Value = Callable[[Any], Interval | None]  # of a point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Curve:
     name: str
     backend: str
     evidence: str
-    rows: tuple[ScalingRow, ...]
+    rows: tuple[Point, ...]
 
     @property
     def joined(self) -> bool:
@@ -45,11 +46,11 @@ class Curve:
         return len(ranks) > 1 and all(fewer < more for fewer, more in pairwise(ranks))
 
 
-def curves_of(rows: Iterable[ScalingRow], value: Value) -> list[Curve]:
+def curves_of(rows: Iterable[Point], value: Value) -> list[Curve]:
     """The curves of the training rows (not controls) that have `value`, in the table's order."""
     drawn = [row for row in rows if row.cell.control == "train" and value(row) is not None]
 
-    def key(row: ScalingRow) -> tuple[str, str, str]:
+    def key(row: Point) -> tuple[str, str, str]:
         return backend_name(row.cell), row.cell.backend, str(row.evidence)
 
     # The table is already grouped by backend, but kinds of evidence alternate within a backend.
@@ -264,7 +265,7 @@ def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
     )
 
 
-def rank_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
+def rank_axis(axes: Axes, rows: Sequence[Point]) -> None:
     """Set a base-2 axis of ranks with plain numbers; if the number of nodes varies, it is shown below the ranks."""
     nodes: dict[int, set[int]] = {}
     for row in rows:

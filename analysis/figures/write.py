@@ -23,6 +23,7 @@ from dlscale.analysis.figures import (
     ecdf,
     efficiency,
     heatmap,
+    solution,
     startup,
     step_time,
     throughput,
@@ -32,11 +33,12 @@ from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
 from dlscale.analysis.figures.layout import Captioned, finish_printed, warning
 from dlscale.analysis.findings.backends import to_backend_rows
+from dlscale.analysis.findings.solutions import evaluation_rows
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import make_folder, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
-NAMES = (*FIGURES, "step-time", "ecdf", "waterfall", "busbw", "heatmap", "start-up")
+NAMES = (*FIGURES, "step-time", "ecdf", "waterfall", "busbw", "heatmap", "start-up", "time-to-solution")
 
 
 def write_figures(
@@ -50,6 +52,7 @@ def write_figures(
     `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
+    `time-to-solution` needs trainings with a target; `-evaluations.csv` has all of their evaluations.
     If backends were compared, `-backends.csv` has the numbers. Beside a printed figure `.tex` has its caption.
     """
     make_folder(folder)
@@ -69,6 +72,9 @@ def write_figures(
         lines = [line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)]
         if lines and form == SCREEN and set(only) == set(NAMES):
             written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
+        every = evaluation_rows(table.solutions_of(family))
+        if every and form == SCREEN and "time-to-solution" in only:
+            written.append(save_rows(folder / f"{stem}-evaluations", every, table.provenance))
     return written + (_starts(table, folder, form) if "start-up" in only else [])
 
 
@@ -101,6 +107,8 @@ def _drawn(
         return waterfall.draw(*common, table.waterfalls, form)
     if name == "busbw":
         return busbw.draw(*common, table.exchanges, form)
+    if name == "time-to-solution":
+        return solution.draw(family, table.solutions_of(family), table.provenance, form)
     if name == "heatmap":
         return heatmap.draw(*common, table.heats, table.lateness, form)
     return None

@@ -17,6 +17,7 @@ from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
+from dlscale.analysis.findings.solutions import SOLUTIONS, goal_text
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead
@@ -36,12 +37,15 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
     if table.interference and table.interference.text:
         parts += [Text(table.interference.text, style="bold" if table.interference.busy else ""), ""]
     for family in table.families:
-        parts += [*_render_family(table, family), ""]
+        render = _render_solutions if table.solutions_of(family) else _render_family
+        parts += [*render(table, family), ""]
     if contrasts and contrasts.factor != "backend":
         parts += [*_across_trainings(contrasts), ""]
-    if steps := advice(table):
+    if (steps := advice(table)) and not table.solutions:
         parts += [Text("What to do next", style="bold"), *(Text(f"  {step}") for step in steps), ""]
-    if table.rows:
+    if table.solutions:
+        parts.append(Text(SOLUTIONS.legend, style="dim"))
+    elif table.rows:
         parts.append(Text(_legend(table.rows), style="dim"))
     else:
         parts.append("No records: nothing has been measured yet.")
@@ -69,6 +73,15 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
         for fall in falls:
             losses.add_row(Text(f"  {_name(fall)}"), Text(largest_loss(fall)))
         yield losses
+
+
+def _render_solutions(table: ScalingTable, family: Family) -> Iterator[RenderableType]:
+    rows = table.solutions_of(family)
+    yield Text(family.title, style="bold")
+    yield Text(f"{family.constants}; to {goal_text(rows[0].target)} on held-out samples")
+    for row in sorted(rows, key=lambda row: -row.cell.num_ranks):
+        yield Text(row.text)
+    yield Grid(brief(SOLUTIONS.of(rows)), sections=False)
 
 
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:

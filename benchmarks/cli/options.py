@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
-from dlscale.benchmarks.records.record import BASES, Setting
+from dlscale.benchmarks.records.record import BASES, LearningRateScaling, Setting
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
@@ -87,6 +87,22 @@ class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
             return value if isinstance(value, dict) else parse_backend_options(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Goal(click.ParamType[dict[str, str | float]]):
+    """METRIC=THRESHOLD."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The fields of a study's target; a malformed one is a one-line error."""
+        if isinstance(value, dict):
+            return value
+        metric, _, number = value.partition("=")
+        try:
+            return {"metric": metric.strip(), "threshold": float(number)}
+        except ValueError:
+            self.fail(f"{value!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95", param, ctx)
 
 
 def results_option(command: F) -> F:
@@ -218,6 +234,22 @@ STUDY_OPTIONS = (
     click.option(
         "--checkpoint-every", type=int, help="Steps between checkpoints of a training (stored in the record)."
     ),
+    click.option(
+        "--target",
+        type=Goal(),
+        help="METRIC=THRESHOLD that trainings of time-to-solution must reach, e.g. auc=0.95; default: the study's.",
+    ),
+    click.option("--evaluate-samples", type=int, help="Samples between two evaluations of time-to-solution."),
+    click.option(
+        "--max-seconds", help="Time after which a training of time-to-solution gives up, e.g. 5min."
+    ),
+    click.option("--learning-rate", type=float, help="Learning rate of 1 rank, in time-to-solution."),
+    click.option(
+        "--learning-rate-scaling",
+        type=click.Choice(get_args(LearningRateScaling)),
+        help="How the learning rate follows the global batch, in time-to-solution: not at all (default), linearly, or "
+        "with its square root.",
+    ),
     click.option("--seed", type=int, help="Seed for launch order and initial weights."),
     click.option(
         "--allocations", type=int, help="Minimum number of jobs to spread the launches of a cell over."
@@ -234,6 +266,7 @@ STUDY_OPTIONS = (
 )
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
+TARGET_OPTIONS = ("evaluate_samples", "max_seconds", "learning_rate")
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
     "workloads", "frameworks", "backends", "servers", "ranks", "nodes", "base", "ranks_per_node", "partition",
@@ -262,6 +295,9 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
         **{field: options[field] for field in STUDY_FIELDS},
         backend_options=_with_open_ports(options),
         rules={field: options[field] for field in RULE_OPTIONS},
+        target=(options["target"] or {})
+        | {field: options[field] for field in TARGET_OPTIONS}
+        | {"scaling": options["learning_rate_scaling"]},
     )
     if study.launches:
         return study

@@ -61,7 +61,8 @@ def report(
     together, in reports in the results folder; each curve is of one study.
 
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
-    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval.
+    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval or no training
+    reached its target.
 
     \b
     Examples:
@@ -125,5 +126,7 @@ def _status(loaded: Loaded) -> int:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
         return NOT_COMPARABLE
+    if table.solutions:
+        return 0 if any(row.num_reached for row in table.solutions) else INSUFFICIENT_DATA
     intervals = [row.throughput for row in table.rows if row.throughput]
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA

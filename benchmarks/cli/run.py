@@ -18,7 +18,7 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE, run_jobs
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
 from dlscale.benchmarks.cli.options import (
     data_of,
     json_option,
@@ -82,7 +82,9 @@ def run(
     compatibility_lines: bool,
     **options: Any,
 ) -> int:
-    """Run STUDY (weak-scaling, strong-scaling or a .toml file), print one screen about it and draw its figures.
+    """Run STUDY (weak-scaling, strong-scaling, time-to-solution or a .toml file) and print one screen about it.
+
+    Figures and a page are drawn, too.
 
     On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command
     resumes an interrupted study. Failed cases are tried again.
@@ -93,6 +95,7 @@ def run(
       dlscale run weak-scaling --backends none,ring --budget 2min --results /scratch/results
       dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --max-node-hours 20
       dlscale run weak-scaling --dry-run
+      dlscale run time-to-solution --target auc=0.98 --backends none,ring
     """  # noqa: D301
     return _run(
         study,
@@ -189,6 +192,8 @@ def run_here(
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
     if planned - done:
         return FAILED_CASES
+    if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
+        return INSUFFICIENT_DATA
     return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
 
 

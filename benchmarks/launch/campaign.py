@@ -156,6 +156,11 @@ class Campaign:
             else None
         )
 
+    def _seed(self, launch: Launch) -> int:
+        """Of weights, and of the samples' order; trainings to a target have another one in every block."""
+        study = self.plan.study
+        return study.seed + (launch.cases[0].block if study.target else 0)
+
     def why_not(self, launch: Launch) -> str | None:
         """Why a launch cannot be started here; None if it can."""
         return self.unusable.get((launch.cell.backend, launch.cell.framework))
@@ -175,7 +180,7 @@ class Campaign:
                 checkpoints=self._checkpoints(),
                 skip_bad=self.plan.study.skip_bad,
                 patient=self.oversubscribed(launch),
-                seed=self.plan.study.seed,
+                seed=self._seed(launch),
             ),
             command=command,
             spool=self.spool(launch),

@@ -25,13 +25,14 @@ from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
 from dlscale.benchmarks.rank.server_audit import ServerAudit
-from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
+from dlscale.benchmarks.records.record import Cell, Gate, Target
 from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
-from dlscale.models.workload import Replica, ReplicaFactory, Shard
+from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard
 
 STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
 NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
@@ -84,6 +85,7 @@ class CaseRun:
     index: int  # of the case in its launch
     cell: Cell
     factory: ReplicaFactory
+    source: Input  # of the factory's samples
     deadline: float  # on this rank's monotonic clock
     reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
@@ -94,6 +96,8 @@ class CaseRun:
             return self._run_loader()
         if self.cell.control == "exchange":
             return self._run_exchange()
+        if self.cell.target:
+            return self._run_to_target(self.cell.target)
         return self._run_training()
 
     def _run_loader(self) -> list[Gate]:
@@ -167,6 +171,36 @@ class CaseRun:
                     skipped=sum(replica.num_skipped() for replica in replicas),
                 )
             )
+            return results
+        finally:
+            trainer.close()
+
+    def _run_to_target(self, target: Target) -> list[Gate]:
+        """Not audited: what it reaches on held-out samples is the proof that it trains."""
+        context = self.context
+        begin = time.perf_counter()
+        trainer = context.distribute(self.factory)
+        try:
+            replica = (self.reference_factory or self.factory)(shard=context.shard, seed=context.seed)
+            evaluator = Evaluator(self.cell, self.source, replica, world=context.world, shard=context.shard)
+            end = TargetTraining(
+                cell=self.cell,
+                target=target,
+                trainer=trainer,
+                control=context.control,
+                world=context.world,
+                evaluator=evaluator,
+                emit=self._emit,
+                write=self._write,
+                set_up_seconds=time.perf_counter() - begin,
+            ).run()
+            self._write_energy()
+            results: list[Gate] = []
+            if end != "diverged":  # that is a result, and its weights are no numbers
+                results = gates.training_gates(
+                    context.backend, trainer, control=context.world, first_losses=None
+                )
+            self._write(CaseResult(steady=None, loss=trainer.loss(), settings=trainer.settings(), skipped=0))
             return results
         finally:
             trainer.close()

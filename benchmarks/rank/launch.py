@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ def run_launch_on_rank(
             index=index,
             cell=case.cell,
             factory=factory,
+            source=_source(case.cell, spec),
             reference_factory=_reference_factory(case.cell, spec),
             deadline=now + _share(spec.cases[index:], end - now),
             checkpoints=spec.checkpoints_of(case),
@@ -210,20 +212,27 @@ def _reference_factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
     return _factory(cell.model_copy(update={"compiled": by_xla}), spec)
 
 
+def _source(cell: Cell, spec: LaunchSpec) -> Input:
+    if "synthetic" in (cell.control, cell.data):
+        return Input()
+    source = Input(path=Path(str(spec.data)), skip_bad=spec.skip_bad)
+    if cell.target is None:
+        return source
+    return replace(source, held_out=cell.target.held_out, order=spec.seed)
+
+
 def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
-    source = Input()
-    if "synthetic" not in (cell.control, cell.data):
-        source = Input(path=Path(str(spec.data)), skip_bad=spec.skip_bad)
     return load_workload(cell.workload).factory(
         framework=cell.framework,
         preset=cell.preset,
         local_batch=cell.local_batch,
-        source=source,
+        source=_source(cell, spec),
         execution=Execution(
             precision=cell.precision,
             compiled=cell.compiled,
             memory_format=cell.memory_format,
             device=cell.device,
+            learning_rate=cell.target.learning_rate if cell.target else None,
         ),
     )
 

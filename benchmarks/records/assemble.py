@@ -13,6 +13,7 @@ from dlscale.benchmarks.records.record import (
     Case,
     Checkpoint,
     Configuration,
+    Evaluation,
     Evidence,
     Failure,
     Fingerprint,
@@ -24,13 +25,16 @@ from dlscale.benchmarks.records.record import (
     Record,
     Resumption,
     Setting,
+    Solution,
     Window,
 )
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
     CheckpointSaved,
+    Ended,
     EnergyReading,
+    Evaluated,
     GateResult,
     MeasuredWindow,
     NodeInfo,
@@ -108,6 +112,7 @@ def assemble(
         energy=_energy(spools, index),
         checkpoints=[Checkpoint(**asdict(saved)) for saved in workers[0].of(CheckpointSaved, index)],
         resumed=_resumed(workers[0].first(TrainingResumed, index)),
+        solution=_solution(workers[0], index),
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
@@ -173,6 +178,12 @@ def _matrix(rows: Sequence[list[float] | None]) -> list[list[float]] | None:
 
 def _resumed(event: TrainingResumed | None) -> Resumption | None:
     return Resumption(**asdict(event)) if event else None
+
+
+def _solution(spool: RankSpool, index: int) -> Solution | None:
+    ended = spool.first(Ended, index)
+    evaluations = [Evaluation(**asdict(event)) for event in spool.of(Evaluated, index)]
+    return Solution(**asdict(ended), evaluations=evaluations) if ended else None
 
 
 def _phases(spools: Sequence[RankSpool], index: int) -> Phases:

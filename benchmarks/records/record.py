@@ -92,6 +92,26 @@ BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 
+LearningRateScaling = Literal["none", "linear", "sqrt"]
+
+
+class Target(Frozen):
+    """The quality that a training is to reach on held-out samples, and how it goes there.
+
+    `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
+    not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
+    arXiv:1404.5997).
+    """
+
+    metric: str  # of the workload's `quality.METRICS`
+    threshold: float = Field(allow_inf_nan=False)
+    held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
+    evaluate_every: PositiveInt  # steps
+    max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
+    learning_rate: PositiveFloat
+    scaling: LearningRateScaling = "none"
+
+
 class Cell(Frozen):
     """The unit of comparison. Two measurements belong together if and only if their cells are equal.
 
@@ -121,6 +141,7 @@ class Cell(Frozen):
     memory_format: str = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
+    target: Target | None = None  # None: what is measured is speed alone
     data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
 
     @property
@@ -131,7 +152,9 @@ class Cell(Frozen):
     @property
     def id(self) -> str:
         """Readable, unique, and safe as a file name."""
-        digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+        # Cells without a target are named as before there were any.
+        values = self.model_dump(exclude={"target"} if self.target is None else None)
+        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         return (
             f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
             f"-{self.control}-{digest[:8]}"
@@ -227,6 +250,32 @@ class Resumption(Frozen):
     seconds: PositiveFloat  # reading and broadcasting it
 
 
+class Evaluation(Frozen):
+    """A training's quality after `step`, on held-out samples. Seconds are the slowest rank's, since the first step.
+
+    Metrics that are not finite numbers, or that could not be computed, are left out.
+    """
+
+    step: PositiveInt
+    samples: PositiveInt  # that the weights took up, over all ranks
+    training_seconds: NonNegativeFloat
+    evaluating_seconds: NonNegativeFloat  # this evaluation included
+    loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
+    metrics: dict[str, float]
+
+
+End = Literal["reached", "budget", "diverged"]
+
+
+class Solution(Frozen):
+    """How a training with a target ended: there, out of time, or with a loss that is not a number."""
+
+    end: End
+    set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
+    num_held_out: PositiveInt
+    evaluations: list[Evaluation]
+
+
 class Failure(Frozen):
     """The reason for a missing result. `rank` is the first one that failed, if known."""
 
@@ -301,6 +350,7 @@ class Record(Frozen):
     energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
+    solution: Solution | None = None  # of a cell with a target; None also if the launch did not end by itself
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]

@@ -112,6 +112,27 @@ class TrainingResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated:
+    """The training's quality was measured (`record.Evaluation`)."""
+
+    step: int
+    samples: int
+    training_seconds: float
+    evaluating_seconds: float
+    loss: float | None
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A training with a target is over (`record.Solution`)."""
+
+    end: Literal["reached", "budget", "diverged"]
+    set_up_seconds: float
+    num_held_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyReading:
     """One counter of a node over the windows after the warm-up (`record.NodeEnergy`)."""
 
@@ -126,7 +147,7 @@ class EnergyReading:
 class CaseResult:
     """Results of a case besides its windows."""
 
-    steady: bool
+    steady: bool | None  # None: there was no test
     settings: dict[str, Setting]
     loss: float | None = None
     skipped: int | None = None  # samples that could not be read
@@ -173,6 +194,8 @@ Event = (
     | MeasuredWindow
     | CheckpointSaved
     | TrainingResumed
+    | Evaluated
+    | Ended
     | EnergyReading
     | CaseResult
     | CaseEnd
@@ -189,6 +212,8 @@ TYPES: dict[str, type[Event]] = {
     "window": MeasuredWindow,
     "checkpoint": CheckpointSaved,
     "resumed": TrainingResumed,
+    "evaluated": Evaluated,
+    "ended": Ended,
     "energy": EnergyReading,
     "result": CaseResult,
     "case_end": CaseEnd,

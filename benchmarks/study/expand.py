@@ -20,17 +20,18 @@ import numpy as np
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Case, Cell, Control
-from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.records.record import Case, Cell, Control, Target
+from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
+from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import Setup, capabilities, check_options, check_setup, untimed_options
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
-from dlscale.models.workload import SYNTHETIC
+from dlscale.models.workload import SYNTHETIC, Preset
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -90,7 +91,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         backends = [backend for backend, trained in pairs if trained == framework]
         for backend, size in product(backends, shape.sizes):
             for num_servers in _server_numbers(backend, size, servers):
-                if (backend, framework, size, num_servers) in refused:
+                if (backend, framework, size, num_servers) in refused or not _learns(study, backend, size):
                     continue
                 make = partial(
                     maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
@@ -109,6 +110,18 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),
     )
+
+
+def _learns(study: Study, backend: str, size: Size) -> bool:
+    """Whether a launch has a place in the study: of time to solution, only if all of its ranks train one network.
+
+    1 rank trains without a communication layer there, unless the study has backends with one alone.
+    """
+    if not study.target:
+        return True
+    if capabilities(backend).exchanges:
+        return size.num_ranks > 1 or "none" not in study.backends
+    return size.num_ranks == 1
 
 
 def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
@@ -282,6 +295,10 @@ class _CellMaker:
         local_batch, num_samples = self._batches(max(shape.ranks))
         self._check_small(local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
+        if study.target and self._source.path:
+            samples = facts.data().open_samples(self._source, self._preset, seed=(0, 0))
+            num_held_out = check_held_out(study.target, len(samples), source=self._source, needed=num_samples)
+            _check_evaluation(study.target, self._preset, num_held_out, shape)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
 
     def controls(self, backend: str, size: Size) -> list[Control]:
@@ -291,6 +308,8 @@ class _CellMaker:
         backend `none`, where data are read.
         """
         row, asked = capabilities(backend), self._study.controls
+        if self._study.target:
+            return ["train"]
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
@@ -343,9 +362,22 @@ class _CellMaker:
             memory_format=self._study.memory_format,
             device=self._study.device,
             control=control,
+            target=self._target(global_batch),
             data=self._data_name,
         )
         return cell, self._source.path
+
+    def _target(self, global_batch: int) -> Target | None:
+        if self._study.target is None:
+            return None
+        return resolved(
+            self._study.target,
+            self._facts,
+            self._preset,
+            source=self._source,
+            global_batch=global_batch,
+            base_batch=self._batches(1)[1],
+        )
 
     def _batches(self, num_ranks: int) -> tuple[int, int]:
         """Samples per step of one rank and of all."""
@@ -367,6 +399,17 @@ class _CellMaker:
         if local_batch < self._preset.local_batch:
             rng = np.random.default_rng(0)
             self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
+
+
+def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, shape: Shape) -> None:
+    """Raises UsageError if an evaluation on the fewest ranks would take longer than a training may."""
+    speed = STEP_FLOPS_PER_CORE * shape.cores_per_rank * min(shape.ranks)
+    seconds = num_held_out * preset.forward_flops_per_sample / speed
+    if seconds > rules.max_seconds:
+        raise UsageError(
+            f"--max-seconds {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
+            f"{seconds:.2g} s alone; allow more, or hold out fewer"
+        )
 
 
 def _divisors(number: int) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from dlscale.benchmarks.records.record import SHORT_CONTROLS, Case, Cell, num_sharing
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
 from dlscale.models import load_workload
 
@@ -99,6 +100,10 @@ class Plan:
         A training of fixed length takes all of its steps or, unless `to_end`, those to its first checkpoint.
         """
         rules, step = self.study.rules, self._step_seconds(cell)
+        if self.study.target and cell.target:
+            samples = expected_samples(self.study.target, cell.workload, cell.preset)
+            longest = cell.target.max_seconds
+            return min(longest, step * samples / cell.global_batch) if samples else longest
         if cell.control in SHORT_CONTROLS:
             return SHORT_CONTROL_SECONDS
         num_steps = max(rules.min_windows, rules.min_steps)

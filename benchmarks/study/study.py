@@ -32,6 +32,7 @@ from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
+from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
@@ -174,6 +175,15 @@ class Study(Frozen):
     repeats: float = Field(default=0.25, ge=0, le=1)
     seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # of initial weights and, with name and cells, order
     rules: Rules = Rules()
+    target: TargetRules | None = None  # of a study of time to solution
+
+    @model_validator(mode="after")
+    def _targets_end_trainings(self) -> Study:
+        if self.target and self.rules.has_training_run:
+            raise ValueError(
+                "trainings of time-to-solution end at their target: leave out --train-steps and --checkpoint-every"
+            )
+        return self
 
     @field_validator("servers")
     @classmethod
@@ -190,15 +200,21 @@ class Study(Frozen):
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
 
 
+# Fields of a study's target that have other names on the command line.
+OPTION_OF = {
+    "metric": "--target",
+    "evaluate_samples": "--evaluate-samples",
+    "max_seconds": "--max-seconds",
+    "learning_rate": "--learning-rate",
+    "scaling": "--learning-rate-scaling",
+}
+
+
 def load_study(name: str, *, system: System | None = None, **changes: Any) -> Study:
     """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError.
 
     What neither they nor a file of the user's own say is as the system has it, then as the named study has it.
     """
-    if name == "time-to-solution":
-        raise UsageError(
-            "study time-to-solution is not implemented yet; choose weak-scaling or strong-scaling"
-        )
     study = definitions.load(Study, name, folder="study/studies")
     for kind, known in EVERYTHING.items():
         if changes.get(kind) == ["all"]:
@@ -215,9 +231,17 @@ def load_study(name: str, *, system: System | None = None, **changes: Any) -> St
     if device in DEVICE_BACKENDS and changes.get("backends") is None and "backends" not in own:
         changes["backends"] = DEVICE_BACKENDS[device]
     options = changes.pop("backend_options", None) or {}
+    target = {key: value for key, value in changes.pop("target", {}).items() if value is not None}
+    if target and not study.target:
+        raise UsageError(
+            f"study {name} has no target: {OPTION_OF.get(field := next(iter(target)), field)} belongs to "
+            "time-to-solution; leave it out, or run that study"
+        )
     rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
     values["rules"] = values["rules"] | rules
+    if target:
+        values["target"] = values["target"] | target
     for backend, settings in options.items():
         values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
     try:

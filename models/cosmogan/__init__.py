@@ -26,7 +26,6 @@ class Network:
     """
 
     num_filters: int
-    learning_rate: float = 2e-4  # of Adam, in both objectives
     beta1: float = 0.5
 
     @property
@@ -40,6 +39,7 @@ NETWORKS = {
     "small": Network(num_filters=32),
     "tiny": Network(num_filters=4),
 }
+LEARNING_RATE = 2e-4  # of Adam, in both objectives
 NUM_CONVOLUTIONS = 4  # of each network
 KERNEL_SIZE = 5
 LEAKY_SLOPE = 0.2
@@ -59,6 +59,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=10_188_226_560,
             local_batch=64,  # per node
             global_batch=16_384,
+            learning_rate=LEARNING_RATE,
             source="network and local batch: MustafaMustafa/cosmoGAN, run_dcgan.py; global batch of strong "
             "scaling on Edison: azrael417/cosmoGAN, branch distributed-benchmark, README",
         ),
@@ -69,6 +70,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=644_382_720,
             local_batch=4,  # ours: about 95 ms per step on one core; the full networks take 1.5 s
             global_batch=16,
+            learning_rate=LEARNING_RATE,
             source="the published networks with half the filters, on maps of half the size: not published",
         ),
         "tiny": Preset(
@@ -78,6 +80,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=733_440,
             local_batch=2,
             global_batch=4,
+            learning_rate=LEARNING_RATE,
             source="the published networks with 4 filters, on 32x32 maps: for tests, not published",
         ),
     },

@@ -112,7 +112,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         )
 
     def adam() -> Any:
-        return Adam(network.learning_rate, beta1=network.beta1)
+        return Adam(preset.learning_rate, beta1=network.beta1)
 
     return TensorFlowProgram(
         networks=[discriminator, generator],

@@ -140,7 +140,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
 
     def adam(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (network.beta1, 0.999)
-        return torch.optim.Adam(parameters, lr=network.learning_rate, betas=betas, fused=True)
+        return torch.optim.Adam(parameters, lr=preset.learning_rate, betas=betas, fused=True)
 
     return TorchProgram(
         networks=[networks],

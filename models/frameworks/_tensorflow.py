@@ -9,7 +9,7 @@ norm wants to remember comes back as a list of updates, which whoever takes the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -98,6 +98,8 @@ def replica_factory(
     execution: Execution,
 ) -> ReplicaFactory:
     """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
+    if execution.learning_rate is not None:
+        preset = replace(preset, learning_rate=execution.learning_rate)
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TensorFlowReplica:
         batches = LocalBatches(

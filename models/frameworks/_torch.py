@@ -168,6 +168,8 @@ def replica_factory(
     execution: Execution,
 ) -> ReplicaFactory:
     """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
+    if execution.learning_rate is not None:
+        preset = replace(preset, learning_rate=execution.learning_rate)
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():

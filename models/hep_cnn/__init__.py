@@ -28,14 +28,13 @@ class Network:
     num_convolutions: int
     num_filters: int
     num_hidden: int | None
-    learning_rate: float  # of Adam
 
 
 NETWORKS = {
-    "paper": Network(num_convolutions=5, num_filters=128, num_hidden=None, learning_rate=1e-3),
-    "small": Network(num_convolutions=3, num_filters=128, num_hidden=512, learning_rate=1e-5),
-    "rpv": Network(num_convolutions=3, num_filters=128, num_hidden=512, learning_rate=1e-5),
-    "tiny": Network(num_convolutions=3, num_filters=8, num_hidden=16, learning_rate=1e-3),
+    "paper": Network(num_convolutions=5, num_filters=128, num_hidden=None),
+    "small": Network(num_convolutions=3, num_filters=128, num_hidden=512),
+    "rpv": Network(num_convolutions=3, num_filters=128, num_hidden=512),
+    "tiny": Network(num_convolutions=3, num_filters=8, num_hidden=16),
 }
 KEEP_PROBABILITY = 0.5
 
@@ -50,6 +49,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=5_260_050_944,
             local_batch=128,  # per node
             global_batch=64,
+            learning_rate=1e-3,
             num_classes=2,
             source="network and local batch: sparticlesteve/hep_cnn_benchmark, cori_knl_224_adam.json; "
             "global batch of strong scaling: Kurth et al., TensorFlow at Scale, CUG 2018, slides",
@@ -61,6 +61,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=414_189_568,
             local_batch=2,  # ours: 30 to 40 ms per step on one core, and the published batch at four ranks
             global_batch=8,
+            learning_rate=1e-5,
             num_classes=2,
             source="network and global batch: sparticlesteve/hep_cnn_benchmark, *_64.json",
         ),
@@ -71,6 +72,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=395_315_200,
             local_batch=2,
             global_batch=8,
+            learning_rate=1e-5,
             num_classes=2,
             source="the small network on the single channel of the published RPV files (group `all_events`)",
         ),
@@ -81,6 +83,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=3_260_480,
             local_batch=2,
             global_batch=4,
+            learning_rate=1e-3,
             num_classes=2,
             source="the 64x64x3 network with 8 filters and 16 hidden units: for tests, not published",
         ),

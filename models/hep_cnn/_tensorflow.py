@@ -65,7 +65,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
 
     return TensorFlowProgram(
         networks=[network],
-        objectives=[objective(network, lambda: Adam(layers.learning_rate), gate=gate)],
+        objectives=[objective(network, lambda: Adam(preset.learning_rate), gate=gate)],
         initial=initial,
         forward=forward,
         outputs=lambda images, labels, *masks: [network(images, masks)],  # noqa: ARG005

@@ -73,7 +73,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
             objective(
                 HepCnnLoss(network),
                 network,
-                lambda parameters: torch.optim.Adam(parameters, lr=layers.learning_rate, fused=True),
+                lambda parameters: torch.optim.Adam(parameters, lr=preset.learning_rate, fused=True),
                 gate=gate,
             )
         ],

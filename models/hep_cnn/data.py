@@ -80,6 +80,11 @@ class EventFile:
         """
         return _gather(self.event, indices, shape=self.image_shape)
 
+    def weight(self, index: int) -> float | None:
+        """The cross section [mb] that an event stands for; None if the file does not say."""
+        weights = self._file.get("weight")
+        return float(weights[index]) if isinstance(weights, h5py.Dataset) else None
+
     def close(self) -> None:
         """Closes the file; reading is over."""
         self._file.close()
@@ -155,12 +160,21 @@ class EventFiles:
         """Like `EventFile.event`, numbered over all files; so is a BadSample."""
         if not 0 <= index < len(self):
             raise IndexError(f"event {index} of {len(self)}")
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        begin = int(self._ends[number]) - len(self.files[number])
+        file, place = self._place(index)
         try:
-            return self.files[number].event(index - begin)
+            return file.event(place)
         except BadSample as error:
             raise BadSample(str(error), index=index) from error
+
+    def weights(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """The cross sections [mb] (N,) that these events stand for; None if a file does not say."""
+        found = [file.weight(place) for file, place in map(self._place, indices.tolist())]
+        known = [weight for weight in found if weight is not None]
+        return np.array(known) if len(known) == len(found) else None
+
+    def _place(self, index: int) -> tuple[EventFile, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self.files[number], index - int(self._ends[number]) + len(self.files[number])
 
 
 def _gather(

@@ -38,6 +38,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=11_437_798_592,
             local_batch=64,
             global_batch=512,
+            learning_rate=LEARNING_RATE,
             num_classes=1000,
             source="TensorFlow's performance guide (tensorflow/docs, site/en/r1/guide/performance/benchmarks.md): "
             "64 images per GPU, and all 8 of a DGX-1",
@@ -49,6 +50,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=11_437_798_592,
             local_batch=2,  # ours: about 1 s per step on one core, and the least that batch norm can do with
             global_batch=8,
+            learning_rate=LEARNING_RATE,
             num_classes=1000,
             source="the published network and images, with batches of ours",
         ),
@@ -59,6 +61,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=46_908_272,
             local_batch=2,
             global_batch=4,
+            learning_rate=LEARNING_RATE,
             num_classes=10,
             source="a sixteenth of the channels: for tests, not published",
         ),

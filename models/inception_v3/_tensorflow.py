@@ -21,7 +21,6 @@ from dlscale.models.inception_v3 import (
     DIVISORS,
     EPSILON,
     KEEP_PROBABILITY,
-    LEARNING_RATE,
     initial,
 )
 from dlscale.models.inception_v3.layers import (
@@ -111,7 +110,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
     )
 
     def make_optimizer() -> Any:
-        return tf.compat.v1.train.GradientDescentOptimizer(LEARNING_RATE)
+        return tf.compat.v1.train.GradientDescentOptimizer(preset.learning_rate)
 
     def forward(images: Any, labels: Any, *masks: Any) -> Forward:
         """Mean softmax cross-entropy, and 0.4 times that of the auxiliary head."""

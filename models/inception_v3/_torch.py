@@ -15,7 +15,6 @@ from dlscale.models.inception_v3 import (
     DIVISORS,
     EPSILON,
     KEEP_PROBABILITY,
-    LEARNING_RATE,
     initial,
 )
 from dlscale.models.inception_v3.layers import (
@@ -92,7 +91,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
                 network,
                 # Not fused: without momentum it only adds a copy of every gradient with channels last
                 # (all parameters: 18 ms against 6, 1 core).
-                lambda parameters: torch.optim.SGD(parameters, lr=LEARNING_RATE),
+                lambda parameters: torch.optim.SGD(parameters, lr=preset.learning_rate),
                 gate=gate,
             )
         ],

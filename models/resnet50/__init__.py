@@ -78,9 +78,9 @@ NETWORKS = {
 }
 
 
-def learning_rate(preset: Preset) -> float:
-    """The published rate for the preset's global batch, 0.1 x batch / 256; what other batches need is not guessed."""
-    return LEARNING_RATE * preset.global_batch / REFERENCE_BATCH
+def learning_rate(global_batch: int) -> float:
+    """The published rate for a preset's global batch, 0.1 x batch / 256; what other batches need is not guessed."""
+    return LEARNING_RATE * global_batch / REFERENCE_BATCH
 
 
 WORKLOAD = Workload(
@@ -94,6 +94,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=8_178_368_512,
             local_batch=32,
             global_batch=256,
+            learning_rate=learning_rate(256),
             num_classes=1000,
             source="Goyal et al. 2017, arXiv:1706.02677, section 5.1: n = 32 images per worker, kn = 256",
         ),
@@ -104,6 +105,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=671_383_552,
             local_batch=4,  # ours: 0.2 to 0.3 s per step on one core
             global_batch=16,
+            learning_rate=learning_rate(16),
             num_classes=1000,
             source="the published network on 64x64 images, with batches of ours",
         ),
@@ -114,6 +116,7 @@ WORKLOAD = Workload(
             forward_flops_per_sample=1_606_656,
             local_batch=4,
             global_batch=8,
+            learning_rate=learning_rate(8),
             num_classes=10,
             source="an eighth of the channels and five of the 16 blocks: for tests, not published",
         ),

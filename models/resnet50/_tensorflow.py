@@ -23,7 +23,6 @@ from dlscale.models.resnet50 import (
     Network,
     initial,
     initial_of_gate,
-    learning_rate,
 )
 from dlscale.models.workload import Preset
 
@@ -100,7 +99,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
     )
 
     def make_optimizer() -> MomentumSgd:
-        return MomentumSgd(learning_rate=learning_rate(preset), momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+        return MomentumSgd(learning_rate=preset.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
 
     def forward(images: Any, labels: Any) -> Forward:
         """Mean softmax cross-entropy."""

@@ -16,7 +16,6 @@ from dlscale.models.resnet50 import (
     Network,
     initial,
     initial_of_gate,
-    learning_rate,
 )
 from dlscale.models.workload import Preset
 
@@ -81,7 +80,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
     def make_optimizer(_parameters: object) -> torch.optim.Optimizer:
         return momentum_sgd(
             network,
-            learning_rate=learning_rate(preset),
+            learning_rate=preset.learning_rate,
             momentum=MOMENTUM,
             weight_decay=WEIGHT_DECAY,
         )

@@ -18,6 +18,7 @@ PRESET = Preset(
     forward_flops_per_sample=1,
     local_batch=2,
     global_batch=4,
+    learning_rate=0.1,
     source="for this test",
 )
 

@@ -42,6 +42,7 @@ from dlscale.analysis.render.html.model import (
     Strip,
 )
 from dlscale.analysis.render.html.rules import Facts, judged
+from dlscale.analysis.render.html.solutions import LEAD, solution_blocks, solution_sentences
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
 from dlscale.analysis.render.html.timeline import launch_plot, outlier_marks
 from dlscale.analysis.render.tables import Table, tags_of, workload_title
@@ -78,6 +79,7 @@ def page_of(
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
     )
     sections = [
+        _section("solutions", "Time to solution", solution_blocks(table.solutions), lead=LEAD),
         _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),
         _contrasts(table.contrasts),
@@ -110,7 +112,7 @@ def page_of(
         title=study_facts.page_title(table),
         facts=study_facts.heading_facts(table, records, study),
         evidence=study_facts.evidence_note(table),
-        summary=summary(table, causes.losses),
+        summary=solution_sentences(table.solutions)[:3] or summary(table, causes.losses),
         strips=strips(causes.losses),
         warnings=study_facts.study_warnings(table, study, bad_files),
         first=tuple(efficiency),

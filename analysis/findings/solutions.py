@@ -1,0 +1,338 @@
+"""Time to solution: how long trainings took to reach their target, how many samples, and why.
+
+A training's time counts from its launch: start of the ranks, import of the framework and of the backend, connecting,
+building the networks, training, evaluating. Gates, which only a benchmark has, are left out. Relative to 1 rank the
+time of training is a product: samples to the target x time per sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_share
+from dlscale.analysis.families import Family, base_cell, base_ranks
+from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.records import slowest_in_phase
+from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
+from dlscale.analysis.render.text import interval_columns, number, plural, ratio_text, with_limits
+from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.benchmarks.records.record import Base, Cell, Evaluation, Record, Solution, Target
+from dlscale.models import load_workload
+from dlscale.models.quality.metric import Metric
+
+LAUNCH_PHASES = ("start_up", "import_backend", "connect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """One training with a target. Times in seconds, of the slowest rank."""
+
+    block: Block
+    seed: int
+    solution: Solution
+    launch_seconds: float | None  # before the networks are built; None if a rank's is not known
+
+    @property
+    def last(self) -> Evaluation:
+        """The evaluation at which it ended."""
+        return self.solution.evaluations[-1]
+
+    @property
+    def reached(self) -> bool:
+        """Whether it reached its target."""
+        return self.solution.end == "reached"
+
+    @property
+    def seconds(self) -> float | None:
+        """From the launch to the end, evaluations included."""
+        if self.launch_seconds is None:
+            return None
+        own = self.last.training_seconds + self.last.evaluating_seconds
+        return self.launch_seconds + self.solution.set_up_seconds + own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeToSolution:
+    """The trainings of one cell. Medians are None where half of them or fewer reached the target."""
+
+    cell: Cell
+    target: Target
+    family: Family
+    evidence: str
+    base: Cell | None  # what the ratios are relative to
+    trainings: tuple[Training, ...]
+    seconds: Interval | None  # from the launch
+    training_seconds: Interval | None  # from the first step, evaluations left out
+    samples: Interval | None
+    share: Interval  # of trainings that reached the target
+    expected: Interval | None  # seconds from the launch, with restarts
+    # Base over this, paired by seed; None unless all trainings of both reached the target.
+    speed_up: Interval | None = None  # of the time from the launch
+    training_speed_up: Interval | None = None  # the product of the next one and 1 / the one after it
+    rate_ratio: Interval | None = None  # samples per second: this over base
+    samples_ratio: Interval | None = None  # samples to the target: this over base
+
+    @property
+    def metric(self) -> Metric:
+        """What the target is about."""
+        metric: Metric = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
+        return metric
+
+    @property
+    def num_reached(self) -> int:
+        """Trainings that reached the target."""
+        return sum(training.reached for training in self.trainings)
+
+    @property
+    def closest(self) -> float | None:
+        """The best value of the metric that any training had; None if none was computed."""
+        values = [
+            evaluation.metrics[self.target.metric]
+            for training in self.trainings
+            for evaluation in training.solution.evaluations
+            if self.target.metric in evaluation.metrics
+        ]
+        best = max if self.metric.higher_is_better else min
+        return best(values, default=None)
+
+    @property
+    def evaluating_share(self) -> float:
+        """The median share of evaluating in the time from the first step."""
+        last = [training.last for training in self.trainings]
+        return float(
+            np.median([e.evaluating_seconds / (e.evaluating_seconds + e.training_seconds) for e in last])
+        )
+
+    @property
+    def text(self) -> str:
+        """A sentence with the result."""
+        goal = goal_text(self.target)
+        where = f"{cell_name(self.cell, self.evidence)} on {plural(self.cell.num_ranks, 'rank')}"
+        if not self.seconds:
+            how = f"{self.num_reached} of {plural(len(self.trainings), 'training')} reached {goal}"
+            near = "" if self.closest is None else f"; the best had {self.closest:.4g}"
+            return f"{where}: {how} in at most {number(self.target.max_seconds)} s{near}."
+        text = f"{where} reaches {goal} in {with_limits(self.seconds)} s"
+        if self.num_reached < len(self.trainings):
+            text += f" ({self.num_reached} of {plural(len(self.trainings), 'training')} did)"
+        if not (self.base and self.speed_up and self.rate_ratio and self.samples_ratio):
+            return text + "."
+        base = f"{self.base.backend} on {plural(self.base.num_ranks, 'rank')}"
+        return (
+            f"{text}, {ratio_text(self.speed_up)} times as fast as {base}: {ratio_text(self.rate_ratio)} times as many "
+            f"samples/s, {ratio_text(self.samples_ratio)} times as many samples are needed."
+        )
+
+
+def goal_text(target: Target) -> str:
+    """`AUC 0.993`: metric and threshold."""
+    return f"{metric_name(target)} {target.threshold:g}"
+
+
+def metric_name(target: Target) -> str:
+    """`AUC`, `signal efficiency`."""
+    return target.metric.replace("auc", "AUC").replace("_", " ")
+
+
+def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[TimeToSolution, ...]:
+    """Of every cell with a target, by family, backend and ranks."""
+    cells = [launches for launches in good_launches(measured) if launches.cell.target]
+    found = [_of_cell(launches, cells, base=base) for launches in cells]
+    rows = [row for row in found if row]
+    return tuple(
+        sorted(
+            rows,
+            key=lambda row: (row.family, row.cell.num_ranks, row.cell.backend != "none", row.cell.backend),
+        )
+    )
+
+
+def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Base) -> TimeToSolution | None:
+    target, trainings = launches.cell.target, _trainings(launches)
+    if not trainings or target is None:
+        return None
+    reference = _base_of(launches, cells, base=base)
+    ratios: dict[str, Interval | None] = {}
+    if reference and reference.cell != launches.cell:
+        ratios = _ratios(trainings, _trainings(reference))
+    timed = [training for training in trainings if training.seconds is not None]
+    whole = [Run(training.seconds or 0.0, training.reached) for training in timed]
+    return TimeToSolution(
+        cell=launches.cell,
+        target=target,
+        family=launches.family,
+        evidence=launches.evidence,
+        base=reference.cell if reference else None,
+        trainings=trainings,
+        seconds=median_cost(whole),
+        training_seconds=median_cost(
+            [Run(training.last.training_seconds, training.reached) for training in trainings]
+        ),
+        samples=median_cost([Run(training.last.samples, training.reached) for training in trainings]),
+        share=reached_share([Run(0.0, training.reached) for training in trainings]),
+        expected=expected_cost(whole),
+        **ratios,
+    )
+
+
+def _trainings(launches: CellLaunches) -> tuple[Training, ...]:
+    return tuple(_training(case, case.record.solution) for case in launches.good if case.record.solution)
+
+
+def _training(case: MeasuredCase, solution: Solution) -> Training:
+    record = case.record
+    return Training(
+        block=case.block,
+        seed=record.order_seed + record.case.block,
+        solution=solution,
+        launch_seconds=_launch_seconds(record),
+    )
+
+
+def _launch_seconds(record: Record) -> float | None:
+    seconds = [slowest_in_phase(record.phases, name) for name in LAUNCH_PHASES]
+    known = [value for value in seconds if value is not None]
+    return math.fsum(known) if len(known) == len(seconds) else None
+
+
+def _base_of(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Base) -> CellLaunches | None:
+    """The launches without a communication layer on the base's ranks, of the same kind of evidence."""
+    own = [
+        other for other in cells if other.family == launches.family and other.evidence == launches.evidence
+    ]
+    ranks = base_ranks((other.cell for other in own), base)
+    cell = base_cell(launches.cell, [other.cell for other in own], same_backend=False, num_ranks=ranks)
+    return next((other for other in own if other.cell == cell), None)
+
+
+def _ratios(trainings: Sequence[Training], reference: Sequence[Training]) -> dict[str, Interval | None]:
+    """The ratios to the base; none unless all trainings reached the target: nobody knows what the others take."""
+    if not reference or not all(training.reached for training in (*trainings, *reference)):
+        return {}
+
+    def ratio(name: str, *, of_base: bool) -> Interval | None:
+        own, base = (
+            {t.block: v for t in group if (v := _value(t, name))} for group in (trainings, reference)
+        )
+        if not (own and base):
+            return None
+        return block_ratio(base, own) if of_base else block_ratio(own, base)
+
+    return {
+        "speed_up": ratio("seconds", of_base=True),
+        "training_speed_up": ratio("training_seconds", of_base=True),
+        "rate_ratio": ratio("rate", of_base=False),
+        "samples_ratio": ratio("samples", of_base=False),
+    }
+
+
+def _value(training: Training, name: str) -> float | None:
+    last = training.last
+    return {
+        "seconds": training.seconds,
+        "training_seconds": last.training_seconds,
+        "rate": last.samples / last.training_seconds,
+        "samples": float(last.samples),
+    }[name]
+
+
+def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
+    """A cell's row. Seconds are from the launch, `training_seconds` from the first step and without evaluations.
+
+    `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
+    `samples_ratio`. `expected_seconds` is with restarts of trainings that end short of the target.
+    """
+    cell, target = row.cell, row.target
+    return {
+        "workload": cell.workload,
+        "preset": cell.preset,
+        "framework": cell.framework,
+        "backend": cell.backend,
+        "num_ranks": cell.num_ranks,
+        "num_nodes": cell.num_nodes,
+        "global_batch": cell.global_batch,
+        "metric": target.metric,
+        "threshold": target.threshold,
+        "learning_rate": target.learning_rate,
+        "learning_rate_scaling": target.scaling,
+        "evidence": row.evidence,
+        "num_trainings": len(row.trainings),
+        "num_reached": row.num_reached,
+        "closest": row.closest,
+        "evaluating_share": row.evaluating_share,
+        **interval_columns("seconds", row.seconds),
+        **interval_columns("training_seconds", row.training_seconds),
+        **interval_columns("samples", row.samples),
+        **interval_columns("reached_share", row.share),
+        **interval_columns("expected_seconds", row.expected),
+        **interval_columns("speed_up", row.speed_up),
+        **interval_columns("training_speed_up", row.training_speed_up),
+        **interval_columns("rate_ratio", row.rate_ratio),
+        **interval_columns("samples_ratio", row.samples_ratio),
+    }
+
+
+def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
+    """Every evaluation of every training: where it stood after how many steps, samples and seconds."""
+    return [
+        {
+            "workload": row.cell.workload,
+            "preset": row.cell.preset,
+            "framework": row.cell.framework,
+            "backend": row.cell.backend,
+            "num_ranks": row.cell.num_ranks,
+            "seed": training.seed,
+            "end": training.solution.end,
+            "step": evaluation.step,
+            "samples": evaluation.samples,
+            "training_seconds": evaluation.training_seconds,
+            "evaluating_seconds": evaluation.evaluating_seconds,
+            "loss": evaluation.loss,
+            **evaluation.metrics,
+        }
+        for row in rows
+        for training in row.trainings
+        for evaluation in training.solution.evaluations
+    ]
+
+
+def _reached(row: TimeToSolution) -> Value:
+    return Value(text=f"{row.num_reached}/{len(row.trainings)}", order=row.num_reached)
+
+
+SOLUTIONS = TableOf[TimeToSolution](
+    name="time-to-solution",
+    caption="Time to solution",
+    columns=(
+        *training_columns(lambda row: row.family),
+        Column("target", lambda row: goal_text(row.target), numeric=False, common=True),
+        Column("backend", lambda row: cell_name(row.cell, row.evidence), numeric=False),
+        Column("ranks", lambda row: row.cell.num_ranks),
+        Column("nodes", lambda row: row.cell.num_nodes, detail=True),
+        Column("reached", _reached),
+        Column("time", lambda row: row.seconds, unit="s"),
+        Column("training", lambda row: row.training_seconds, unit="s"),
+        Column("evaluating", lambda row: 100 * row.evaluating_share, unit="%", detail=True),
+        Column("expected", lambda row: row.expected, unit="s", detail=True),
+        Column("samples", lambda row: row.samples),
+        Column("speed-up", lambda row: row.speed_up),
+        Column("rate", lambda row: row.rate_ratio, unit="of base"),
+        Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
+        Column("closest", lambda row: row.closest, detail=True),
+        Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
+    ),
+    data=to_solution_row,
+    legend=(
+        "Time: from the launch until an evaluation found the target reached; gates are left out. Training: from the "
+        "first step, without evaluations; evaluating: its share of the time from the first step. Medians over all "
+        "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
+        "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
+        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone."
+    ),
+    tags=lambda row: tags_of(row.cell),
+)

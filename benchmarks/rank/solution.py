@@ -1,0 +1,109 @@
+"""A training that goes on until it reaches its target: windows of steps, and an evaluation after each.
+
+Training time is that of the windows, as everywhere; evaluating is timed apart, behind a barrier of its own. All ranks
+evaluate, each its own pieces of the held-out samples, on a replica that is given the trained weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dlscale.benchmarks.rank.measure import BarrierControl, Emit, time_window
+from dlscale.benchmarks.records.record import Cell, End, Target
+from dlscale.benchmarks.records.spool import Ended, Evaluated
+from dlscale.collectives import Trainer
+from dlscale.models import load_workload
+from dlscale.models.quality.metric import HeldOut
+from dlscale.models.workload import Input, Replica, Shard
+
+
+class Evaluator:
+    """The quality of a trainer's weights on held-out samples. Collective."""
+
+    def __init__(self, cell: Cell, source: Input, replica: Replica, *, world: Any, shard: Shard) -> None:
+        facts = load_workload(cell.workload)
+        self._held_out = HeldOut(
+            facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
+        )
+        self._replica, self._world, self._shard = replica, world, shard
+
+    @property
+    def num_samples(self) -> int:
+        """Held-out samples, over all ranks."""
+        return self._held_out.num_samples
+
+    def metrics(self, trainer: Trainer) -> dict[str, float]:
+        """Every metric of the workload that can be computed, the same on all ranks."""
+        self._replica.load(trainer.weights())
+        pieces = list(self._held_out.measure(self._replica.predict, self._shard))
+        gathered = self._world.gather(pieces)
+        found: dict[str, float] | None = None
+        if gathered is not None:
+            found = self._held_out.metrics([piece for own in gathered for piece in own])
+        shared: dict[str, float] = self._world.bcast(found)
+        return shared
+
+
+@dataclass(kw_only=True)
+class TargetTraining:
+    """One training of a cell with a target. Collective."""
+
+    cell: Cell
+    target: Target  # the cell's
+    trainer: Trainer
+    control: BarrierControl
+    world: Any  # mpi4py's communicator of the workers
+    evaluator: Evaluator
+    emit: Emit
+    write: Callable[[Evaluated | Ended], None]
+    set_up_seconds: float  # on this rank
+    _step: int = 0
+    _training: float = 0.0
+    _evaluating: float = 0.0
+
+    def run(self) -> End:
+        """Train until the target is reached, the time is over, or the loss is no number; returns which."""
+        set_up = self.control.maximum(self.set_up_seconds)
+        self._train(1, first=True)
+        every, end = self.target.evaluate_every, None
+        while end is None:
+            self._train(every - self._step % every)  # the first window is of 1 step
+            end = self._evaluate()
+        self.write(Ended(end=end, set_up_seconds=set_up, num_held_out=self.evaluator.num_samples))
+        return end
+
+    def _train(self, num_steps: int, *, first: bool = False) -> None:
+        window = time_window(
+            self.trainer, self.control, phase="warmup" if first else "steady", num_steps=num_steps
+        )
+        self._step += num_steps
+        self._training += self.control.maximum(window.seconds)
+        self.emit(window)
+
+    def _evaluate(self) -> End | None:
+        """How the training ends here; None if it goes on."""
+        self.control.barrier()
+        begin = time.perf_counter()
+        loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
+        metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
+        self._evaluating += self.control.maximum(time.perf_counter() - begin)
+        self.write(
+            Evaluated(
+                step=self._step,
+                samples=self._step * self.cell.global_batch,
+                training_seconds=self._training,
+                evaluating_seconds=self._evaluating,
+                loss=loss if math.isfinite(loss) else None,
+                metrics=metrics,
+            )
+        )
+        if self.target.metric not in metrics:
+            return "diverged"
+        measure = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
+        if measure.reached(metrics[self.target.metric], self.target.threshold):
+            return "reached"
+        return "budget" if self._training + self._evaluating >= self.target.max_seconds else None

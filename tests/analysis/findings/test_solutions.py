@@ -1,0 +1,129 @@
+"""Time to solution from records with known times, steps and ends."""
+
+import json
+import math
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.render.html.page import page_of
+from dlscale.benchmarks.records.record import Evaluation, Solution
+
+TARGET = {
+    "metric": "auc",
+    "threshold": 0.9,
+    "held_out": 0.125,
+    "evaluate_every": 10,
+    "max_seconds": 60.0,
+    "learning_rate": 1e-3,
+}
+LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
+SET_UP, EVALUATING = 0.4, 0.5
+
+
+def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, **fields):
+    record = make_record(target=TARGET, local_batch=16, **fields)
+    batch = record.case.cell.global_batch
+    evaluations = [
+        Evaluation(
+            step=step,
+            samples=step * batch,
+            training_seconds=step * step_seconds,
+            evaluating_seconds=EVALUATING * step / steps,
+            loss=0.5,
+            metrics={"auc": auc if step == steps else 0.5},
+        )
+        for step in (steps // 2, steps)
+    ]
+    solution = Solution(end=end, set_up_seconds=SET_UP, num_held_out=500, evaluations=evaluations)
+    return record.model_copy(update={"solution": solution})
+
+
+@pytest.fixture
+def study(make_record):
+    """6 seeds: 2 ranks step 1.6 times as fast as 1 rank, of twice the samples, and need 1.2 times as many samples."""
+
+    def make(changed=None):
+        records = []
+        for block in range(6):
+            noise = 1 + 0.02 * block
+            alone = {"steps": 200, "step_seconds": 0.1 * noise}
+            both = {"steps": 120, "step_seconds": 0.1 / 0.8 * noise} | (changed or {}).get(block, {})
+            records.append(training(make_record, block=block, **alone))
+            records.append(training(make_record, backend="ring", num_ranks=2, block=block, **both))
+        return records
+
+    return make
+
+
+def rows(records):
+    return {row.cell.backend: row for row in scaling_table(records).solutions}
+
+
+def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
+    ring = rows(study())["ring"]
+    assert ring.rate_ratio.center == pytest.approx(1.6)
+    assert ring.samples_ratio.center == pytest.approx(1.2)
+    assert ring.training_speed_up.center == pytest.approx(1.6 / 1.2)
+    assert ring.rate_ratio.low == pytest.approx(ring.rate_ratio.high), "noise of a block is in both"
+    assert ring.evaluating_share == pytest.approx(0.5 / (0.5 + 15.0 * 1.05), rel=1e-3)
+
+
+def test_the_time_counts_from_the_launch(study):
+    alone = rows(study())["none"]
+    seconds = [LAUNCH + SET_UP + EVALUATING + 200 * 0.1 * (1 + 0.02 * block) for block in range(6)]
+    assert alone.seconds.center == pytest.approx((seconds[2] + seconds[3]) / 2)
+    assert (alone.seconds.low, alone.seconds.high) == (pytest.approx(seconds[0]), pytest.approx(seconds[-1]))
+    assert alone.speed_up is None
+    assert "none on 1 rank reaches AUC 0.9 in" in alone.text
+
+
+def test_the_sentence_says_why(study):
+    assert (
+        "1.60 [1.60, 1.60] times as many samples/s, 1.20 [1.20, 1.20] times as many samples"
+        in rows(study())["ring"].text
+    )
+
+
+def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(study):
+    ring = rows(study({2: {"end": "budget", "auc": 0.8}}))["ring"]
+    assert (ring.num_reached, len(ring.trainings)) == (5, 6)
+    assert ring.speed_up is ring.rate_ratio is ring.samples_ratio is None
+    assert ring.seconds.high is None
+    assert ring.share.center == pytest.approx(5 / 6)
+    assert ring.expected.center > ring.seconds.center
+    assert "(5 of 6 trainings did)" in ring.text
+
+
+def test_where_most_missed_it_says_how_close_they_came(study):
+    missed = {block: {"end": "budget", "auc": 0.8 + block / 100} for block in range(6)}
+    ring = rows(study(missed))["ring"]
+    assert ring.seconds is ring.samples is ring.expected is None
+    assert "0 of 6 trainings reached AUC 0.9 in at most 60 s; the best had 0.85." in ring.text
+
+
+def test_a_diverged_training_is_a_result(study):
+    ring = rows(study({0: {"end": "diverged", "auc": math.nan}}))["ring"]
+    assert ring.num_reached == 5
+
+
+def test_cells_without_a_target_have_no_time_to_solution(make_record):
+    assert scaling_table([make_record()]).solutions == ()
+
+
+def test_json_page_and_figures_have_it(study, tmp_path):
+    table = scaling_table(records := study({1: {"end": "budget", "auc": 0.8}}))
+    found = json.loads(json.dumps(scaling_json(table)))
+    assert [row["num_reached"] for row in found["time_to_solution"]] == [6, 5]
+    assert len(found["evaluations"]) == 24
+    page = page_of(table, records)
+    (section,) = [section for section in page.sections if section.name == "solutions"]
+    assert page.summary[0] == table.solutions[-1].text
+    assert any(getattr(block, "name", "") == "quality-0" for block in section.blocks)
+    names = {path.name for path in write_figures(table, tmp_path, only=["time-to-solution"])}
+    stem = "hep_cnn-tiny-torch-weak-fp32"
+    assert names == {
+        *(f"{stem}-time-to-solution.{suffix}" for suffix in ("png", "pdf", "svg", "csv")),
+        f"{stem}-evaluations.csv",
+    }

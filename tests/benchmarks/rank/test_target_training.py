@@ -1,0 +1,102 @@
+"""When a training with a target ends, and what it says; the clock moves only when a step is taken."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from dlscale.benchmarks.rank import measure, solution
+from dlscale.benchmarks.rank.solution import TargetTraining
+from dlscale.benchmarks.records.record import Target
+from dlscale.benchmarks.records.spool import Ended, Evaluated
+
+STEP, EVALUATION = 0.5, 2.0
+
+
+class Trainer:
+    """A trainer, a control, a world of 2 ranks and an evaluator in one, with a clock."""
+
+    num_samples = 7
+
+    def __init__(self, aucs, losses):
+        self.now = 100.0
+        self._aucs, self._losses = iter(aucs), itertools.chain(losses, itertools.repeat(0.5))
+
+    def step(self):
+        self.now += STEP
+
+    def synchronize(self):
+        pass
+
+    def barrier(self):
+        pass
+
+    def maximum(self, value):
+        return value
+
+    def loss(self):
+        return next(self._losses)
+
+    def allgather(self, value):
+        return [value, value]
+
+    def metrics(self, trainer):  # noqa: ARG002
+        self.now += EVALUATION
+        value = next(self._aucs)
+        return {} if value is None else {"auc": value}
+
+
+def run(monkeypatch, aucs, losses=(), **target):
+    clock = Trainer(aucs, losses)
+    for module in (measure, solution):
+        monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
+    written, windows = [], []
+    values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
+    end = TargetTraining(
+        cell=SimpleNamespace(workload="hep_cnn", num_ranks=2, global_batch=32),
+        target=Target(**values | {"learning_rate": 1e-3} | target),
+        trainer=clock,
+        control=clock,
+        world=clock,
+        evaluator=clock,
+        emit=windows.append,
+        write=written.append,
+        set_up_seconds=1.5,
+    ).run()
+    assert written[-1] == Ended(end=end, set_up_seconds=1.5, num_held_out=7)
+    return end, written[:-1], windows
+
+
+def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):
+    end, evaluations, windows = run(monkeypatch, [0.5, 0.95, 0.99])
+    assert end == "reached"
+    assert [(window.phase, window.num_steps) for window in windows] == [
+        ("warmup", 1),
+        ("steady", 3),
+        ("steady", 4),
+    ]
+    assert evaluations[-1] == Evaluated(
+        step=8,
+        samples=8 * 32,
+        training_seconds=8 * STEP,
+        evaluating_seconds=2 * EVALUATION,
+        loss=0.5,
+        metrics={"auc": 0.95},
+    )
+
+
+def test_it_gives_up_when_its_time_is_over(monkeypatch):
+    end, evaluations, _ = run(monkeypatch, itertools.repeat(0.5), max_seconds=12.0)
+    assert end == "budget"
+    assert [evaluation.step for evaluation in evaluations] == [4, 8, 12], "of 4 s each"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_it_without_an_evaluation(monkeypatch, loss):
+    end, evaluations, _ = run(monkeypatch, [0.5], losses=[0.4, loss])
+    assert end == "diverged"
+    assert (evaluations[-1].step, evaluations[-1].loss, evaluations[-1].metrics) == (8, None, {})
+
+
+def test_scores_that_are_no_numbers_end_it(monkeypatch):
+    assert run(monkeypatch, [0.5, None])[0] == "diverged"

@@ -1,0 +1,95 @@
+"""The trainings of a study of time to solution, and targets that are refused."""
+
+import math
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.study.study import load_study
+from tests.benchmarks.study.test_study import cells, plan
+
+
+def targets(**target):
+    found = plan("time-to-solution", target=target, ranks=[1, 2, 4], num_cores=4)
+    return {cell.num_ranks: cell.target for cell in cells(found)}
+
+
+def test_one_rank_trains_without_a_communication_layer_and_all_others_over_one():
+    found = cells(plan("time-to-solution", ranks=[1, 2, 4], num_cores=4, launches=1))
+    assert sorted((cell.num_ranks, cell.backend) for cell in found) == [
+        (1, "none"),
+        *((2, backend) for backend in ("gloo", "ring")),
+        *((4, backend) for backend in ("gloo", "ring")),
+    ]
+    assert {cell.control for cell in found} == {"train"}
+
+
+def test_without_none_the_backends_train_on_one_rank_too():
+    found = cells(plan("time-to-solution", backends=["ring"], launches=1))
+    assert {cell.num_ranks for cell in found} == {1, 2}
+
+
+def test_evaluations_come_after_equal_numbers_of_samples():
+    assert {ranks: target.evaluate_every for ranks, target in targets(evaluate_samples=3200).items()} == {
+        1: 200,
+        2: 100,
+        4: 50,
+    }
+    assert {target.evaluate_every for target in targets(evaluate_samples=1).values()} == {1}
+
+
+@pytest.mark.parametrize(("scaling", "growth"), [("none", 1), ("linear", 4), ("sqrt", 2)])
+def test_the_learning_rate_follows_the_batch_as_asked(scaling, growth):
+    found = targets(learning_rate=2e-3, scaling=scaling)
+    assert found[1].learning_rate == 2e-3
+    assert math.isclose(found[4].learning_rate, growth * 2e-3)
+
+
+def test_rates_and_goals_come_from_the_user_then_the_study_then_the_workload():
+    assert targets()[1].learning_rate == 1e-3
+    small = cells(plan("time-to-solution", preset="small", batch=2))[0].target
+    assert (small.metric, small.threshold, small.learning_rate) == ("auc", 0.94, 1e-3)
+    asked = targets(metric="signal_efficiency", threshold=0.5)[1]
+    assert (asked.metric, asked.threshold) == ("signal_efficiency", 0.5)
+
+
+def test_a_target_is_part_of_the_cell_and_its_absence_leaves_names_as_they_were():
+    with_target = cells(plan("time-to-solution"))[0]
+    without = with_target.model_copy(update={"target": None})
+    assert with_target.id != without.id
+    assert Cell.model_validate_json(with_target.model_dump_json()) == with_target
+    older = without.model_dump()
+    del older["target"]
+    assert Cell.model_validate(older).id == without.id
+
+
+def test_the_plan_knows_about_how_long_it_takes():
+    known = plan("time-to-solution", launches=1)
+    assert known.seconds(known.launches) < 60
+    unknown = plan("time-to-solution", launches=1, target={"goals": {}, "metric": "auc", "threshold": 0.5})
+    assert unknown.seconds(unknown.launches) > 3 * 60, "up to a minute each"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"metric": "auc", "threshold": 1.2}, "can never be reached"),
+        ({"metric": "auc", "threshold": -0.1}, "can never be reached"),
+        ({"metric": "f1", "threshold": 0.5}, "no metric 'f1'; choose one of: auc"),
+        ({"metric": "signal_efficiency"}, "has no target; give one, e.g. --target signal_efficiency=0.9"),
+        ({"held_out": 1e-6}, "holds out 0 and leaves 4000"),
+        ({"held_out": 0.9999}, "one global batch of 32"),
+        ({"max_seconds": 0.001}, "an evaluation on 503 held-out samples takes about 0.033 s alone"),
+    ],
+)
+def test_what_cannot_be_reached_is_refused(target, words):
+    with pytest.raises(UsageError, match=words):
+        plan("time-to-solution", target=target)
+
+
+def test_only_this_study_has_a_target():
+    with pytest.raises(UsageError, match="weak-scaling has no target: --learning-rate belongs to time-to"):
+        load_study("weak-scaling", target={"learning_rate": 1e-3})
+    with pytest.raises(UsageError, match="leave out --train-steps and --checkpoint-every"):
+        load_study("time-to-solution", rules={"train_steps": 100})

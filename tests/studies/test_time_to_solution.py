@@ -1,0 +1,65 @@
+"""Trainings that go on until they reach a target, as a user runs them."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
+# Tiny networks tell the classes apart after a few hundred samples.
+QUICK = ("--backends", "none,ring", "--ranks", "1,2", "--evaluate-samples", "480", "--learning-rate", "3e-3")
+
+
+@pytest.mark.any_mpi
+def test_trainings_reach_their_target_and_the_screen_says_when(bench):
+    done = bench.run(*QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ring on 2 ranks reaches AUC 0.75 in" in " ".join(done.stdout.split())
+    records = bench.records()
+    assert {(r.case.cell.backend, r.case.cell.num_ranks) for r in records} == {("none", 1), ("ring", 2)}
+    for record in records:
+        solution, cell = record.solution, record.case.cell
+        assert (solution.end, solution.num_held_out) == ("reached", 503)
+        *before, last = solution.evaluations
+        assert last.metrics["auc"] >= 0.75 > max((e.metrics["auc"] for e in before), default=0.0)
+        assert [e.step for e in solution.evaluations] == [
+            cell.target.evaluate_every * (place + 1) for place in range(len(solution.evaluations))
+        ]
+        assert last.samples == sum(window.num_steps for window in record.windows) * cell.global_batch
+        windows = sum(max(window.seconds) for window in record.windows)
+        assert last.training_seconds == pytest.approx(windows)
+    losses = {block: _losses(records, block) for block in (0, 1)}
+    assert losses[0] != losses[1], "each block has a seed of its own"
+    (row, *_) = json.loads(bench.ask("report", "--json").stdout)["time_to_solution"]
+    assert (row["num_reached"], row["num_trainings"], row["seconds_low"]) == (2, 2, None)
+    assert list(bench.folder.glob("results/*/*/figures/*-time-to-solution.png"))
+    again = bench.run(*QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution")
+    assert "of which none are left" in again.stdout
+
+
+def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
+    """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing."""
+    for rate in ("1e30", "1e-9"):
+        done = bench.run(
+            *(
+                "--backends",
+                "none",
+                "--ranks",
+                "1",
+                "--launches",
+                "1",
+                "--target",
+                "auc=1.0",
+                "--max-seconds",
+                "1s",
+            ),
+            *("--evaluate-samples", "160", "--learning-rate", rate),
+            study="time-to-solution",
+        )
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "0 of 1 training reached AUC 1 in at most 1 s" in " ".join(done.stdout.split())
+    assert {record.solution.end for record in bench.records()} == {"budget", "diverged"}
+    assert all(record.good for record in bench.records())
+
+
+def _losses(records, block):
+    return {e.loss for r in records if r.case.block == block for e in r.solution.evaluations}
