@@ -215,6 +215,7 @@ class Workload:
     presets: Mapping[str, Preset]
     default_preset: str
     target_metric: str
+    running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
     references: tuple[str, ...]
 
     @property

@@ -125,7 +125,7 @@ def _zoom(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
     far = min(1.05 * max(away, default=0.0), 12 * abs(target.threshold - best)) or 1.0
     near, other = best, best - far if metric.higher_is_better else best + far
     margin = 0.02 * (near - other)
-    axes.set_ylim(sorted((other, near + margin)))
+    axes.set_ylim(*sorted((other, near + margin)))
 
 
 def _draw_ideal(axes: Axes, rows: Sequence[TimeToSolution]) -> None:

@@ -157,7 +157,7 @@ class Campaign:
         )
 
     def _seed(self, launch: Launch) -> int:
-        """Of weights, and of the samples' order; trainings to a target have another one in every block."""
+        """The seed of weights and of the samples' order; trainings to a target have another one in every block."""
         study = self.plan.study
         return study.seed + (launch.cases[0].block if study.target else 0)
 

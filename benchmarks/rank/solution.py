@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, time_window
 from dlscale.benchmarks.records.record import Cell, End, Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
@@ -22,7 +24,10 @@ from dlscale.models.workload import Input, Replica, Shard
 
 
 class Evaluator:
-    """The quality of a trainer's weights on held-out samples. Collective."""
+    """The quality of a trainer's networks on held-out samples. Collective.
+
+    `replica` gets what the trainer has: its state, with what batch norm keeps, or, where servers hold it, its weights.
+    """
 
     def __init__(self, cell: Cell, source: Input, replica: Replica, *, world: Any, shard: Shard) -> None:
         facts = load_workload(cell.workload)
@@ -30,6 +35,10 @@ class Evaluator:
             facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
         )
         self._replica, self._world, self._shard = replica, world, shard
+        self._by_state = not cell.num_servers
+        if self._by_state:
+            # The optimizers make what they keep in their first step; restoring overwrites all of it.
+            replica.apply([np.zeros_like(weight) for weight in replica.weights()])
 
     @property
     def num_samples(self) -> int:
@@ -38,7 +47,10 @@ class Evaluator:
 
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
-        self._replica.load(trainer.weights())
+        if self._by_state:
+            self._replica.restore(trainer.state())
+        else:
+            self._replica.load(trainer.weights())
         pieces = list(self._held_out.measure(self._replica.predict, self._shard))
         gathered = self._world.gather(pieces)
         found: dict[str, float] | None = None

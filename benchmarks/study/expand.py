@@ -91,7 +91,9 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         backends = [backend for backend, trained in pairs if trained == framework]
         for backend, size in product(backends, shape.sizes):
             for num_servers in _server_numbers(backend, size, servers):
-                if (backend, framework, size, num_servers) in refused or not _learns(study, backend, size):
+                if (backend, framework, size, num_servers) in refused or not _learns(
+                    study, workload, backend, size
+                ):
                     continue
                 make = partial(
                     maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
@@ -112,13 +114,18 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     )
 
 
-def _learns(study: Study, backend: str, size: Size) -> bool:
+def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """Whether a launch has a place in the study: of time to solution, only if all of its ranks train one network.
 
     1 rank trains without a communication layer there, unless the study has backends with one alone.
     """
     if not study.target:
         return True
+    if capabilities(backend).servers and load_workload(workload).running_statistics:
+        raise UsageError(
+            f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "
+            f"network; leave out {backend}"
+        )
     if capabilities(backend).exchanges:
         return size.num_ranks > 1 or "none" not in study.backends
     return size.num_ranks == 1

@@ -36,9 +36,14 @@ class Accuracy:
 
 
 def num_correct(logits: NDArray[Any], labels: NDArray[Any], *, k: int = 1) -> int:
-    """Samples whose label is among the `k` classes with the highest of the logits (N, K); labels are (N,).
+    """How many of the samples are correct (`is_correct`), to be summed over local batches."""
+    return int(np.count_nonzero(is_correct(logits, labels, k=k)))
 
-    Of equal logits the lower class goes first, as in argmax. To be summed over local batches. Raises
+
+def is_correct(logits: NDArray[Any], labels: NDArray[Any], *, k: int = 1) -> NDArray[np.bool_]:
+    """Whether a sample's label is among the `k` classes with the highest of its logits (N, K); labels are (N,).
+
+    Of equal logits the lower class goes first, as in argmax. Raises
     ValueError if shapes do not fit, a logit is NaN, a label is no class, or `k` is not in 1 .. K.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
@@ -53,7 +58,8 @@ def num_correct(logits: NDArray[Any], labels: NDArray[Any], *, k: int = 1) -> in
     own = np.take_along_axis(logits, labels[:, None].astype(np.int64), axis=1)
     lower = np.arange(num_classes) < labels[:, None]
     ahead = np.count_nonzero((logits > own) | ((logits == own) & lower), axis=1)
-    return int(np.count_nonzero(ahead < k))
+    correct: NDArray[np.bool_] = ahead < k
+    return correct
 
 
 def accuracy(num_correct: int, num_samples: int, *, level: float = LEVEL) -> Accuracy:

@@ -9,7 +9,7 @@ from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, 
 from dlscale.analysis.render.tables import tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, number, plural
 
-LEAD = "Every training went on until its metric reached the target on samples that no training saw, or its time was over."
+LEAD = "Every training went on until its metric reached the target on held-out samples, or its time was over."
 
 
 def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
