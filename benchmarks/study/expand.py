@@ -114,6 +114,9 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     )
 
 
+OUT_OF_STEP = {"asynchronous", "backup_workers"}  # options whose ranks do not wait for each other
+
+
 def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """Whether a launch has a place in the study: of time to solution, only if all of its ranks train one network.
 
@@ -121,6 +124,12 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """
     if not study.target:
         return True
+    for option in OUT_OF_STEP & set(study.backend_options.get(backend, {})):
+        if study.backend_options[backend][option]:
+            raise UsageError(
+                f"{backend}.{option} in time-to-solution: its ranks do not step together, and evaluations come after "
+                f"equal numbers of steps; leave it out, or leave out {backend}"
+            )
     if capabilities(backend).servers and load_workload(workload).running_statistics:
         raise UsageError(
             f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "

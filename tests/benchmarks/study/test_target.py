@@ -88,6 +88,14 @@ def test_what_cannot_be_reached_is_refused(target, words):
         plan("time-to-solution", target=target)
 
 
+def test_ranks_have_to_step_together_and_somebody_to_have_the_whole_network():
+    with pytest.raises(UsageError, match=r"grpc_ps\.asynchronous in time-to-solution: its ranks do not step"):
+        plan("time-to-solution", backends=["grpc_ps"], backend_options={"grpc_ps": {"asynchronous": True}})
+    maps = {"metric": "pixel_distance", "threshold": 0.5, "goals": {}}
+    with pytest.raises(UsageError, match="cosmogan over grpc_ps: servers do not have what batch norm keeps"):
+        plan("time-to-solution", workloads=["cosmogan"], preset="tiny", backends=["grpc_ps"], target=maps)
+
+
 def test_only_this_study_has_a_target():
     with pytest.raises(UsageError, match="weak-scaling has no target: --learning-rate belongs to time-to"):
         load_study("weak-scaling", target={"learning_rate": 1e-3})
