@@ -127,10 +127,10 @@ def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> No
 
 def numerics() -> dict[str, str]:
     """What in this process decides how precisely and with how many threads torch computes, replicas of audits too."""
-    backends = torch.backends
+    backends: Any = torch.backends  # has attributes that its stubs do not name
     kinds = (backends.mkldnn.matmul, backends.mkldnn.conv, backends.cuda.matmul, backends.cudnn.conv)
     names = ("mkldnn.matmul", "mkldnn.conv", "cuda.matmul", "cudnn.conv")
-    precisions = {name: str(kind.fp32_precision) for name, kind in zip(names, kinds, strict=True)}  # type: ignore[attr-defined]
+    precisions = {name: str(kind.fp32_precision) for name, kind in zip(names, kinds, strict=True)}
     return precisions | {
         "autocast": str(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")),
         "default type": str(torch.get_default_dtype()),
