@@ -118,13 +118,9 @@ class CaseRun:
         context, backend = self.context, self.context.backend
         replicas: list[Replica] = []
 
-        def remembering_factory(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
-            replicas.append(self.factory(shard=shard, seed=seed, gate=gate))
-            return replicas[-1]
-
         framework = framework_module(self.cell.framework)
         numerics = framework.numerics()
-        trainer = context.distribute(remembering_factory)
+        trainer = context.distribute(self._remembering(replicas))
         first_losses: list[float] = []
 
         def emit(window: MeasuredWindow) -> None:
@@ -179,7 +175,8 @@ class CaseRun:
         """Not audited: what it reaches on held-out samples is the proof that it trains."""
         context = self.context
         begin = time.perf_counter()
-        trainer = context.distribute(self.factory)
+        replicas: list[Replica] = []
+        trainer = context.distribute(self._remembering(replicas))
         try:
             replica = (self.reference_factory or self.factory)(shard=context.shard, seed=context.seed)
             evaluator = Evaluator(self.cell, self.source, replica, world=context.world, shard=context.shard)
@@ -200,10 +197,26 @@ class CaseRun:
                 results = gates.training_gates(
                     context.backend, trainer, control=context.world, first_losses=None
                 )
-            self._write(CaseResult(steady=None, loss=trainer.loss(), settings=trainer.settings(), skipped=0))
+            self._write(
+                CaseResult(
+                    steady=None,
+                    loss=trainer.loss(),
+                    settings=trainer.settings(),
+                    skipped=sum(replica.num_skipped() for replica in replicas),
+                )
+            )
             return results
         finally:
             trainer.close()
+
+    def _remembering(self, replicas: list[Replica]) -> ReplicaFactory:
+        """The factory; what it makes is kept in `replicas`."""
+
+        def make(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
+            replicas.append(self.factory(shard=shard, seed=seed, gate=gate))
+            return replicas[-1]
+
+        return make
 
     def _audit(
         self, trainer: Trainer, progress: TrainingRun | None, replicas: Sequence[Replica]
