@@ -127,12 +127,10 @@ def _legend(summary: MessageSizeSummary) -> Iterator[str]:
     )
     if trips := summary.round_trips:
         what, between = ("A message", "node") if campaign.nodes else ("A flag", "rank")
+        cause = "nodes or network" if campaign.nodes else "the machine moved its CPUs or"
         text = f"{what} takes {trips[len(trips) // 2]} ns from one {between} to another and back"
         if trips[-1] > NEAR_AND_FAR * trips[0]:
-            text += (
-                f", at other times {trips[0]} to {trips[-1]}: the machine moved its CPUs or had other work; trust "
-                "ratios more than rates"
-            )
+            text += f", at other times {trips[0]} to {trips[-1]}: {cause} had other work; trust ratios more than rates"
         if campaign.nodes:
             text += (
                 f"; ranks start {number(1e-3 * summary.start_skew)} us apart (median over calls, by clocks compared to "

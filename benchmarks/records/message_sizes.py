@@ -38,7 +38,9 @@ class Samples(Frozen):
     used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
     round: NonNegativeInt
     num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
-    nanoseconds: list[list[NonNegativeInt]]  # [rank][call], on each rank's own clock
+    nanoseconds: list[
+        list[NonNegativeInt]
+    ]  # [rank][call], on each rank's own clock; of a broadcast from the first start
     # [call]: start skew between ranks; between nodes their clocks are compared, to half a round trip (below)
     spread_nanoseconds: list[NonNegativeInt]
 

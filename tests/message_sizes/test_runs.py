@@ -151,6 +151,25 @@ def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expe
     assert f"collectives benchmark: {expected}" in done.stderr.replace("FileNotFoundError: [Errno 2] ", "")
 
 
+def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
+    """It used to wait, as Python ended, in MPI for ranks that waited for it, until all were ended by their alarm."""
+    flags = tmp_path / "flags"
+    flags.touch()
+    words = f"--cpus 0,1 --operations mpi --sizes 4096 --limit 30 --output /nowhere/output --flags {flags}"
+    command = [
+        str(Path(sys.prefix) / "bin" / "mpiexec"),
+        "-n",
+        "2",
+        sys.executable,
+        str(DRIVER),
+        *words.split(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode != 0
+    assert "collectives benchmark: FileNotFoundError" in done.stderr
+    assert "Alarm clock" not in done.stdout + done.stderr
+
+
 def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
     """The driver's own check, on a library that forgets the last element."""
     flags, output = tmp_path / "flags", tmp_path / "output"

@@ -21,7 +21,7 @@ ITEM_BYTES = 4
 PATTERN = 1021  # a prime: parts begin at different places of it
 UNSET = -1.0
 
-Array = np.ndarray[Any, np.dtype[np.float32]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def num_elements(collective: str, message_bytes: int, size: int) -> int:
@@ -46,6 +46,15 @@ def given(collective: str, count: int, rank: int, size: int) -> Array:
         own = part(count, rank, size)
         values[: own.start] = values[own.stop :] = UNSET
     return values
+
+
+def counted(collective: str, starts: Array, seconds: Array) -> Array:
+    """What a call took on each rank, [rank][call], from starts on a common clock and from what each rank took itself.
+
+    The root of a broadcast may be done before another rank has started, whose own time then misses what was sent
+    before: broadcasts count from the first rank's start. No other operation can end before all have started.
+    """
+    return seconds + starts - starts.min(axis=0) if collective == BROADCAST else seconds
 
 
 def wanted(collective: str, count: int, rank: int, size: int) -> Array:

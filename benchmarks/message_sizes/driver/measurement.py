@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .conventions import ALLREDUCE, ITEM_BYTES, given, num_elements, wanted
+from .conventions import ALLREDUCE, ITEM_BYTES, counted, given, num_elements, wanted
 from .libraries import Library, Operation
 from .lockstep import MAX_CALLS, StartLine
 from .memory import HOST, Arena, Call, arena_elements
@@ -78,7 +78,8 @@ class Measurement:
                 self._call(operation, mode, message_bytes)  # finds the other operation's traces in the caches
                 times = [self._call(operation, mode, message_bytes) for _ in range(num_calls)]
                 cell = self._cell(operation, mode, message_bytes)
-                self._write(kind="block", **cell, round=index, num_warmup=num_warmup, **self._gather(times))
+                gathered = self._gather(operation.collective, times)
+                self._write(kind="block", **cell, round=index, num_warmup=num_warmup, **gathered)
 
     def _warm_up(self, operation: Operation, mode: str, message_bytes: int) -> tuple[int, int]:
         """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
@@ -147,14 +148,14 @@ class Measurement:
         self._wrong[key] = complaint or ("failed on another rank" if failed else "")
         return self._wrong[key]
 
-    def _gather(self, times: list[tuple[float, float]]) -> dict[str, object]:
+    def _gather(self, collective: str, times: list[tuple[float, float]]) -> dict[str, object]:
         gathered = self._lockstep.gather([start for start, _ in times], [seconds for _, seconds in times])
         if gathered is None:
             return {}
         starts, seconds = gathered
         spread = starts.max(axis=0) - starts.min(axis=0)
         return {
-            "nanoseconds": np.rint(seconds * 1e9).astype(int).tolist(),
+            "nanoseconds": np.rint(counted(collective, starts, seconds) * 1e9).astype(int).tolist(),
             "spread_nanoseconds": np.rint(spread * 1e9).astype(int).tolist(),
         }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.message_sizes.driver.conventions import given, num_elements, part, wanted
+from dlscale.benchmarks.message_sizes.driver.conventions import counted, given, num_elements, part, wanted
 from dlscale.benchmarks.message_sizes.driver.memory import HOST, Arena
 
 COLLECTIVES = ("allreduce", "reduce_scatter", "allgather", "broadcast")
@@ -38,6 +38,14 @@ def test_nothing_done_is_noticed(collective: str):
         kept = [values[part(count, rank, 2)] for rank, values in enumerate(kept)]
     same = [np.array_equal(kept[rank], wanted(collective, count, rank, 2)) for rank in range(2)]
     assert same == ([True, False] if collective == "broadcast" else [False, False])
+
+
+def test_a_broadcast_counts_from_the_first_start():
+    """The second rank started late and had nothing to wait for; the root did not wait for it."""
+    starts, seconds = np.array([[10.0, 20.0], [10.5, 20.0]]), np.array([[0.1, 0.1], [0.2, 0.3]])
+    np.testing.assert_allclose(counted("broadcast", starts, seconds), [[0.1, 0.1], [0.7, 0.3]])
+    for collective in ("allreduce", "reduce_scatter", "allgather"):
+        np.testing.assert_array_equal(counted(collective, starts, seconds), seconds)
 
 
 def test_parts_are_of_whole_elements():
