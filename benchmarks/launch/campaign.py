@@ -25,8 +25,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import Count, Quantity, Text
 from dlscale.benchmarks.launch import environment, gpus, launchers, supervisor
+from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.launch.start_times import learn_start_times, read_start_times
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import boot_id
@@ -223,7 +223,7 @@ def prepare_campaign(
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
-    plan = replace(plan, start_seconds=read_start_times(results / system.name))
+    plan = replace(plan, overhead_seconds=read_overheads(results / system.name))
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(campaign.plan)):
         raise UsageError(next(iter(campaign.unusable.values())))
@@ -328,8 +328,14 @@ def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
     prepared = campaign.prepare(launch)
     if reason := campaign.why_not(launch):
         return refuse(prepared, campaign.store, reason)
+    begin = time.monotonic()
     records = supervise(prepared, campaign.store)
-    learn_start_times(campaign.store.folder.parent, records)
+    learn_overhead(
+        campaign.store.folder.parent,
+        records,
+        cell_id=launch.cell.id,
+        launch_seconds=time.monotonic() - begin,
+    )
     return records
 
 

@@ -18,7 +18,9 @@ from dlscale.models import load_workload
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 SHORT_CONTROL_SECONDS = 0.6
-START_SECONDS = {"torch": 2.4, "tensorflow": 6.0}  # from the start of a launch to its first window
+START_SECONDS = {"torch": 2.4, "tensorflow": 5.7}  # from the start of a launch to its first window
+# Of the audits of a training (rank/audit.py): the second replica and its first gradients, weights copied and compared.
+AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5}
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 1.35  # windows with warm-up / windows
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
@@ -55,8 +57,8 @@ class Plan:
     known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
-    # Cell -> seconds to its first window, learnt from its earlier launches.
-    start_seconds: Mapping[str, float] = field(default_factory=dict)
+    # Cell of a launch -> its seconds beside windows, learnt from earlier launches.
+    overhead_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def num_cores(self) -> int:
@@ -79,7 +81,7 @@ class Plan:
     def seconds(self, launches: Sequence[Launch]) -> float:
         """Estimated wall time of some launches."""
         return sum(
-            self._start_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
+            self._overhead_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
             for launch in launches
         )
 
@@ -89,7 +91,7 @@ class Plan:
         A training with checkpoints need not end: it must reach one, from which the next attempt resumes.
         """
         return sum(
-            self._start_seconds(launch)
+            self._overhead_seconds(launch)
             + sum(self._case_seconds(case.cell, to_end=False) for case in launch.cases)
             for launch in launches
         )
@@ -123,7 +125,7 @@ class Plan:
             return 0.0
         num_cases = sum(len(launch.cases) for launch in self.launches)
         sharing = sum(num_sharing(launch.cases) for launch in self.launches)
-        taken = sum(self._start_seconds(launch) for launch in self.launches)
+        taken = sum(self._overhead_seconds(launch) for launch in self.launches)
         taken += SHORT_CONTROL_SECONDS * (num_cases - sharing)
         return (self.study.budget - taken) / max(1, sharing)
 
@@ -133,12 +135,20 @@ class Plan:
             return step_seconds(cell)
         return published * cell.local_batch * (self.shape.ranks_per_node or 1)
 
-    def _start_seconds(self, launch: Launch) -> float:
-        """Seconds of imports, connection and gates; each trainer of a compiled network compiles it again."""
-        if learnt := self.start_seconds.get(launch.cell.id):
+    def _overhead_seconds(self, launch: Launch) -> float:
+        """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""
+        if learnt := self.overhead_seconds.get(launch.cell.id):
             return learnt
-        compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if launch.cell.compiled else 0.0
-        return START_SECONDS[launch.cell.framework] + compiling + 4 * self._step_seconds(launch.cell)
+        cell = launch.cell
+        compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if cell.compiled else 0.0
+        step = self._step_seconds(cell)
+        start = START_SECONDS[cell.framework] + compiling + 4 * step
+        return start + num_sharing(launch.cases) * self._audit_seconds(cell.framework, step)
+
+    def _audit_seconds(self, framework: str, step: float) -> float:
+        """Seconds of a training's audits: two steps and a window, each replayed in about twice its time."""
+        window = max(step, self.study.rules.min_window_seconds)
+        return AUDIT_SECONDS[framework] + 4 * step + 2 * window
 
 
 def step_seconds(cell: Cell) -> float:

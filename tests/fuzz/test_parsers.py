@@ -45,7 +45,7 @@ from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.jobs.scheduler import NAMES, scheduler
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
-from dlscale.benchmarks.launch.start_times import read_start_times
+from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.message_sizes.launch import _imb_times
 from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.files import (
@@ -246,7 +246,7 @@ def checkpoint() -> bytes:
 
 def start_times(path: Path) -> None:
     """An estimate at most: what a damaged one gives can still be printed."""
-    for seconds in read_start_times(path.parent).values():
+    for seconds in read_overheads(path.parent).values():
         format_seconds(seconds)
 
 
@@ -340,7 +340,7 @@ PARSERS = {
         read=lambda p: JobFiles(folder=p.parent.parent, name="job-000").id,
     ),
     "start times": Parser(
-        name="start-times.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
+        name="launch-overheads.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
     ),
     "plan of the ring": Parser(name="plan.json", content=ring_plan, read=parse_plan),
     "pack": Parser(name="records.parquet", content=packed_records, read=packed),

@@ -188,7 +188,7 @@ def test_the_verb_knows_sizes_and_time(tmp_path):
     out = tmp_path / "new" / "test.py"
     export(export_harness.reframe, "cori", "--nodes", "1,2", "--out", str(out), "--", "--budget", "20min")
     fields = fields_of(out.read_text())[1]
-    assert (fields["num_tasks"], fields["time_limit"]) == (2, "71m")
+    assert (fields["num_tasks"], fields["time_limit"]) == (2, "70m")
     with pytest.raises(UsageError, match="exists"):
         export(export_harness.reframe, "cori", "--out", str(out))
 

@@ -9,7 +9,9 @@ from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
 
 STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
-START = 2.4 + 4 * STEP
+BEGIN = 2.4 + 4 * STEP
+AUDITS = 0.25 + 4 * STEP + 2 * 1.0  # of a training: two steps, and a window in twice its time
+START = BEGIN + AUDITS
 RULES = {"warmup_steps": 10, "min_windows": 5, "min_window_seconds": 1.0, "min_steps": 20}
 
 
@@ -71,7 +73,7 @@ def test_a_launch_takes_its_start_and_its_windows_with_their_warm_up():
 )
 def test_where_steps_are_long_their_number_counts(rules, seconds):
     launch = a_launch()
-    assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(START + seconds)
+    assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(START + 2 * (STEP - 1.0) + seconds)
 
 
 @pytest.mark.parametrize("control", ["exchange", "loader"])
@@ -80,9 +82,9 @@ def test_short_controls_take_little_of_their_launch(control):
     assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 + 0.6)
 
 
-def test_starts_that_were_learnt_replace_the_estimate_of_their_cell():
+def test_overheads_that_were_learnt_replace_the_estimate_of_their_cell():
     slow, other = a_launch(), a_launch(backend="mpi")
-    plan = a_plan(slow, other, start_seconds={slow.cell.id: 20.0})
+    plan = a_plan(slow, other, overhead_seconds={slow.cell.id: 20.0})
     assert plan.seconds([slow]) == pytest.approx(20 + 1.35 * 5)
     assert plan.seconds([other]) == pytest.approx(START + 1.35 * 5)
 
@@ -97,7 +99,7 @@ def test_without_a_budget_windows_are_the_shortest():
 def test_what_is_left_of_the_budget_is_shared_by_all_cases_but_short_ones():
     launches = (a_launch("train", "exchange"), a_launch("train", "synthetic", backend="none"))
     plan = a_plan(*launches, budget="100s")
-    share = (100 - 2 * START - 0.6) / 3
+    share = (100 - 2 * START - AUDITS - 0.6) / 3
     assert plan.budget_per_case == pytest.approx(share)
     assert plan.seconds(launches) == pytest.approx(100)
     assert plan.seconds(launches[:1]) == pytest.approx(START + share + 0.6)
@@ -116,18 +118,18 @@ def test_a_budget_without_cases_and_one_that_starting_has_used_up():
 
 def test_compiling_takes_half_a_minute_for_the_gate_and_for_each_case():
     launch = a_launch("train", "synthetic", backend="none", compiled=True)
-    assert a_plan(launch).seconds([launch]) == pytest.approx(3 * 30 + START + 2 * 1.35 * 5)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(3 * 30 + START + AUDITS + 2 * 1.35 * 5)
 
 
 def test_tensorflow_starts_more_slowly():
     launch = a_launch(framework="tensorflow")
-    assert a_plan(launch).seconds([launch]) == pytest.approx(6.0 + 4 * STEP + 1.35 * 5)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(5.7 + 4 * STEP + AUDITS + 0.25 + 1.35 * 5)
 
 
 def test_a_training_of_fixed_length_takes_all_its_steps():
     launch = a_launch("train", "synthetic", backend="none")
     plan = a_plan(launch, rules={"train_steps": 1000})
-    assert plan.seconds([launch]) == pytest.approx(START + 1000 * STEP + 1.35 * 5)
+    assert plan.seconds([launch]) == pytest.approx(START + AUDITS + 1000 * STEP + 1.35 * 5)
     assert plan.least_seconds([launch]) == plan.seconds([launch]), "nothing is saved on the way"
 
 
@@ -143,7 +145,7 @@ def test_one_with_checkpoints_must_reach_the_first(train_steps, steps):
 def test_published_speeds_are_those_of_a_node():
     launch = a_launch(preset="paper")
     alone = a_plan(launch, ranks_per_node=None).seconds([launch])
-    assert a_plan(launch).seconds([launch]) - alone == pytest.approx(4 * (STEP - STEP / 4))
+    assert a_plan(launch).seconds([launch]) - alone == pytest.approx(8 * (STEP - STEP / 4))
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -153,7 +155,9 @@ def test_without_a_published_speed_the_operations_of_three_forward_passes_count(
     speed = {"cpu": 2 * 50e9, "gpu": 5e12}[device]
     assert step_seconds(cell) == pytest.approx(3 * 2 * preset.forward_flops_per_sample / speed)
     launch = a_launch(preset="tiny", cores_per_rank=2, device=device)
-    assert a_plan(launch).seconds([launch]) == pytest.approx(2.4 + 4 * step_seconds(cell) + 1.35 * 5)
+    assert a_plan(launch).seconds([launch]) == pytest.approx(
+        2.4 + 0.25 + 2.0 + 8 * step_seconds(cell) + 1.35 * 5
+    )
 
 
 def test_workers_and_servers_fit_where_each_has_its_cores():
