@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from dlscale.analysis.curves import options_order
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
 from dlscale.analysis.findings import communication as exchange_rows
 from dlscale.analysis.findings import productivity, waterfall_table
@@ -25,6 +26,7 @@ from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
 from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
+from dlscale.analysis.findings.ladder import Ladder, ladder_rows, ladders
 from dlscale.analysis.findings.outliers import (
     Outliers,
     Trimmed,
@@ -45,6 +47,7 @@ from dlscale.analysis.findings.solutions import (
 )
 from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_row
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
+from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
 from dlscale.analysis.launches import CellLaunches, launches_of
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
@@ -140,6 +143,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "time_to_solution": [to_solution_row(row) for row in table.solutions],
         "evaluations": evaluation_rows(table.solutions),
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
+        **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }
 
 
@@ -232,12 +236,14 @@ class ScalingTable:
     `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
     `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `energies`
     the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the
-    stragglers, `solutions` the time that trainings took to their target, and `heats` each rank's time relative to the
-    other ranks. `launches` are those of all cells in `rows` that left a record.
+    stragglers, `solutions` the time that trainings took to their target, `ladders` the gain of each step, and `heats`
+    each rank's time relative to the other ranks. `launches` are those of all cells in `rows` that left a record.
     """
 
     rows: tuple[ScalingRow, ...]
     contrasts: Contrasts | None  # None: no two backends or frameworks to compare
+    variants: Variants  # that the study has beside its backends
+    ladders: tuple[Ladder, ...]
     comparisons: tuple[BackendComparison, ...]
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
@@ -313,12 +319,14 @@ def scaling_table(
     parities: Iterable[Parity] = (),
     order: Sequence[str] = (),
     base: Base = "1",
+    variants: Variants | None = None,
 ) -> ScalingTable:
     """Compute the whole table from the records, with efficiencies relative to `base`.
 
     `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
     `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note. `order` has the names
-    of backends and frameworks in the study's order: the first is the reference of the contrasts.
+    of backends and frameworks in the study's order: the first is the reference of the contrasts. `variants` are the
+    study's axes or its ladder.
     Raises UsageError if the records do not belong on one curve (see `launches_of`).
     """
     records = list(records)
@@ -334,6 +342,7 @@ def scaling_table(
         outlying=outlying,
         parities=parities,
         unclaimable=why_unclaimable(disturbance),
+        variants=variants,
     )
     rows = _with_limits(
         [row for launches in measured for row in _scaling_rows(launches, measured, kept, base)], everything
@@ -343,6 +352,8 @@ def scaling_table(
     return ScalingTable(
         rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
         contrasts=contrasts,
+        variants=variants or Variants(),
+        ladders=tuple(ladders(measured, variants, contrasts)) if variants and contrasts else (),
         comparisons=compare_backends(measured, contrasts),
         start_ups=tuple(start_ups(measured)),
         savings=tuple(savings(records)),
@@ -460,9 +471,8 @@ def _with_parity(rows: Iterable[ScalingRow], parities: Iterable[Parity]) -> Iter
 def _row_order(row: ScalingRow) -> tuple[object, ...]:
     """Backend `none` first, as the others' base case; then by name."""
     cell = row.cell
-    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
     control = CONTROLS.index(cell.control)
     return (
-        *(row.family, cell.backend != "none", cell.backend, options),
+        *(row.family, cell.backend != "none", cell.backend, options_order(cell)),
         *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
     )

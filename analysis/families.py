@@ -27,7 +27,7 @@ class Family:
     workload: str
     preset: str
     framework: str
-    environment: str
+    environment: str  # with the variables that the study sets
     scaling_mode: str
     precision: str
     compiled: bool
@@ -49,6 +49,7 @@ class Family:
                 self.precision,
                 *(compiler if variant == "compiled" else variant for variant in self._variants),
                 f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank",
+                *self.environment.split(", ")[1:],
             ]
         )
 
@@ -81,6 +82,31 @@ class Family:
         return mine == theirs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SeveralFamilies(Family):
+    """What families of one study have in common, for figures of all their curves; a curve's name has the rest."""
+
+    @property
+    def constants(self) -> str:
+        """What no curve changes; the rest is in their names."""
+        cores = f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank"
+        return f"{cores}; each curve is relative to base cases of its own"
+
+
+def common_family(family: Family) -> SeveralFamilies:
+    """The family without batch, precision, compilation, memory format and variables."""
+    fields = {name: getattr(family, name) for name in Family.__dataclass_fields__}
+    own = {"batch": 1, "precision": "", "compiled": False, "memory_format": DEFAULT_MEMORY_FORMAT}
+    return SeveralFamilies(**fields | own | {"environment": family.environment.split(", ")[0]})
+
+
+def environment_text(cell: Cell) -> str:
+    """The environment with the variables that the study sets: `default, MPICH_ASYNC_PROGRESS=1`."""
+    return ", ".join(
+        [cell.environment, *(f"{name}={value}" for name, value in sorted(cell.variables.items()))]
+    )
+
+
 def family_of(cell: Cell, *, system: str) -> Family:
     """The family that a cell belongs to."""
     return Family(
@@ -88,7 +114,7 @@ def family_of(cell: Cell, *, system: str) -> Family:
         workload=cell.workload,
         preset=cell.preset,
         framework=cell.framework,
-        environment=cell.environment,
+        environment=environment_text(cell),
         scaling_mode=cell.scaling_mode,
         precision=cell.precision,
         compiled=cell.compiled,

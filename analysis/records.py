@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, environment_text
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Window
 
 
@@ -27,7 +28,7 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "framework": cell.framework,
         "backend": cell.backend,
         "backend_options": options_text(cell),
-        "environment": cell.environment,
+        "environment": environment_text(cell),
         "scaling_mode": cell.scaling_mode,
         "num_ranks": cell.num_ranks,
         "num_servers": cell.num_servers,
@@ -180,6 +181,12 @@ def exchange_mode(record: Record) -> str:
     if isinstance(overlap, str):  # ranks that differ: "False | True"
         return "mixed"
     return "" if overlap is None else "overlapped" if overlap else "in line"
+
+
+class NamedCell(Cell):
+    """A cell with the name of its curve among those of a study (`curves`); the name is no part of the cell."""
+
+    curve: str = Field("", exclude=True)
 
 
 def options_text(cell: Cell) -> str:

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+# Names of variables with secrets: words, so that no MPI's PASSIVE or KEEPALIVE counts.
+SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASS(?:WORD|WD|PHRASE)?)S?(?:_|$)", re.IGNORECASE)
+
 
 def redact(text: str) -> str:
     """`text` without the user's home folder and name and without the working folder."""

@@ -49,7 +49,8 @@ def draw(
     curves = curves_of(form.chosen(rows), throughput)
     if not curves:
         return None
-    base = next((row for row in rows if _is_base(row)), None)
+    bases = [row for row in rows if _is_base(row)]
+    base = bases[0] if len({row.family for row in bases}) == 1 else None
     reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
     shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
     names = {curve.name for curve in curves}
@@ -145,6 +146,8 @@ def _small_print(
         text.append(
             f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s{mark}."
         )
+    elif any(_is_base(row) for row in rows):
+        text.append("No ideal line: curves have base cases of their own.")
     else:
         text.append(f"No ideal line: the base case, none on {base_text(rows)}, is missing.")
     if reference:

@@ -17,12 +17,13 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, scaling_row
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.figures import (
     busbw,
     ecdf,
     efficiency,
     heatmap,
+    ladder,
     solution,
     startup,
     step_time,
@@ -34,11 +35,22 @@ from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
 from dlscale.analysis.figures.layout import Captioned, finish_printed, warning
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.solutions import evaluation_rows
+from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import make_folder, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
-NAMES = (*FIGURES, "step-time", "ecdf", "waterfall", "busbw", "heatmap", "start-up", "time-to-solution")
+NAMES = (
+    *FIGURES,
+    "step-time",
+    "ecdf",
+    "waterfall",
+    "busbw",
+    "heatmap",
+    "start-up",
+    "ladder",
+    "time-to-solution",
+)
 
 
 def write_figures(
@@ -52,8 +64,10 @@ def write_figures(
     `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
-    `time-to-solution` needs trainings with a target; `-evaluations.csv` has all of their evaluations.
-    If backends were compared, `-backends.csv` has the numbers. Beside a printed figure `.tex` has its caption.
+    `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
+    `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
+    `-evaluations.csv` has all of their evaluations. If backends were compared, `-backends.csv` has the numbers.
+    Beside a printed figure `.tex` has its caption.
     """
     make_folder(folder)
     stems = Counter(family.file_stem for family in table.families)
@@ -75,7 +89,43 @@ def write_figures(
         every = evaluation_rows(table.solutions_of(family))
         if every and form == SCREEN and "time-to-solution" in only:
             written.append(save_rows(folder / f"{stem}-evaluations", every, table.provenance))
-    return written + (_starts(table, folder, form) if "start-up" in only else [])
+    written += _of_several_families(table, folder, form, only)
+    written += _starts(table, folder, form) if "start-up" in only else []
+    return written + (_ladders(table, folder, form) if "ladder" in only else [])
+
+
+def _of_several_families(table: ScalingTable, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
+    """Write figures of all curves along axes that separate families, such as the batch."""
+    if table.variants.factor != CURVE:
+        return []
+    written = []
+    groups: dict[Family, list[ScalingRow]] = {}
+    for family in table.families:
+        own = [row for row in table.of(family) if row.cell.control == "train"]
+        groups.setdefault(common_family(family), []).extend(own)
+    for common, rows in groups.items():
+        stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
+        for name in (name for name in FIGURES if name in only and len({row.family for row in rows}) > 1):
+            with drawing(form):
+                if drawn := FIGURES[name](common, rows, table.provenance, form):
+                    title = ": ".join(filter(None, (name, warning(rows), common.title)))
+                    written += _save(
+                        drawn[0], folder / f"{stem}-{name}", title, csv_rows(drawn[1]), table.provenance, form
+                    )
+    return written
+
+
+def _ladders(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
+    """Write a figure per ladder."""
+    written = []
+    for found in table.ladders:
+        with drawing(form):
+            if drawn := ladder.draw(found, table.provenance, form):
+                cell, family = found.cell, found.steps[0].family
+                name = f"{cell.workload}-{cell.preset}-{cell.framework}-{family.scaling_mode}-ladder-{cell.backend}"
+                stem = folder / f"{name}-{found.num_ranks}r{cell.num_servers or ''}"
+                written += _save(drawn[0], stem, f"ladder: {family.title}", drawn[1], table.provenance, form)
+    return written
 
 
 def _starts(table: ScalingTable, folder: Path, form: Form) -> list[Path]:

@@ -23,6 +23,7 @@ from dlscale.analysis.findings.contrast_table import contrast_sentences
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
+from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import options_text, setting_columns
 from dlscale.analysis.render.tables import (
@@ -137,10 +138,14 @@ def compare_backends(
             for kind in launches.kinds:
                 key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
                 groups.setdefault(key, []).append(launches.only(kind))
-    tested = declared.found if declared and declared.factor == "backend" else ()
+    tested = declared.found if declared and declared.factor in ("backend", CURVE) else ()
     claims: dict[tuple[Family, str, str], Contrast | None] = {}
     for contrast in tested:
-        claims |= {_key(contrast.reference): None, _key(contrast.contender): contrast}
+        if contrast.contender.family == contrast.reference.family:
+            # The first value of an axis is a reference and may be a contender, of the first backend.
+            claims.setdefault(_key(contrast.reference), None)
+            claims[_key(contrast.contender)] = contrast
+    across = any(contrast.contender.family != contrast.reference.family for contrast in tested)
     comparisons = []
     for (family, num_ranks, num_nodes, kind), members in sorted(groups.items(), key=lambda item: item[0]):
         exchanging = [member for member in members if member.cell.backend != "none"]
@@ -156,7 +161,7 @@ def compare_backends(
                 num_nodes=num_nodes,
                 evidence=kind,
                 computation=median_interval(list(alone.values())) if alone else None,
-                contenders=_contenders(ordered, alone, claims, kind=kind),
+                contenders=_contenders(ordered, alone, claims, kind=kind, across=across),
                 contrasts=tuple(contrast for contrast in own if contrast),
             )
         )
@@ -174,7 +179,12 @@ def _computation(members: Iterable[CellLaunches]) -> dict[Block, float]:
 
 
 def _contenders(
-    members: Sequence[CellLaunches], alone: dict[Block, float], claims: Claims, *, kind: str
+    members: Sequence[CellLaunches],
+    alone: dict[Block, float],
+    claims: Claims,
+    *,
+    kind: str,
+    across: bool,
 ) -> tuple[Contender, ...]:
     entries = []
     for launches in members:
@@ -182,11 +192,17 @@ def _contenders(
         paired = seconds.keys() & alone.keys()
         exposed = block_ratio(seconds, alone).excess() if paired else None
         entries.append(_Entry(launches=launches, seconds=seconds, exposed=exposed))
-    return tuple(_contender(entry, entries, alone, claims, kind=kind) for entry in entries)
+    return tuple(_contender(entry, entries, alone, claims, kind=kind, across=across) for entry in entries)
 
 
 def _contender(
-    entry: _Entry, entries: Sequence[_Entry], alone: dict[Block, float], claims: Claims, *, kind: str
+    entry: _Entry,
+    entries: Sequence[_Entry],
+    alone: dict[Block, float],
+    claims: Claims,
+    *,
+    kind: str,
+    across: bool,
 ) -> Contender:
     rivals = [rival for rival in entries if rival is not entry and rival.exposed]
     peer = min(rivals, key=_cost, default=None)
@@ -204,7 +220,10 @@ def _contender(
     key = (launches.family, launches.id, kind)
     claim = claims.get(key)
     verdict: Verdict = "reference" if key in claims else "cannot be shown"
-    reason = "" if key in claims else "not compared: its reference was not measured on as many ranks"
+    reason = "its reference was not measured on as many ranks"
+    if across:
+        reason = "its declared comparison is with another batch, precision or such"
+    reason = "" if key in claims else f"not compared: {reason}"
     return Contender(
         cell=launches.cell,
         exchange=launches.exchange,

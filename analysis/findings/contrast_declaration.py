@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.render.text import backend_name
@@ -49,6 +49,8 @@ def level_of(cell: Cell, factor: str) -> str:
         return f"{cell.local_batch} per rank" if weak else f"{cell.global_batch} in all"
     if factor == "compiled":
         return "compiled" if cell.compiled else "not compiled"
+    if factor == "environment":
+        return environment_text(cell)
     return str(getattr(cell, factor))
 
 

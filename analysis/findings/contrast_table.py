@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
+from dlscale.analysis.families import environment_text
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
 from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
 from dlscale.analysis.records import options_text
@@ -96,8 +97,8 @@ def probability_text(p: float) -> str:
 
 def over_text(contrast: Contrast) -> str:
     """` over ring`, if the backend is not the factor that is compared."""
-    name = backend_name(contrast.contender.cell)
-    return "" if contrast.contender.name.startswith(name) else f" over {name}"
+    cell = contrast.contender.cell
+    return "" if contrast.contender.name.startswith(cell.backend) else f" over {backend_name(cell)}"
 
 
 def _subject(contrast: Contrast) -> str:
@@ -316,5 +317,6 @@ def _contrast_row(contrast: Contrast, factor: str) -> dict[str, Any]:
 
 def _setting(side: Side) -> dict[str, Any]:
     """The columns of a side's cell and system."""
-    cell = side.cell.model_dump(exclude={"control"})
-    return {"system": side.family.system, **cell, "backend_options": options_text(side.cell)}
+    cell = side.cell.model_dump(exclude={"control", "variables"})
+    own = {"backend_options": options_text(side.cell), "environment": environment_text(side.cell)}
+    return {"system": side.family.system, **cell, **own}

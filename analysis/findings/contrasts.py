@@ -19,6 +19,7 @@ from scipy.special import nctdtrinc
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
 from dlscale.analysis.findings.outliers import Outliers
+from dlscale.analysis.findings.variants import Variants, declare_variants
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
@@ -200,13 +201,17 @@ def study_contrasts(
     outlying: Iterable[Outliers] = (),
     parities: Iterable[Parity] = (),
     unclaimable: str = "",
+    variants: Variants | None = None,
 ) -> Contrasts | None:
     """The contrasts that are declared of a study by default; None if there are no two values to compare.
 
     Each backend versus the first of `order` on each number of ranks above 1; frameworks if there is only one backend.
+    What a study's `variants` declare, if it has any.
     """
     try:
-        declaration = declare(measured, order=order)
+        declaration = (
+            declare_variants(measured, variants, order=order) if variants else declare(measured, order=order)
+        )
     except UsageError:  # nothing to compare, which is no error in a report
         return None
     return contrasts(

@@ -188,8 +188,14 @@ def _curve(
 
 
 def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Interval | None:
-    wanted = {"none": "none", "backend": backend_name(row.cell), "": ""}[base]
-    return next((candidate.throughput for candidate in alone if backend_name(candidate.cell) == wanted), None)
+    name = backend_name(row.cell)
+    own = [
+        candidate.throughput
+        for candidate in alone
+        if (base == "none" and candidate.cell.backend == "none")
+        or (base == "backend" and backend_name(candidate.cell) == name)
+    ]
+    return own[0] if own else None
 
 
 def per_doubling(row: ScalingRow, before: ScalingRow | None, table: ScalingTable) -> Interval | None:

@@ -18,7 +18,6 @@ from dlscale.analysis.figures.write import save, save_drawing, save_rows
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
 from dlscale.analysis.proposal.sizes import Curve, curves
-from dlscale.analysis.render.text import backend_name
 from dlscale.base.files import make_folder, write_atomically
 
 NAME = "proposal"
@@ -85,7 +84,7 @@ def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], 
     rows = [
         row
         for row in table.of(curve.family)
-        if row.cell.control == "train" and (row.cell.id in own or backend_name(row.cell) == "none")
+        if row.cell.control == "train" and (row.cell.id in own or row.cell.backend == "none")
     ]
     names, files = [], []
     with drawing():

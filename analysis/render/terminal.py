@@ -17,7 +17,9 @@ from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
+from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.solutions import SOLUTIONS, goal_text
+from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead
@@ -36,14 +38,18 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
     contrasts, parts = table.contrasts, list[RenderableType]()
     if table.interference and table.interference.text:
         parts += [Text(table.interference.text, style="bold" if table.interference.busy else ""), ""]
-    for family in table.families:
+    for ladder in table.ladders:
+        parts += [*_render_ladder(ladder), ""]
+    for family in () if table.ladders else table.families:
         render = _render_solutions if table.solutions_of(family) else _render_family
         parts += [*render(table, family), ""]
-    if contrasts and contrasts.factor != "backend":
+    if contrasts and contrasts.factor not in ("backend", STEP):
         parts += [*_across_trainings(contrasts), ""]
     if (steps := advice(table)) and not table.solutions:
         parts += [Text("What to do next", style="bold"), *(Text(f"  {step}") for step in steps), ""]
-    if table.solutions:
+    if table.ladders:
+        parts.append(Text(f"{LADDER.legend} All cells: {FULL}, and the page.", style="dim"))
+    elif table.solutions:
         parts.append(Text(SOLUTIONS.legend, style="dim"))
     elif table.rows:
         parts.append(Text(_legend(table.rows), style="dim"))
@@ -51,6 +57,14 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
         parts.append("No records: nothing has been measured yet.")
     parts += _warning_lines([*warnings, *_gaps(table)])
     return Group(*parts)
+
+
+def _render_ladder(ladder: Ladder) -> Iterator[RenderableType]:
+    yield Text(ladder_title(ladder), style="bold")
+    yield Text(ladder.steps[0].family.constants)
+    for sentence in ladder_sentences(ladder):
+        yield Text(sentence)
+    yield Grid(brief(LADDER.of(rungs([ladder]))), sections=False)
 
 
 def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableType]:

@@ -13,6 +13,7 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall_table
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
+from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
@@ -24,6 +25,9 @@ from dlscale.benchmarks.records.files import BadFile
 def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> RenderableType:
     """The full text report of a study, for `rich.console.Console.print`."""
     parts: list[RenderableType] = []
+    for ladder in table.ladders:
+        parts += [f"[bold]{escape(ladder_title(ladder))}[/bold]", *map(escape, ladder_sentences(ladder))]
+        parts += render_table(LADDER.of(rungs([ladder])), caption=False)
     for family in table.families:
         parts += _render_family(table.of(family), family)
         for comparison in table.comparisons_of(family):

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dlscale.analysis.families import environment_text
 from dlscale.analysis.findings.energy import Reading, reading
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
@@ -150,8 +151,9 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
         "counts": counts,
         "system": record.system,
         "cell_id": cell.id,
-        **cell.model_dump(),
+        **cell.model_dump(exclude={"variables"}),
         "backend_options": options_text(cell),
+        "environment": environment_text(cell),
         "block": record.case.block,
         "position": record.case.position,
         "evidence": record.evidence,

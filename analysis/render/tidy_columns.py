@@ -38,7 +38,11 @@ LAUNCHES = (
     Column("framework", "string", "torch or tensorflow"),
     Column("backend", "string", "how ranks combine gradients; `none` does not"),
     Column("backend_options", "string", "`name=value, ...`; empty without any"),
-    Column("environment", "string", "the set of installed software"),
+    Column(
+        "environment",
+        "string",
+        "the set of installed software, with variables that the study sets: `name, X=1`",
+    ),
     Column("scaling_mode", "string", "weak: samples per rank are fixed; strong: samples over all ranks"),
     Column("num_ranks", "integer", "processes that train"),
     Column("num_servers", "integer", "processes that serve parameters"),

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from rich.console import Console, Group
 
+from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json, render_contrasts
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
@@ -26,11 +27,12 @@ from dlscale.analysis.findings.study_comparison import (
     comparison_verdict,
     difference_table,
 )
+from dlscale.analysis.findings.variants import declare_variants
 from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.options import Backends, Counts, Words, choose_study, json_option, results_option
-from dlscale.benchmarks.cli.study_report import order_of, tell_left_out
+from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
 from dlscale.benchmarks.records.record import Parity, Record
@@ -194,15 +196,21 @@ def contrast_study(
     """
     if len(factor) > 1:
         raise UsageError(f"--factor {','.join(factor)} inside one study; give a single factor")
-    measured = launches_of(records)
-    declaration = declare(
-        measured,
-        factor=factor[0] if factor else None,
-        reference=reference,
-        order=order_of(folder) if folder else (),
-        ranks=ranks,
-        backends=backends,
-    )
+    order = order_of(folder) if folder else []
+    variants = variants_of(folder) if folder else None
+    named, _ = with_curve_names(records, (), settings=variants.settings if variants else ())
+    measured = launches_of(named)
+    if variants and not (factor or reference):
+        declaration = declare_variants(measured, variants, order=order, ranks=ranks, backends=backends)
+    else:
+        declaration = declare(
+            measured,
+            factor=factor[0] if factor else None,
+            reference=reference,
+            order=order,
+            ranks=ranks,
+            backends=backends,
+        )
     parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
     tested = contrasts(

@@ -19,6 +19,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES, LearningRateScaling, Setting
+from dlscale.benchmarks.study.axes import checked_values, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
@@ -72,6 +73,39 @@ class Width(click.ParamType[float]):
         """The inches in `value`; a malformed width is a one-line error."""
         try:
             return value if isinstance(value, float) else parse_width(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Several(click.ParamType[Any]):
+    """One value, or several between `|`, each a curve of its own."""
+
+    name = "values"
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value, or the list of values; a malformed one is a one-line error."""
+        if not isinstance(value, str) or "|" not in value:
+            return self._kind.convert(value, param, ctx)
+        words = value.split("|")
+        try:
+            checked_values(words, what=repr(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return [self._kind.convert(word, param, ctx) for word in words]
+
+
+class Variables(click.ParamType[dict[str, Any]]):
+    """NAME=VALUE of environment variables, separated by commas or spaces."""
+
+    name = "variables"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """{variable: value or values}; a malformed one is a one-line error."""
+        try:
+            return value if isinstance(value, dict) else read_variables(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -152,6 +186,7 @@ def say_given_up(cases: Sequence[str], max_attempts: int | None) -> None:
 
 # A flag with an optional value, which make needs: --skip-bad, --skip-bad yes, --skip-bad no.
 YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "default": None}
+YES_OR_BOTH = YES | {"type": Several(click.BOOL)}
 STUDY_OPTIONS = (
     click.option(
         "--system", default="local", show_default=True, help="System: a known name or a .toml file."
@@ -163,7 +198,13 @@ STUDY_OPTIONS = (
     click.option(
         "--backend-options",
         type=BackendOptions(),
-        help="Backend options, e.g. horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true.",
+        help="Backend options, e.g. horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true; several values make a "
+        "curve each: horovod.cycle_time_ms=0.5|1|5.",
+    ),
+    click.option(
+        "--environment-variables",
+        type=Variables(),
+        help="Environment variables of the launches (stored in the record), e.g. MPICH_ASYNC_PROGRESS=0|1.",
     ),
     click.option(
         "--servers",
@@ -199,13 +240,24 @@ STUDY_OPTIONS = (
     click.option("--preset", help="Preset: paper, small or tiny; default: the system's, or the workload's."),
     click.option(
         "--batch",
-        type=int,
-        help="Samples per step: per rank under weak scaling, in total under strong scaling; default: the preset's.",
+        type=Several(click.INT),
+        help="Samples per step: per rank under weak scaling, in total under strong scaling; default: the preset's. "
+        "16|32 makes a curve each.",
     ),
-    click.option("--precision", help="Precision: fp32 or bf16."),
-    click.option("--compiled", **YES, help="Compiled networks: torch.compile, or XLA in TensorFlow."),
     click.option(
-        "--memory-format", help="Memory format: channels_last (default) or channels_first (torch only)."
+        "--precision",
+        type=Several(click.STRING),
+        help="Precision: fp32 or bf16; fp32|bf16 makes a curve each.",
+    ),
+    click.option(
+        "--compiled",
+        **YES_OR_BOTH,
+        help="Compiled networks: torch.compile, or XLA in TensorFlow; no|yes makes a curve each.",
+    ),
+    click.option(
+        "--memory-format",
+        type=Several(click.STRING),
+        help="Memory format: channels_last (default) or channels_first (torch only), or both with | between.",
     ),
     click.option(
         "--device",
@@ -269,7 +321,8 @@ RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 TARGET_OPTIONS = ("evaluate_samples", "max_seconds", "learning_rate")
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
-    "workloads", "frameworks", "backends", "servers", "ranks", "nodes", "base", "ranks_per_node", "partition",
+    "workloads", "frameworks", "backends", "environment_variables", "servers", "ranks", "nodes", "base",
+    "ranks_per_node", "partition",
     "allocations", "preset", "batch", "precision", "compiled", "memory_format", "device", "skip_bad", "budget",
     "launches", "seed",
 )  # fmt: skip
@@ -282,8 +335,8 @@ def study_options(command: F) -> F:
     return command
 
 
-def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
-    """The named study, or the one in that file, changed by the options. Raises UsageError.
+def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: Any) -> Study:
+    """The named study, or the one in that file, changed by the options and by further `fields`. Raises UsageError.
 
     One that says no number of launches gets what the comparisons of its backends need, and an interval at least.
     """
@@ -292,7 +345,7 @@ def study_of(name: str, machine: System, options: dict[str, Any]) -> Study:
     study = load_study(
         name,
         system=machine,
-        **{field: options[field] for field in STUDY_FIELDS},
+        **{field: options[field] for field in STUDY_FIELDS} | fields,
         backend_options=_with_open_ports(options),
         rules={field: options[field] for field in RULE_OPTIONS},
         target=(options["target"] or {})

@@ -14,9 +14,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dlscale.analysis.render.text import backend_name, plural
+from dlscale.analysis.curves import SETTINGS, named_cells, options_order
+from dlscale.analysis.render.text import plural
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan
 
 MIN_COLUMNS = 110  # where the output goes to a file, which has no width to keep to
@@ -27,6 +29,7 @@ class PlannedCells:
     """Cells that share their launches, in the order of these launches' cases."""
 
     cells: tuple[Cell, ...]
+    curve: str  # the backend with what tells it from other curves, but for the batch
     num_launches: int
     num_left: int  # launches with a case that has no good record yet
     seconds: float  # estimated, of what is left
@@ -38,10 +41,10 @@ class PlannedCells:
 
     @property
     def name(self) -> str:
-        """Their backend, with its options and servers."""
+        """Their curve and servers."""
         cell = self.cells[0]
         servers = f" with {plural(cell.num_servers, 'server')}" if cell.num_servers else ""
-        return backend_name(cell) + servers
+        return self.curve + servers
 
 
 def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
@@ -50,19 +53,25 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
     groups: dict[tuple[str, ...], list[Launch]] = {}
     for launch in plan.launches:
         groups.setdefault(tuple(case.cell.id for case in launch.cases), []).append(launch)
+    names = named_cells(
+        (launches[0].cell for launches in groups.values()),
+        settings=[name for name in SETTINGS if name != "batch"],
+    )
     rows = []
     for launches in groups.values():
         own = [left[_place(launch)] for launch in launches if _place(launch) in left]
         rows.append(
             PlannedCells(
                 cells=tuple(case.cell for case in launches[0].cases),
+                curve=names[launches[0].cell.id].curve,
                 num_launches=len(launches),
                 num_left=len(own),
                 seconds=plan.seconds(own),
             )
         )
-    workloads, frameworks = plan.study.workloads, plan.study.frameworks
-    backends = ["none", *plan.study.backends]  # a reference may be over `none`, whatever is compared
+    study = plan.study
+    workloads, frameworks = study.workloads, study.frameworks
+    backends = ["none", *study.backends]  # a reference may be over `none`, whatever is compared
 
     def order(row: PlannedCells) -> tuple[object, ...]:
         cell = row.cells[0]
@@ -70,6 +79,8 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             *(workloads.index(cell.workload), frameworks.index(cell.framework)),
             *(cell.control != "train", backends.index(cell.backend)),
             *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
+            *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
+            options_order(cell),
         )
 
     return sorted(rows, key=order)
@@ -98,6 +109,21 @@ def counts_text(*, num_cells: int, num_launches: int, num_cases: int) -> str:
     return f"{plural(num_cells, 'cell')}, {plural(num_launches, 'launch')}, {plural(num_cases, 'case')}"
 
 
+def axes_text(plan: Plan) -> str:
+    """`axes: gloo.bucket_cap_mb 1, 25: 3 curves`, or the steps of the ladder; empty without either."""
+    study = plan.study
+    cells = {case.cell.id: case.cell for case in cases_of(plan.launches) if case.cell.control == "train"}
+    named = named_cells(cells.values(), settings=SETTINGS).values()
+    curves = {(cell.workload, cell.framework, cell.num_servers, cell.curve) for cell in named}
+    if study.ladder:
+        steps = [
+            ", ".join(f"{name}={value}" for name, value in step.items()) or PLAIN for step in study.ladder
+        ]
+        return f"ladder: {' > '.join(steps)}"
+    axes = [f"{name} {', '.join(map(str, values))}" for name, values in study.axes.items()]
+    return f"axes: {'; '.join(axes)}: {plural(len(curves), 'curve')}" if axes else ""
+
+
 def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
     """`{"schema": 1, "rows": [...]}`, with a row for cells that share their launches."""
     return {"schema": 1, "rows": [_json_row(row) for row in planned_cells(plan, todo)]}
@@ -116,6 +142,10 @@ def _json_row(row: PlannedCells) -> dict[str, Any]:
         "num_nodes": cell.num_nodes,
         "cores_per_rank": cell.cores_per_rank,
         "local_batch": cell.local_batch,
+        "precision": cell.precision,
+        "compiled": cell.compiled,
+        "memory_format": cell.memory_format,
+        "variables": cell.variables,
         "device": cell.device,
         "controls": list(dict.fromkeys(member.control for member in row.cells)),
         "num_cells": len(row.cells),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from dlscale.analysis.curves import SETTINGS, named_cells
+from dlscale.analysis.render.text import backend_name
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
@@ -27,7 +29,7 @@ from dlscale.benchmarks.cli.options import (
     study_of,
     study_options,
 )
-from dlscale.benchmarks.cli.plan_table import cases_of, counted, plan_json, show_plan
+from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
@@ -39,6 +41,7 @@ from dlscale.benchmarks.launch.campaign import (
 )
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
+from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.systems.system import load_system
 
@@ -57,7 +60,7 @@ def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
       dlscale plan weak-scaling --system cori --nodes 1:64:x2
       dlscale plan weak-scaling --commands
     """  # noqa: D301
-    return _run(study, options, start=False, commands=commands, as_json=as_json)
+    return plan_and_run(study, options, start=False, commands=commands, as_json=as_json)
 
 
 @click.command()
@@ -97,7 +100,7 @@ def run(
       dlscale run weak-scaling --dry-run
       dlscale run time-to-solution --target auc=0.98 --backends none,ring
     """  # noqa: D301
-    return _run(
+    return plan_and_run(
         study,
         options,
         start=not dry_run,
@@ -108,7 +111,7 @@ def run(
     )
 
 
-def _run(
+def plan_and_run(
     name: str,
     options: dict[str, Any],
     *,
@@ -118,9 +121,11 @@ def _run(
     in_allocation: bool = False,
     wait_quiet: str | None = None,
     compatibility_lines: bool = False,
+    fields: Mapping[str, Any] | None = None,
 ) -> int:
+    """Plan a study, changed by the options and further `fields`, and run it if it is to `start`."""
     system = load_system(options["system"])
-    study = study_of(name, system, options)
+    study = study_of(name, system, options, **(fields or {}))
     if not as_json and (line := own_defaults(study, system, options)):
         click.echo(line)
     options = options | {"data": data_of(system, options)}
@@ -207,6 +212,8 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
         f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
         f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
+    if axes := axes_text(plan):
+        click.echo(axes)
     size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
     if left != size:
         size += f", of which {left if todo else 'none'} are left"
@@ -277,11 +284,12 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
     plan = campaign.plan
     repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
+    names = named_cells((launch.cell for launch in plan.launches), settings=SETTINGS)
     with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
 
         def run_one(launch: Launch, what: str) -> bool:
             """Whether other programs disturbed it."""
-            progress.started(f"{what}, {_training_of(launch)}")
+            progress.started(f"{what}, {_training_of(names[launch.cell.id])}")
             records = run_launch(campaign, launch)
             failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
             progress.finished(plan.seconds([launch]), failures)
@@ -297,9 +305,8 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
             repeats -= min(repeats, len(disturbed))
 
 
-def _training_of(launch: Launch) -> str:
-    cell = launch.cell
+def _training_of(cell: Cell) -> str:
     if cell.control == "whole_machine":
         return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
     ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-    return f"{cell.workload} in {cell.framework} over {cell.backend} on {ranks}"
+    return f"{cell.workload} in {cell.framework} over {backend_name(cell)} on {ranks}"

@@ -22,7 +22,7 @@ from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli.options import say_given_up
-from dlscale.benchmarks.cli.plan_table import cases_of, counted, plan_json, show_plan
+from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
 from dlscale.benchmarks.jobs.scheduler import scheduler
@@ -242,6 +242,8 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
         f"{plural(plan.shape.ranks_per_node or 1, 'rank')} per node, "
         f"{plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
+    if axes := axes_text(plan):
+        click.echo(axes)
     table = Table(box=None, pad_edge=False)
     for name in ("job", "nodes", "sizes", "launches", "wall time", "node-hours used", "billed"):
         table.add_column(name, justify="left" if name in ("job", "sizes") else "right")

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page
@@ -20,8 +22,10 @@ from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import BASES, Base, Case, Record
+from dlscale.benchmarks.records.record import BASES, Base, Case, Record, Setting
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.axes import kind_of
+from dlscale.benchmarks.study.study import read_study_file
 
 
 def _study_in(folder: Path) -> dict[str, Any]:
@@ -40,6 +44,26 @@ def order_of(folder: Path) -> list[str]:
         return [*study["backends"], *study["frameworks"]]
     except (KeyError, TypeError):
         return []
+
+
+def variants_of(folder: Path) -> Variants | None:
+    """The axes or the ladder of the study; None where it has none, or study.json does not say."""
+    if not _study_in(folder):
+        return None
+    try:
+        study = read_study_file(folder).study
+    except UsageError:
+        return None
+    names = {name for step in study.ladder for name in step}
+    own: dict[str, Setting | None] = {}
+    for name in names:
+        backend, _, option = name.partition(".")
+        kind = kind_of(name)
+        if kind == "option":
+            own[name] = study.backend_options.get(backend, {}).get(option)
+        else:
+            own[name] = getattr(study, name) if kind == "field" else study.environment_variables.get(name)
+    return Variants(axes=study.axes, ladder=study.ladder, own=own) or None
 
 
 def _base_of(folder: Path) -> Base | None:
@@ -86,7 +110,10 @@ def load(store: Store, *, base: Base | None = None) -> Loaded:
     """
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
-    planned = store.planned()
+    variants = variants_of(store.folder)
+    records, planned = with_curve_names(
+        records, store.planned(), settings=variants.settings if variants else ()
+    )
     return Loaded(
         folder=store.folder,
         records=records,
@@ -95,6 +122,7 @@ def load(store: Store, *, base: Base | None = None) -> Loaded:
             planned=planned,
             parities=load_parity(store.folder),
             order=order_of(store.folder),
+            variants=variants,
             base=base or _base_of(store.folder) or _usual_base(planned),
         ),
         bad_files=bad_files,

@@ -122,7 +122,7 @@ class Campaign:
         """What a launch sets in its ranks' environment.
 
         The system's file and its environment have the last word, but for the threads, which the cell has: a published
-        number holds for its own placement (`Shape.threads_per_rank`).
+        number holds for its own placement (`Shape.threads_per_rank`); and for variables that the study names.
         """
         threads = dict.fromkeys(THREAD_VARIABLES, str(launch.cell.threads_per_rank))
         cores = {
@@ -134,7 +134,9 @@ class Campaign:
             cores["DLSCALE_CPUS_PER_RANK"] = str(own)
         placed = self.system.placement.variables if self.system.placement else {}
         fixed = {name: value for name, value in placed.items() if name not in THREAD_VARIABLES}
-        return threads | cores | ALLOCATOR | QUIET | fixed | self.installation.variables
+        return (
+            threads | cores | ALLOCATOR | QUIET | fixed | self.installation.variables | launch.cell.variables
+        )
 
     def _ranks_per_node(self, launch: Launch) -> int:
         """How many share a node's hardware threads; a reference run has them all."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dlscale.base.errors import UsageError
-from dlscale.base.redaction import redact
+from dlscale.base.redaction import SECRET, redact
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.systems.system import Flavour, Installation, flavour_of
@@ -30,8 +29,6 @@ RECORDED_NAMES = frozenset({
     "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_GPU_THREAD_COUNT", "TF_GPU_THREAD_MODE",
     "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_USE_LEGACY_KERAS", "TF_XLA_FLAGS",
 })  # fmt: skip
-# Words of a name, so that no MPI's PASSIVE or KEEPALIVE counts.
-SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASS(?:WORD|WD|PHRASE)?)S?(?:_|$)", re.IGNORECASE)
 
 
 def probe(

@@ -74,9 +74,10 @@ def missing(campaign: Campaign) -> list[ParityRequest]:
         if set(workload.frameworks) == set(FRAMEWORKS)
     }
     return [
-        ParityRequest(workloads=[name], preset=preset, precision=study.precision)
+        ParityRequest(workloads=[name], preset=preset, precision=precision)
         for name, preset in presets.items()
-        if (name, preset, study.precision) not in known
+        for precision in dict.fromkeys(variant.precision for variant in study.variants("none"))
+        if (name, preset, precision) not in known
     ]
 
 

@@ -10,9 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from dlscale.base.definitions import Frozen
 
@@ -128,6 +136,7 @@ class Cell(Frozen):
     backend: str
     backend_options: dict[str, Setting] = {}
     environment: str
+    variables: dict[str, str] = {}  # of the environment, that the study sets; not written where it sets none
     scaling_mode: Literal["weak", "strong"]
     num_ranks: PositiveInt
     num_servers: NonNegativeInt = 0
@@ -143,6 +152,12 @@ class Cell(Frozen):
     control: Control = "train"
     target: Target | None = None  # None: what is measured is speed alone
     data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A cell without variables of its own has the id that it had before cells could have any."""
+        fields: dict[str, Any] = handler(self)
+        return fields if fields.get("variables") else {k: v for k, v in fields.items() if k != "variables"}
 
     @property
     def num_processes(self) -> int:

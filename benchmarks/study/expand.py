@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Case, Cell, Control, Target
+from dlscale.benchmarks.study.axes import kind_of
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
@@ -87,23 +89,34 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
     references: list[Group] = []
     for workload, framework in networks:
-        maker = _CellMaker(study, workload, framework, environment, paths.get(workload), shape)
         backends = [backend for backend, trained in pairs if trained == framework]
-        for backend, size in product(backends, shape.sizes):
-            for num_servers in _server_numbers(backend, size, servers):
-                if (backend, framework, size, num_servers) in refused or not _learns(
-                    study, workload, backend, size
-                ):
-                    continue
-                make = partial(
-                    maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
-                )
-                groups[size].append([make(control) for control in maker.controls(backend, size)])
+        made = partial(
+            _CellMaker,
+            workload=workload,
+            framework=framework,
+            environment=environment,
+            path=paths.get(workload),
+            shape=shape,
+        )
+        for backend in backends:
+            for index, variant in enumerate(study.variants(backend)):
+                maker = made(variant)
+                for size in shape.sizes:
+                    for num_servers in _server_numbers(backend, size, servers):
+                        if Started(backend, framework, size, num_servers, index) in refused:
+                            continue
+                        if not _learns(variant, workload, backend, size):
+                            continue
+                        make = partial(
+                            maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
+                        )
+                        groups[size].append([make(control) for control in maker.controls(backend, size)])
+        shared = [made(variant) for variant in study.variants("none")]
         if "none" in backends:
-            for size in shape.sizes:
+            for maker, size in product(shared, shape.sizes):
                 groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
-            references.append([maker.cell("none", 1, shape.num_cores, "whole_machine")])
+            references += _references(shared, shape)
     num_launches = study.launches or 1
     return Plan(
         study=study,
@@ -138,6 +151,16 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     if capabilities(backend).exchanges:
         return size.num_ranks > 1 or "none" not in study.backends
     return size.num_ranks == 1
+
+
+def _references(makers: Iterable[_CellMaker], shape: Shape) -> list[Group]:
+    """The whole-machine runs; one for all batches, whose own is the first."""
+    found: dict[str, Group] = {}
+    for maker in makers:
+        cell, path = maker.cell("none", 1, shape.num_cores, "whole_machine")
+        alike = cell.model_copy(update={"local_batch": 1, "global_batch": 1})
+        found.setdefault(alike.id, [(cell, path)])
+    return list(found.values())
 
 
 def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
@@ -178,7 +201,8 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         for framework in study.frameworks:
             try:
                 facts.check_framework(framework)
-                check_memory_format(framework, study.memory_format)
+                for variant in study.variants("none"):
+                    check_memory_format(framework, variant.memory_format)
             except UsageError as error:
                 problems.append((framework, error))
             else:
@@ -189,7 +213,17 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     return networks, left_out
 
 
-Refused = set[tuple[str, str, Size, int]]  # (backend, framework, size, servers)
+class Started(NamedTuple):
+    """What a rank may refuse: one variant of a backend on one size."""
+
+    backend: str
+    framework: str
+    size: Size
+    num_servers: int
+    variant: int  # its place among the backend's
+
+
+Refused = set[Started]
 
 
 def _refused(
@@ -204,24 +238,28 @@ def _refused(
     at: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     exchanged: dict[Size, bool] = {}
     launches: Refused = set()
+    variants = {backend: list(enumerate(study.variants(backend))) for backend, _ in pairs}
     for (backend, framework), size in product(pairs, shape.sizes):
-        for num_servers in _server_numbers(backend, size, servers):
+        for num_servers, (index, variant) in product(
+            _server_numbers(backend, size, servers), variants[backend]
+        ):
             setup = Setup(
                 framework=framework,
                 num_ranks=size.num_ranks,
                 num_servers=num_servers,
                 device=study.device,
-                compiled=study.compiled,
+                compiled=variant.compiled,
                 one_machine=shape.num_nodes(size.num_ranks + num_servers) == 1,
                 cores_per_rank=shape.cores_per_rank,
                 threads_per_rank=shape.threads_per_rank,
             )
             # What only 1 rank would refuse is no reason to refuse the others, for which it is a base case at most.
             counts = size.num_ranks > 1 or max(shape.ranks) == 1
-            problem = _problem(study, backend, setup, named=counts and named)
-            launches.add((backend, framework, size, num_servers))
+            problem = _problem(variant, backend, setup, named=counts and named)
+            started = Started(backend, framework, size, num_servers, index)
+            launches.add(started)
             if problem:
-                refused.add((backend, framework, size, num_servers))
+                refused.add(started)
                 at[backend, framework, problem].append(size.num_ranks)
             if capabilities(backend).exchanges:
                 exchanged[size] = exchanged.get(size, False) or not problem
@@ -237,9 +275,13 @@ def _refused(
 
 def _base_cases_of_nothing(launches: Refused, refused: Refused) -> Refused:
     """The launches on 1 rank of what is refused on all larger numbers of ranks."""
-    scaled = {launch[:2] for launch in launches if launch[2].num_ranks > 1}
-    left = {launch[:2] for launch in launches - refused if launch[2].num_ranks > 1}
-    return {launch for launch in launches if launch[:2] in scaled - left}
+
+    def curve(launch: Started) -> tuple[str, str, int]:
+        return launch.backend, launch.framework, launch.variant
+
+    scaled = {curve(launch) for launch in launches if launch.size.num_ranks > 1}
+    left = {curve(launch) for launch in launches - refused if launch.size.num_ranks > 1}
+    return {launch for launch in launches if curve(launch) in scaled - left}
 
 
 def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
@@ -265,9 +307,16 @@ def _check_options(study: Study) -> None:
                 f"--train-steps and --checkpoint-every do not work with backend {backend}, whose servers hold part "
                 f"of the training's state; drop {backend} or these options"
             )
-    for backend, options in study.backend_options.items():
+    for backend in study.backend_options:
         one_of("backend", backend, BACKENDS)
-        if backend in study.backends:
+    for name in (*study.axes, *(name for step in study.ladder for name in step)):
+        if kind_of(name) == "option" and (backend := name.partition(".")[0]) not in study.backends:
+            raise UsageError(
+                f"{name} has several values, but {one_of('backend', backend, BACKENDS)} is not in the study; add it "
+                f"to --backends {','.join(study.backends)}, or leave the option out"
+            )
+    for backend in study.backends:
+        for options in (variant.backend_options.get(backend, {}) for variant in study.variants(backend)):
             check_options(backend, options)
             for name in set(options) & set(untimed_options(backend)):
                 raise UsageError(
@@ -294,7 +343,7 @@ def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
 
 
 class _CellMaker:
-    """The cells of one workload in one framework."""
+    """The cells of one workload in one framework, for a study without axes."""
 
     def __init__(
         self,
@@ -361,6 +410,7 @@ class _CellMaker:
             backend=backend,
             backend_options=self._study.backend_options.get(backend, {}),
             environment=self._environment,
+            variables=self._study.environment_variables,
             scaling_mode=self._study.scaling_mode,
             num_ranks=num_ranks,
             num_servers=num_servers,

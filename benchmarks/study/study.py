@@ -1,8 +1,8 @@
 """A study as its TOML file and the command line define it.
 
 `Rules` are the lengths of warm-up and measurement, `check_servers` reads a number of servers or a ratio to the
-workers, `parse_backend_options` reads options such as `horovod.cycle_time_ms=0.5`, and `StudyFile` is study.json: the
-study with its system and environment.
+workers, `parse_backend_options` reads options such as `horovod.cycle_time_ms=0.5|1`, and `StudyFile` is study.json: the
+study with its system and environment. What has several values makes `variants` (`axes`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -29,9 +31,17 @@ from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
+from dlscale.benchmarks.study.axes import (
+    FIELDS,
+    check_variable,
+    cumulative,
+    placed,
+    read_values,
+    variant_settings,
+    with_axes,
+)
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
@@ -175,7 +185,54 @@ class Study(Frozen):
     repeats: float = Field(default=0.25, ge=0, le=1)
     seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # of initial weights and, with name and cells, order
     rules: Rules = Rules()
+    environment_variables: dict[str, str] = {}  # that every launch sets
+    # Setting -> its values: each a curve of its own. The fields above have the first.
+    axes: dict[str, list[Setting]] = {}
+    ladder: list[dict[str, Setting]] = []  # settings that each step adds to those of the steps before it
+
     target: TargetRules | None = None  # of a study of time to solution
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_axes(cls, values: Any) -> Any:
+        return with_axes(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _check_variants(self) -> Study:
+        for name in self.environment_variables:
+            check_variable(name)
+        if self.ladder and (self.axes or len(self.ladder) < 2):
+            raise ValueError(
+                "a ladder has two steps or more, and no axis beside it; give one value of everything else"
+            )
+        steps = cumulative(self.ladder)
+        if idle := [index for index in range(1, len(steps)) if steps[index] == steps[index - 1]]:
+            raise ValueError(f"step {idle[0]} of the ladder changes nothing; leave it out")
+        for backend in self.backends:
+            self.variants(backend)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A study without axes is written as before there were any, so that its folder keeps its name."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name not in _WHERE_GIVEN}
+
+    def variants(self, backend: str) -> list[Study]:
+        """The studies of one value each that this one consists of for a backend; that of all first values first.
+
+        Those for `none` have all values but those of backends' options. Raises ValueError.
+        """
+        if not (self.axes or self.ladder):
+            return [self]
+        fields = self.model_dump() | {"axes": {}, "ladder": []}
+        try:
+            return [
+                Study.model_validate(placed(fields, settings))
+                for settings in variant_settings(self.axes, self.ladder, backend=backend)
+            ]
+        except ValidationError as error:
+            raise ValueError(definitions.first_problem(error)) from None
 
     @model_validator(mode="after")
     def _targets_end_trainings(self) -> Study:
@@ -196,6 +253,8 @@ class Study(Frozen):
         return parse_seconds(value) if isinstance(value, str) else value
 
 
+_WHERE_GIVEN = ("environment_variables", "axes", "ladder", "target")
+
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
 
@@ -210,7 +269,7 @@ OPTION_OF = {
 }
 
 
-def load_study(name: str, *, system: System | None = None, **changes: Any) -> Study:
+def load_study(name: str, /, *, system: System | None = None, **changes: Any) -> Study:
     """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError.
 
     What neither they nor a file of the user's own say is as the system has it, then as the named study has it.
@@ -230,6 +289,8 @@ def load_study(name: str, *, system: System | None = None, **changes: Any) -> St
     device = changes.get("device") or study.device
     if device in DEVICE_BACKENDS and changes.get("backends") is None and "backends" not in own:
         changes["backends"] = DEVICE_BACKENDS[device]
+    if variables := changes.get("environment_variables"):
+        changes["environment_variables"] = study.environment_variables | variables
     options = changes.pop("backend_options", None) or {}
     target = {key: value for key, value in changes.pop("target", {}).items() if value is not None}
     if target and not study.target:
@@ -244,10 +305,16 @@ def load_study(name: str, *, system: System | None = None, **changes: Any) -> St
         values["target"] = values["target"] | target
     for backend, settings in options.items():
         values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
+    named = {field for field in FIELDS if changes.get(field) is not None}
+    named |= {f"{backend}.{option}" for backend, settings in options.items() for option in settings}
+    named |= set(variables or {})
+    # An axis of the study's own gives way to what the user names.
+    values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
     try:
         return Study.model_validate(values)
     except ValidationError as error:
-        raise UsageError(f"study {name}: {definitions.first_problem(error)}") from None
+        problem = definitions.first_problem(error).removeprefix("the file: ")
+        raise UsageError(f"study {values['name']}: {problem}") from None
 
 
 def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,9 +328,9 @@ def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -
     return {field: value for field, value in values.items() if value is not None}
 
 
-def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:
-    """{backend: {option: value}}; a value that is not valid TOML is a string. Raises ValueError."""
-    options: dict[str, dict[str, Setting]] = {}
+def parse_backend_options(text: str) -> dict[str, dict[str, Setting | list[Setting]]]:
+    """{backend: {option: value, or values between `|`}}; what is not valid TOML is a string. Raises ValueError."""
+    options: dict[str, dict[str, Setting | list[Setting]]] = {}
     for word in split_list(text):
         name, equals, value = word.partition("=")
         backend, dot, option = name.partition(".")
@@ -271,16 +338,8 @@ def parse_backend_options(text: str) -> dict[str, dict[str, Setting]]:
             raise ValueError(
                 f"{word!r} is not a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
             )
-        options.setdefault(backend, {})[option] = _option_value(value)
+        options.setdefault(backend, {})[option] = read_values(value)
     return options
-
-
-def _option_value(text: str) -> Setting:
-    try:
-        value = parse_toml(f"value = {text}")["value"]
-    except ValueError:
-        return text
-    return value if isinstance(value, str | int | float | bool) else text
 
 
 STUDY_FILE = "study.json"

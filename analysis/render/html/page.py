@@ -17,6 +17,7 @@ from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.findings.energy import energy_table, unknown_energy
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
+from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
@@ -82,6 +83,7 @@ def page_of(
         _section("solutions", "Time to solution", solution_blocks(table.solutions), lead=LEAD),
         _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),
+        _section("ladder", "Gain of each step", _ladders(table)),
         _contrasts(table.contrasts),
         _section("backends", "Backend comparison", _backends(table)),
         _section(
@@ -145,6 +147,13 @@ def _losses(table: ScalingTable, causes: Causes) -> Iterator[Block]:
 def _backends(table: ScalingTable) -> Iterator[Block]:
     yield from comparisons.notes(table.comparisons)
     yield from _known(BACKENDS.of(pairs(table.comparisons)))
+
+
+def _ladders(table: ScalingTable) -> Iterator[Block]:
+    for ladder in table.ladders:
+        several = f"{ladder_title(ladder)}. " if len(table.ladders) > 1 else ""
+        yield Sentence(text=several + " ".join(ladder_sentences(ladder)), tags=tags_of(ladder.cell))
+    yield from _known(LADDER.of(rungs(table.ladders)))
 
 
 def _contrasts(contrasts: Contrasts | None) -> Section:

@@ -44,8 +44,14 @@ def test_the_page_says_what_each_column_is():
         assert len({one.name for one in columns}) == len(columns)
 
 
+def test_variables_are_in_the_column_of_the_environment(make_record, tmp_path):
+    found = tables([make_record(variables={"MPICH_X": "1"}), make_record(block=1)], tmp_path, "csv")
+    assert sorted(found["launches"]["environment"]) == ["default", "default, MPICH_X=1"]
+
+
 def test_every_field_of_a_cell_is_a_column():
-    assert set(Cell.model_fields) <= {one.name for one in LAUNCHES}
+    # Variables are in the column of the environment.
+    assert set(Cell.model_fields) - {"variables"} <= {one.name for one in LAUNCHES}
     assert {f"{name}_seconds" for name in Phases.model_fields} <= {one.name for one in LAUNCHES}
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.cli.plan_table import counted, planned_cells, show_plan
+from dlscale.benchmarks.cli.plan_table import axes_text, counted, plan_json, planned_cells, show_plan
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -145,3 +145,30 @@ def test_what_cannot_be_started_here_is_said_before_it_is(capsys, tmp_path, monk
     monkeypatch.setattr(environment, "probe", without_ring)
     text = run(capsys, "plan", "weak-scaling", *SMALL, "--results", str(tmp_path))
     assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
+
+
+def test_values_of_a_setting_have_rows_of_their_own_named_by_what_differs():
+    plan = a_plan(
+        backends=["ring", "gloo"],
+        backend_options={"gloo": {"bucket_cap_mb": [25, 5], "allow_open_ports": True}},
+        precision=["fp32", "bf16"],
+        reference_launches=0,
+    )
+    rows = planned_cells(plan, plan.launches)
+    assert [row.name for row in rows if row.cells[0].num_ranks == 2] == [
+        "ring, fp32",
+        "ring, bf16",
+        "gloo (bucket_cap_mb=5), fp32",
+        "gloo (bucket_cap_mb=25), fp32",
+        "gloo (bucket_cap_mb=5), bf16",
+        "gloo (bucket_cap_mb=25), bf16",
+    ]
+    assert axes_text(plan) == "axes: precision fp32, bf16; gloo.bucket_cap_mb 25, 5: 6 curves"
+    found = {(row["backend"], row["precision"]) for row in plan_json(plan, plan.launches)["rows"]}
+    assert found == {(backend, precision) for backend in ("ring", "gloo") for precision in ("fp32", "bf16")}
+
+
+def test_a_plan_says_the_steps_of_its_ladder():
+    plan = a_plan(backends=["gloo"], ladder=["plain", "bucket_cap_mb=5", "compiled,MPICH_X=1"])
+    assert axes_text(plan) == "ladder: plain > gloo.bucket_cap_mb=5 > compiled=True, MPICH_X=1"
+    assert axes_text(a_plan()) == ""

@@ -1,7 +1,7 @@
 """What records keep of study, system and batch job."""
 
 from dlscale.base.quantities import Count, Quantity, Text
-from dlscale.benchmarks.launch.campaign import configuration, stated_fabric
+from dlscale.benchmarks.launch.campaign import campaign_for_rehearsal, configuration, stated_fabric
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Fabric, load_system
@@ -77,3 +77,20 @@ def test_a_long_list_of_nodes_is_known_by_its_digest():
     )
     assert one.startswith("sha256:")
     assert one != other
+
+
+def test_a_launch_sets_the_variables_of_its_cell(tmp_path):
+    study = load_study(
+        "weak-scaling",
+        backends=["mpi"],
+        nodes=[1, 2],
+        launches=1,
+        environment_variables={"MPICH_ASYNC_PROGRESS": ["0", "1"]},
+    )
+    campaign = campaign_for_rehearsal(
+        study, load_system("cori"), environment_name=None, data="synthetic", results=tmp_path
+    )
+    for launch in campaign.plan.launches:
+        value = launch.cell.variables["MPICH_ASYNC_PROGRESS"]
+        assert campaign.variables(launch)["MPICH_ASYNC_PROGRESS"] == value
+        assert f"MPICH_ASYNC_PROGRESS={value}" in campaign.command(launch)

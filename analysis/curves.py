@@ -1,0 +1,121 @@
+"""Names of curves: the backend, and of its options those in which the curves of a study differ.
+
+Cells are named together (`named_cells`), because what differs is known only of all. A cell that was not named shows
+all options that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dlscale.analysis.records import NamedCell
+from dlscale.analysis.render.text import backend_name
+from dlscale.benchmarks.records.record import Case, Cell, Record, Setting
+
+# Settings of a cell that separate families, beside the options of backends.
+SETTINGS = ("batch", "precision", "compiled", "memory_format")
+
+
+def setting_of(cell: Cell, name: str) -> Setting | None:
+    """The cell's value of a setting: the batch along its curve, `horovod.cycle_time_ms`, a variable; None without."""
+    if name == "batch":
+        return cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
+    if name in SETTINGS:
+        value: Setting = getattr(cell, name)
+        return value
+    backend, dot, option = name.partition(".")
+    if dot:
+        return cell.backend_options.get(option) if backend == cell.backend else None
+    return cell.variables.get(name)
+
+
+def setting_text(name: str, value: object) -> str:
+    """`cycle_time_ms=5`, `batch 32`, `compiled`, `bf16`: a value in a curve's name."""
+    if name == "compiled":
+        return "compiled" if value else "not compiled"
+    if name in ("precision", "memory_format"):
+        return str(value)
+    if name == "batch":
+        return f"batch {value}"
+    return f"{name.partition('.')[2] or name}={value}"
+
+
+def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[str, NamedCell]:
+    """Cell id -> the cell with its curve's name, which has the options in which the cells of its backend differ.
+
+    A backend with one set of options shows all of it, as there is nothing to tell apart. With `settings`, of
+    different families, the name has those of them, and the variables, in which any two trainings differ.
+    """
+    members = {cell.id: cell for cell in cells if cell.control != "canary"}
+    variables = sorted({name for cell in members.values() for name in cell.variables}) if settings else []
+    shared = _differing(members.values(), [*settings, *variables])
+    by_backend: dict[str, list[tuple[str, Cell]]] = {}
+    for cell_id, cell in members.items():
+        by_backend.setdefault(cell.backend, []).append((cell_id, cell))
+    named = {}
+    for backend, own in by_backend.items():
+        options = sorted({f"{backend}.{name}" for _, cell in own for name in cell.backend_options})
+        shown = _differing([cell for _, cell in own], options) or options
+        for cell_id, cell in own:
+            parts = [
+                setting_text(name, value) for name in shown if (value := setting_of(cell, name)) is not None
+            ]
+            name = f"{backend} ({', '.join(parts)})" if parts else backend
+            parts = [
+                setting_text(name, value) for name in shared if (value := setting_of(cell, name)) is not None
+            ]
+            fields: dict[str, Any] = {field: getattr(cell, field) for field in Cell.model_fields}
+            named[cell_id] = NamedCell.model_construct(**fields, curve=", ".join([name, *parts]))
+    return named
+
+
+def _differing(cells: Iterable[Cell], names: Sequence[str]) -> list[str]:
+    """The settings that are not the same in all trainings."""
+    cells = [cell for cell in cells if cell.control == "train"]
+    return [name for name in names if len({repr(setting_of(cell, name)) for cell in cells}) > 1]
+
+
+def options_order(cell: Cell) -> tuple[tuple[str, bool, float, str], ...]:
+    """The sort key of a backend's options and the variables: by name, numbers by size."""
+
+    def key(name: str, value: Setting) -> tuple[str, bool, float, str]:
+        try:
+            return name, False, float(value), ""
+        except ValueError:
+            return name, True, 0.0, str(value)
+
+    return tuple(
+        key(name, value) for name, value in sorted({**cell.backend_options, **cell.variables}.items())
+    )
+
+
+def with_curve_names(
+    records: Iterable[Record], planned: Iterable[Case], *, settings: Sequence[str] = ()
+) -> tuple[list[Record], list[Case]]:
+    """The records and planned cases of a study with named cells (`named_cells`), where the name is another one."""
+    records, planned = list(records), list(planned)
+    given: dict[str, set[str]] = {}
+    for case in (*(record.case for record in records), *planned):
+        given.setdefault(case.cell.backend, set()).add(repr(case.cell.backend_options))
+    if not settings and all(len(options) == 1 for options in given.values()):
+        return records, planned
+    ids: dict[str, str] = {}  # by the cell's text: an id is costly
+    cells: dict[str, Cell] = {}
+    for case in (*(record.case for record in records), *planned):
+        if (text := repr(case.cell)) not in ids:
+            ids[text] = case.cell.id
+            cells[ids[text]] = case.cell
+    named = named_cells(cells.values(), settings=settings)
+    renamed = {cell_id: cell for cell_id, cell in named.items() if cell.curve != backend_name(cells[cell_id])}
+    if not renamed:
+        return records, planned
+
+    def case_named(case: Case) -> Case:
+        cell = renamed.get(ids[repr(case.cell)])
+        return case.model_copy(update={"cell": cell}) if cell else case
+
+    return (
+        [record.model_copy(update={"case": case_named(record.case)}) for record in records],
+        [case_named(case) for case in planned],
+    )

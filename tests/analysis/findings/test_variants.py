@@ -1,0 +1,217 @@
+"""Curves along axes, and steps of a ladder, are compared pair by pair, as backends are."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.figures import ladder as ladder_figure
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.ladder import ladder_sentences
+from dlscale.analysis.findings.variants import Variants, declare_variants
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.benchmarks.study.plan import num_comparisons
+
+BUCKETS = Variants(axes={"gloo.bucket_cap_mb": [25, 1, 5]})
+BATCHES = Variants(axes={"batch": [2, 4], "gloo.bucket_cap_mb": [25, 1]})
+NOISE = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
+DRIFT = (1.0, 0.8, 1.1, 0.9, 1.2, 0.85, 1.05, 0.95)
+
+
+def launches(make_record, variants, *, num_blocks=8):
+    """Records of (rate, what the cell is) in each of the blocks, with a drift that their pairs share."""
+    return [
+        make_record(
+            block=block,
+            samples_per_second=rate * DRIFT[block] * NOISE[(block * (place + 1)) % len(NOISE)],
+            num_ranks=2,
+            **cell,
+        )
+        for block in range(num_blocks)
+        for place, (rate, cell) in enumerate(variants)
+    ]
+
+
+def gloo(bucket, **more):
+    return {"backend": "gloo", "backend_options": {"bucket_cap_mb": bucket}, **more}
+
+
+def pairs(records, variants, **options):
+    declared = declare_variants(launches_of(records), variants, **options)
+    return declared.factor, {(pair.contender.name, pair.reference.name) for pair in declared.pairs}
+
+
+def test_values_of_an_option_are_compared_with_its_first_one_which_is_compared_with_the_first_backend(
+    make_record,
+):
+    records = launches(
+        make_record,
+        [(100, {"backend": "none"}), (90, {"backend": "mpi"}), (80, gloo(1)), (85, gloo(5)), (88, gloo(25))],
+    )
+    assert pairs(records, BUCKETS, order=["none", "mpi", "gloo"]) == (
+        "backend",
+        {
+            ("gloo (bucket_cap_mb=25)", "mpi"),
+            ("gloo (bucket_cap_mb=1)", "gloo (bucket_cap_mb=25)"),
+            ("gloo (bucket_cap_mb=5)", "gloo (bucket_cap_mb=25)"),
+        },
+    )
+    # A plan gives as many launches as this many comparisons need.
+    assert num_comparisons(record.case.cell for record in records) == 3
+
+
+def test_each_curve_differs_from_its_reference_in_one_setting(make_record):
+    records = launches(
+        make_record,
+        [
+            (rate, {**cell, "local_batch": batch})
+            for batch in (2, 4)
+            for rate, cell in ((90, {"backend": "mpi"}), (80, gloo(25)), (70, gloo(1)))
+        ],
+    )
+    assert pairs(records, BATCHES, order=["mpi", "gloo"]) == (
+        "curve",
+        {
+            ("gloo (bucket_cap_mb=25), batch 2", "mpi, batch 2"),
+            ("gloo (bucket_cap_mb=1), batch 2", "gloo (bucket_cap_mb=25), batch 2"),
+            ("mpi, batch 4", "mpi, batch 2"),
+            ("gloo (bucket_cap_mb=25), batch 4", "gloo (bucket_cap_mb=25), batch 2"),
+            ("gloo (bucket_cap_mb=1), batch 4", "gloo (bucket_cap_mb=25), batch 4"),
+        },
+    )
+    assert num_comparisons(record.case.cell for record in records) == 5
+
+
+def test_a_difference_between_two_values_is_found_and_holds_for_all_comparisons(make_record):
+    records = launches(make_record, [(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
+    table = scaling_table(records, order=["gloo"], variants=BUCKETS)
+    assert table.contrasts is not None
+    verdicts = {contrast.contender.name: contrast.verdict for contrast in table.contrasts.found}
+    assert verdicts == {"gloo (bucket_cap_mb=1)": "slower", "gloo (bucket_cap_mb=5)": "alike"}
+    by_value = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in table.comparisons[0].contenders}
+    assert by_value == {25: "reference", 1: "slower", 5: "alike"}
+    assert all(contrast.p_adjusted >= contrast.p_value for contrast in table.contrasts.found)
+
+
+def test_a_first_value_that_is_compared_with_another_backend_keeps_its_verdict(make_record):
+    records = launches(make_record, [(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
+    (comparison,) = scaling_table(records, order=["mpi", "gloo"], variants=BUCKETS).comparisons
+    assert [contender.verdict for contender in comparison.contenders] == ["slower", "slower", "reference"]
+
+
+def test_batches_have_base_cases_and_a_figure_of_all_curves(make_record, tmp_path):
+    records = launches(
+        make_record,
+        [(rate * batch, {"backend": "ring", "local_batch": batch}) for batch, rate in ((2, 40), (4, 30))],
+    )
+    for batch, rate in ((2, 25), (4, 20)):
+        records += [
+            make_record(block=block, samples_per_second=rate * batch * DRIFT[block], local_batch=batch)
+            for block in range(8)
+        ]
+    table = scaling_table(records, variants=Variants(axes={"batch": [2, 4]}))
+    found = {row.cell.local_batch: row for row in table.rows if row.cell.num_ranks == 2}
+    assert [round(found[batch].efficiency_none.center, 2) for batch in (2, 4)] == [0.8, 0.75]
+    paths = write_figures(table, tmp_path, only=["throughput", "efficiency"])
+    stem = "hep_cnn-tiny-torch-weak-curves"
+    assert {f"{stem}-efficiency.png", f"{stem}-throughput.csv"} <= {path.name for path in paths}
+
+
+STEPS = Variants(
+    ladder=[{"gloo.bucket_cap_mb": 1}, {"gloo.bucket_cap_mb": 25}, {"precision": "bf16"}, {"MPICH_X": "1"}],
+    own={"gloo.bucket_cap_mb": None, "precision": "fp32", "MPICH_X": None},
+)
+RUNGS = [
+    (50, gloo(1)),
+    (60, gloo(25)),
+    (60.06, gloo(25, precision="bf16")),
+    (54, gloo(25, precision="bf16", variables={"MPICH_X": "1"})),
+]
+
+
+def ladder_table(make_record, **options):
+    records = launches(make_record, RUNGS, **options)
+    return scaling_table(records, order=["gloo"], variants=STEPS)
+
+
+def test_a_step_is_compared_with_the_one_before_and_gains_multiply(make_record):
+    (ladder,) = ladder_table(make_record).ladders
+    assert [step.adds for step in ladder.steps] == [
+        "bucket_cap_mb=1",
+        "bucket_cap_mb=25",
+        "bf16",
+        "MPICH_X=1",
+    ]
+    assert [step.verdict for step in ladder.steps] == ["", "faster", "no difference", "slower"]
+    gains = [step.gain.center for step in ladder.steps[1:]]
+    assert gains == pytest.approx([0.2, 0.001, -0.1], abs=0.003)
+    product = 1.0
+    for gain in gains:
+        product *= 1 + gain
+    assert ladder.steps[-1].total.center == pytest.approx(product - 1)
+    assert ladder.steps[0].gain is None
+    assert ladder.steps[0].total is None
+
+
+def test_a_ladder_says_its_order_and_what_is_nothing(make_record):
+    (ladder,) = ladder_table(make_record).ladders
+    said = " ".join(ladder_sentences(ladder))
+    assert "Indistinguishable from nothing: bf16." in said
+    assert "Gain: bucket_cap_mb=25 +19." in said
+    assert "Loss: MPICH_X=1 -10" in said
+    assert "in another order" in said
+    assert ladder.order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
+
+
+def test_few_launches_claim_no_step(make_record):
+    (ladder,) = ladder_table(make_record, num_blocks=3).ladders
+    assert [step.verdict for step in ladder.steps[1:]] == [
+        "cannot be shown",
+        "no difference",
+        "cannot be shown",
+    ]
+    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(
+        ladder_sentences(ladder)
+    )
+
+
+def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
+    table = ladder_table(make_record)
+    text = io.StringIO()
+    Console(file=text, width=100).print(render_screen(table))
+    screen = text.getvalue()
+    assert screen.startswith("Ladder of gloo on 2 ranks: hep_cnn tiny, torch, weak scaling on local")
+    assert len(screen.splitlines()) < 40
+    Console(file=text, width=100).print(render_scaling(table))
+    rows = json.loads(json.dumps(scaling_json(table)))["ladders"]
+    assert [(row["step"], row["verdict"]) for row in rows] == [
+        (0, "start"),
+        (1, "faster"),
+        (2, "alike"),
+        (3, "slower"),
+    ]
+    assert rows[3]["gain_in_total"] == pytest.approx(0.08, abs=0.005)
+
+
+def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
+    table = ladder_table(make_record)
+    with drawing():
+        figure, rows = ladder_figure.draw(table.ladders[0], table.provenance)
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["1: + bucket_cap_mb=25", "2: + bf16", "3: + MPICH_X=1", "all steps"]
+    bars = [(round(bar.get_x(), 2), round(bar.get_width(), 2)) for bar in axes.patches]
+    assert bars == [(0.0, 0.2), (0.2, 0.0), (0.2, -0.12), (0.0, 0.08)]
+    assert len(rows) == 4
+
+
+def test_a_study_without_axes_has_no_ladder_and_no_new_key(make_record):
+    table = scaling_table(launches(make_record, [(90, {"backend": "mpi"}), (80, gloo(1))]))
+    assert table.ladders == ()
+    assert "ladders" not in scaling_json(table)
+    assert table.contrasts.factor == "backend"

@@ -1,0 +1,74 @@
+"""Curves are named by what tells them apart, and by nothing else."""
+
+from dlscale.analysis.curves import SETTINGS, named_cells, options_order, with_curve_names
+from dlscale.analysis.render.text import backend_name
+
+
+def names(records, **options):
+    found, _ = with_curve_names(records, [], **options)
+    return [backend_name(record.case.cell) for record in found]
+
+
+def test_a_name_has_only_the_options_that_differ(make_record):
+    common = {"num_ranks": 2}
+    records = [
+        make_record(backend="none", **common),
+        make_record(
+            backend="gloo", backend_options={"bucket_cap_mb": 25, "allow_open_ports": True}, **common
+        ),
+        make_record(backend="gloo", backend_options={"bucket_cap_mb": 1, "allow_open_ports": True}, **common),
+        make_record(backend="gloo", backend_options={"allow_open_ports": True}, **common),
+        make_record(backend="ring", backend_options={"chunk_bytes": 65536}, **common),
+    ]
+    assert names(records) == [
+        "none",
+        "gloo (bucket_cap_mb=25)",
+        "gloo (bucket_cap_mb=1)",
+        "gloo",
+        "ring (chunk_bytes=65536)",  # of one set of options nothing is left out
+    ]
+    # Names are no part of a cell: its identity and what is written of it stay.
+    named, _ = with_curve_names(records, [])
+    for before, after in zip(records, named, strict=True):
+        assert after.case.id == before.case.id
+        assert after.model_dump() == before.model_dump()
+
+
+def test_across_families_a_name_has_the_settings_that_differ(make_record):
+    records = [
+        make_record(
+            backend="ring", num_ranks=ranks, local_batch=batch, variables={"MPICH_X": x, "MPICH_Y": "1"}
+        )
+        for ranks in (1, 2)
+        for batch in (2, 4)
+        for x in ("a", "b")
+    ]
+    assert names(records, settings=SETTINGS)[:4] == [
+        "ring, batch 2, MPICH_X=a",
+        "ring, batch 2, MPICH_X=b",
+        "ring, batch 4, MPICH_X=a",
+        "ring, batch 4, MPICH_X=b",
+    ]
+    assert names(records) == ["ring"] * 8
+
+
+def test_the_batch_of_a_control_is_no_difference(make_record):
+    strong = {"scaling_mode": "strong", "local_batch": 4}
+    records = [
+        make_record(backend="none", num_ranks=2, global_batch=8, **strong),
+        make_record(backend="none", control="alone", global_batch=4, **strong),
+    ]
+    assert {
+        cell.curve for cell in named_cells((r.case.cell for r in records), settings=SETTINGS).values()
+    } == {"none"}
+
+
+def test_options_are_ordered_as_numbers_are(make_record):
+    cells = [
+        make_record(backend="gloo", backend_options={"bucket_cap_mb": n}).case.cell for n in (25, 5, 100)
+    ]
+    assert [cell.backend_options["bucket_cap_mb"] for cell in sorted(cells, key=options_order)] == [
+        5,
+        25,
+        100,
+    ]

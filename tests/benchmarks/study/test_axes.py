@@ -1,0 +1,184 @@
+"""Settings with several values: each value is a case of its own, and a mistake is one line."""
+
+import json
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import Several
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import num_comparisons
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
+from dlscale.benchmarks.systems.system import Policy
+
+SHAPE = Shape(
+    sizes=(Size(1, 1), Size(1, 2)), ranks_per_node=None, num_cores=2, cores_per_rank=1, threads_per_rank=1
+)
+SMALL = {"workloads": ["hep_cnn"], "preset": "tiny", "launches": 1, "reference_launches": 0}
+
+
+def plan_of(study):
+    return expand(study, environment="default", shape=SHAPE, data="synthetic", policy=Policy())
+
+
+def plan(name="weak-scaling", **changes):
+    return plan_of(load_study(name, **SMALL | changes))
+
+
+def trained(planned, num_ranks=2):
+    cells = [launch.cell for launch in planned.launches]
+    return [cell for cell in cells if cell.control == "train" and cell.num_ranks == num_ranks]
+
+
+def test_each_value_of_an_option_is_a_case_of_its_backend_alone():
+    options = parse_backend_options("gloo.bucket_cap_mb=1|25,gloo.allow_open_ports=true")
+    planned = plan(backends=["none", "ring", "gloo"], backend_options=options)
+    cells = trained(planned)
+    found = sorted(
+        (cell.backend, cell.backend_options.get("bucket_cap_mb")) for cell in cells if cell.backend == "gloo"
+    )
+    assert found == [("gloo", 1), ("gloo", 25)]
+    assert all(cell.backend_options["allow_open_ports"] is True for cell in cells if cell.backend == "gloo")
+    assert sorted(cell.backend for cell in cells) == ["gloo", "gloo", "none", "ring"]
+    assert len({cell.id for cell in cells}) == 4
+    assert num_comparisons(cells) == 2  # gloo's values count as two backends do
+
+
+def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_of_their_own():
+    planned = plan(backends=["none", "ring"], batch=[2, 4], precision=["fp32", "bf16"])
+    for num_ranks in (1, 2):
+        found = sorted((c.backend, c.local_batch, c.precision) for c in trained(planned, num_ranks))
+        assert found == [(b, n, p) for b in ("none", "ring") for n in (2, 4) for p in ("bf16", "fp32")]
+
+
+def test_a_variable_is_part_of_the_cell():
+    planned = plan(
+        backends=["ring"], environment_variables=read_variables("MPICH_ASYNC_PROGRESS=0|1,OTHER=x")
+    )
+    assert [cell.variables for cell in sorted(trained(planned), key=lambda cell: repr(cell.variables))] == [
+        {"MPICH_ASYNC_PROGRESS": value, "OTHER": "x"} for value in "01"
+    ]
+
+
+def test_a_study_without_axes_and_a_cell_without_variables_are_written_as_before():
+    study = load_study("weak-scaling")
+    assert not {"axes", "ladder", "environment_variables"} & study.model_dump(mode="json").keys()
+    (cell, *_) = trained(plan_of(study.model_copy(update={"launches": 1})))
+    assert "variables" not in cell.model_dump()
+    assert Cell.model_validate_json(cell.model_dump_json()) == cell
+
+
+def test_a_study_with_axes_is_read_back_as_it_was():
+    study = load_study("weak-scaling", batch=[2, 4], backend_options={"gloo": {"bucket_cap_mb": [1, 25]}})
+    again = Study.model_validate_json(json.dumps(study.model_dump(mode="json")))
+    assert again == study
+    assert (study.batch, study.axes) == (2, {"batch": [2, 4], "gloo.bucket_cap_mb": [1, 25]})
+
+
+def test_lists_in_a_file_are_axes_which_the_command_line_replaces(tmp_path):
+    text = """
+    name = "mine"
+    title = "Mine"
+    scaling_mode = "weak"
+    workloads = ["hep_cnn"]
+    frameworks = ["torch"]
+    backends = ["gloo"]
+    precision = ["fp32", "bf16"]
+    batch = [2]
+    [backend_options.gloo]
+    bucket_cap_mb = [1, 25]
+    [environment_variables]
+    MPICH_ASYNC_PROGRESS = ["0", "1"]
+    """
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    study = load_study(str(path))
+    assert study.axes == {
+        "precision": ["fp32", "bf16"],
+        "gloo.bucket_cap_mb": [1, 25],
+        "MPICH_ASYNC_PROGRESS": ["0", "1"],
+    }
+    assert len(study.variants("gloo")) == 8
+    assert [variant.precision for variant in study.variants("none")] == ["fp32", "fp32", "bf16", "bf16"]
+    changed = load_study(
+        str(path), precision="bf16", backend_options={"gloo": {"bucket_cap_mb": 5}}, environment_variables={}
+    )
+    assert (changed.precision, changed.axes) == ("bf16", {"MPICH_ASYNC_PROGRESS": ["0", "1"]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": [2, 2]}, "batch has the value 2 twice"),
+        ({"batch": []}, "batch has an empty value"),
+        ({"precision": ["fp32", "fp8"]}, "precision"),
+        ({"backend_options": {"gloo": {"nix": [1, 2]}}}, "has no option 'nix'"),
+        ({"backend_options": {"gloo": {"bucket_cap_mb": [1, "a"]}}}, "bucket_cap_mb of backend gloo is 'a'"),
+        ({"backend_options": {"horovod": {"cycle_time_ms": [1, 2]}}}, "horovod is not in the study"),
+        ({"backend_options": {"gloo": {"bucket_cap_mb": list(range(1, 66))}}}, "65 curves of gloo, and 64"),
+        ({"environment_variables": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS is dlscale's own"),
+        ({"environment_variables": {"MY_TOKEN": ["a", "b"]}}, "looks like a secret"),
+        ({"environment_variables": {"lower": ["a", "b"]}}, "'lower' is no setting"),
+        ({"batch": [2, 4], "ladder": ["plain", "compiled"]}, "no axis beside it"),
+        ({"ladder": ["plain"]}, "two steps or more"),
+    ],
+)
+def test_a_mistake_in_an_axis_is_named_in_one_line(changes, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        plan(backends=["gloo"], **changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=1|1", "gloo.bucket_cap_mb=|2"])
+def test_a_malformed_list_of_values_is_refused(text):
+    with pytest.raises(ValueError, match=r"empty value|twice"):
+        parse_backend_options(text)
+
+
+def test_values_on_the_command_line_are_read_one_by_one():
+    import click
+
+    assert Several(click.INT).convert("16|32", None, None) == [16, 32]
+    assert Several(click.INT).convert("16", None, None) == 16
+    for wrong in ("16|", "16|16", "16|x"):
+        with pytest.raises(click.BadParameter):
+            Several(click.INT).convert(wrong, None, None)
+
+
+def test_a_ladder_adds_the_settings_of_each_step_to_those_before():
+    steps = read_ladder("plain > gloo.bucket_cap_mb=5 > compiled > bucket_cap_mb=25,precision=bf16")
+    study = load_study("weak-scaling", **SMALL, backends=["none", "gloo"], ladder=steps)
+    assert [(v.backend_options, v.compiled, v.precision) for v in study.variants("gloo")] == [
+        ({}, False, "fp32"),
+        ({"gloo": {"bucket_cap_mb": 5}}, False, "fp32"),
+        ({"gloo": {"bucket_cap_mb": 5}}, True, "fp32"),
+        ({"gloo": {"bucket_cap_mb": 25}}, True, "bf16"),
+    ]
+    # What concerns gloo alone makes no second curve of none.
+    assert [(v.compiled, v.precision) for v in study.variants("none")] == [
+        (False, "fp32"),
+        (True, "fp32"),
+        (True, "bf16"),
+    ]
+    cells = [cell for cell in trained(plan_of(study)) if cell.backend == "gloo"]
+    assert len({cell.id for cell in cells}) == 4
+    assert num_comparisons(cells) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a=", "empty value"), ("a=1,a=2", "twice"), ("a b c-d", "no setting")]
+)
+def test_a_malformed_step_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_step(text, backend="ring")
+
+
+def test_an_option_without_its_backend_needs_a_study_of_one():
+    with pytest.raises(ValueError, match="an option of which backend"):
+        read_step("threads=2", backend=None)
+    for wrong in ("plain", "plain > ", "> compiled"):
+        with pytest.raises(ValueError, match="is no ladder"):
+            read_ladder(wrong)
