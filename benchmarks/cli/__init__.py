@@ -19,6 +19,7 @@ VERBS = {
     "run": ("run", "Run or resume a study, then print its table and draw its figures."),
     "resume": ("resume", "Resume a study that was interrupted or had failures."),
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
+    "ablate": ("ablate", "Turn a backend's settings on step by step, and measure the gain of each step."),
     "report": ("report", "Print a study's table from its records."),
     "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (
