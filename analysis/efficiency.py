@@ -9,24 +9,21 @@ cost of input is measured by the controls that ran in the same launches as the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from dlscale.analysis.curves import options_order
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
-from dlscale.analysis.findings import communication as exchange_rows
-from dlscale.analysis.findings import productivity, waterfall_table
-from dlscale.analysis.findings import stragglers as late_rows
-from dlscale.analysis.findings.backends import BackendComparison, compare_backends, to_backend_rows
+from dlscale.analysis.findings.backends import BackendComparison, compare_backends
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
-from dlscale.analysis.findings.checkpoints import Saving, savings, to_saving_row
+from dlscale.analysis.findings.checkpoints import Saving, savings
 from dlscale.analysis.findings.communication import Communication, communications
 from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
-from dlscale.analysis.findings.energy import Energy, energies, to_energy_row
+from dlscale.analysis.findings.energy import Energy, energies
 from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
-from dlscale.analysis.findings.ladder import Ladder, ladder_rows, ladders
+from dlscale.analysis.findings.ladder import Ladder, ladders
 from dlscale.analysis.findings.outliers import (
     Outliers,
     Trimmed,
@@ -37,15 +34,12 @@ from dlscale.analysis.findings.outliers import (
     trim,
     trimmed,
 )
-from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.rank_times import RankTimes, rank_times
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
-    evaluation_rows,
     times_to_solution,
-    to_solution_row,
 )
-from dlscale.analysis.findings.startup import StartUp, start_ups, to_start_up_row
+from dlscale.analysis.findings.startup import StartUp, start_ups
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
@@ -125,29 +119,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "notes": list(row.notes),
     }
 
-
-def scaling_json(table: ScalingTable) -> dict[str, Any]:
-    """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
-    backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
-    return {
-        "schema": SCALING_SCHEMA,
-        "rows": scaling_rows(table),
-        "backends": backends,
-        "waterfalls": waterfall_table.waterfall_rows(table.waterfalls),
-        "exchanges": exchange_rows.communication_rows(table.exchanges),
-        "late": late_rows.straggler_rows(table.lateness),
-        "start_up": [to_start_up_row(start) for start in table.start_ups],
-        "checkpoints": [to_saving_row(saving) for saving in table.savings],
-        "energy": [to_energy_row(energy) for energy in table.energies],
-        "interference": table.interference and asdict(table.interference) | {"busy": table.interference.busy},
-        "time_to_solution": [to_solution_row(row) for row in table.solutions],
-        "evaluations": evaluation_rows(table.solutions),
-        "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
-        **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
-    }
-
-
-SCALING_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 
 CONTROLS = ("train", "synthetic", "loader", "alone", "whole_machine")
 

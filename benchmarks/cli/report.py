@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis import efficiency
 from dlscale.analysis.advice import advice
 from dlscale.analysis.findings.hardware_use import hardware_use, to_hardware_row
+from dlscale.analysis.render import scaling_json
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_report import render_report
@@ -98,7 +98,7 @@ def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: 
     if as_json:
         use = [to_hardware_row(row) for row in hardware_use(loaded.table.rows)]
         more = {"advice": advice(loaded.table), "hardware_use": use}
-        click.echo(json.dumps(efficiency.scaling_json(loaded.table) | more))
+        click.echo(json.dumps(scaling_json.scaling_json(loaded.table) | more))
         return _status(loaded)
     page = loaded.page(running=running)
     if as_text:

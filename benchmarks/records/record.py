@@ -151,7 +151,7 @@ class Cell(Frozen):
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     target: Target | None = None  # None: what is measured is speed alone
-    data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (data_name.py)
+    data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

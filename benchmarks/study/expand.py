@@ -1,39 +1,32 @@
 """Expands a study to its launches, in randomised blocks.
 
 What a rank would refuse is left out if `all` was given and refused if it was named: backends that do not support the
-study's device, networks that are not written in a framework, options that do not fit a launch. A cell holds the name
-and a digest of its input, so that different data is a different cell.
+study's device, networks that are not written in a framework, options that do not fit a launch. Cells are in `cells`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, product
-from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Case, Cell, Control, Target
+from dlscale.benchmarks.records.record import Case
 from dlscale.benchmarks.study.axes import kind_of
-from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE, Launch, Plan
+from dlscale.benchmarks.study.cells import CellMaker, Group, data_paths
+from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
-from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import Setup, capabilities, check_options, check_setup, untimed_options
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
-from dlscale.models.workload import SYNTHETIC, Preset
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -57,12 +50,6 @@ def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
     return backends, left_out
 
 
-INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
-
-# Cells that share a launch, each with the file that it reads.
-Group = list[tuple[Cell, Path | None]]
-
-
 def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:
     """The plan of a study. A block holds one launch of every cell of its tier, base cases included (M4).
 
@@ -72,7 +59,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     Raises UsageError for unknown names, a global batch that the ranks do not divide, a local batch that the network
     cannot train on, data that do not fit, and what the ranks would refuse.
     """
-    paths = _data_paths(data, study.workloads)
+    paths = data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
     networks, without = _networks(study)
     left_out += without
@@ -91,7 +78,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     for workload, framework in networks:
         backends = [backend for backend, trained in pairs if trained == framework]
         made = partial(
-            _CellMaker,
+            CellMaker,
             workload=workload,
             framework=framework,
             environment=environment,
@@ -153,7 +140,7 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     return size.num_ranks == 1
 
 
-def _references(makers: Iterable[_CellMaker], shape: Shape) -> list[Group]:
+def _references(makers: Iterable[CellMaker], shape: Shape) -> list[Group]:
     """The whole-machine runs; one for all batches, whose own is the first."""
     found: dict[str, Group] = {}
     for maker in makers:
@@ -325,164 +312,6 @@ def _check_options(study: Study) -> None:
                 )
 
 
-def _data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:
-    """Each workload's input from `PATH`, `synthetic`, or `workload=PATH,workload=PATH`."""
-    if data is None:
-        return {}
-    if data == str(SYNTHETIC):
-        return dict.fromkeys(workloads, SYNTHETIC)
-    pieces = [piece.partition("=") for piece in data.split(",")]
-    if all(equals and name in WORKLOADS for name, equals, _ in pieces):
-        return {name: Path(path) for name, _, path in pieces}
-    if len(workloads) > 1:
-        raise UsageError(
-            f"--data {data} with several workloads ({', '.join(workloads)}); name the workload it is for, e.g. "
-            f"--data {workloads[0]}={data}, or give --data synthetic for all"
-        )
-    return {workloads[0]: Path(data)}
-
-
-class _CellMaker:
-    """The cells of one workload in one framework, for a study without axes."""
-
-    def __init__(
-        self,
-        study: Study,
-        workload: str,
-        framework: str,
-        environment: str,
-        path: Path | None,
-        shape: Shape,
-    ) -> None:
-        facts = load_workload(one_of("workload", workload, WORKLOADS))
-        self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
-        self._facts, self._preset = facts, facts.preset(study.preset)
-        local_batch, num_samples = self._batches(max(shape.ranks))
-        self._check_small(local_batch)
-        self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
-        if study.target and self._source.path:
-            samples = facts.data().open_samples(self._source, self._preset, seed=(0, 0))
-            num_held_out = check_held_out(study.target, len(samples), source=self._source, needed=num_samples)
-            _check_evaluation(study.target, self._preset, num_held_out, shape)
-        self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
-
-    def controls(self, backend: str, size: Size) -> list[Control]:
-        """The controls of a backend's launches.
-
-        `exchange` (communication only) where the backend has operations on host buffers; the input controls with
-        backend `none`, where data are read.
-        """
-        row, asked = capabilities(backend), self._study.controls
-        if self._study.target:
-            return ["train"]
-        if row.exchanges:
-            apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
-            return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
-        return [
-            "train",
-            *(control for control in INPUT_CONTROLS if control in asked and not self._source.synthetic),
-        ]
-
-    def alone(self, num_ranks: int) -> list[Group]:
-        """Cells of 1 rank without communication at the local batch of `num_ranks`: the cost of a smaller batch.
-
-        Where data are read, also on resident tensors. None where the local batch is the base case's.
-        """
-        if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
-            return []
-        local_batch, _ = self._batches(num_ranks)
-        base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
-        cell = base.model_copy(update={"local_batch": local_batch, "global_batch": local_batch})
-        group = [(cell, path)]
-        if not self._source.synthetic:
-            group.append((cell.model_copy(update={"data": "synthetic"}), path))
-        return [group]
-
-    def cell(
-        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
-    ) -> tuple[Cell, Path | None]:
-        """One cell and the file that it reads."""
-        local_batch, global_batch = self._batches(num_ranks)
-        cell = Cell(
-            workload=self._facts.name,
-            preset=self._preset.name,
-            framework=self._framework,
-            backend=backend,
-            backend_options=self._study.backend_options.get(backend, {}),
-            environment=self._environment,
-            variables=self._study.environment_variables,
-            scaling_mode=self._study.scaling_mode,
-            num_ranks=num_ranks,
-            num_servers=num_servers,
-            num_nodes=self._shape.num_nodes(num_ranks + num_servers),
-            cores_per_rank=cores_per_rank,
-            threads_per_rank=(
-                self._shape.threads_per_rank
-                if cores_per_rank == self._shape.cores_per_rank
-                else cores_per_rank
-            ),
-            local_batch=local_batch,
-            global_batch=global_batch,
-            precision=self._study.precision,
-            compiled=self._study.compiled,
-            memory_format=self._study.memory_format,
-            device=self._study.device,
-            control=control,
-            target=self._target(global_batch),
-            data=self._data_name,
-        )
-        return cell, self._source.path
-
-    def _target(self, global_batch: int) -> Target | None:
-        if self._study.target is None:
-            return None
-        return resolved(
-            self._study.target,
-            self._facts,
-            self._preset,
-            source=self._source,
-            global_batch=global_batch,
-            base_batch=self._batches(1)[1],
-        )
-
-    def _batches(self, num_ranks: int) -> tuple[int, int]:
-        """Samples per step of one rank and of all."""
-        preset, asked = self._preset, self._study.batch
-        if self._study.scaling_mode == "weak":
-            local_batch = asked or preset.local_batch
-            return local_batch, local_batch * num_ranks
-        global_batch = asked or preset.global_batch
-        if global_batch % num_ranks:
-            divisors = ", ".join(map(str, _divisors(global_batch)))
-            raise UsageError(
-                f"strong scaling of {self._facts.name} ({preset.name}): global batch {global_batch} is not a "
-                f"multiple of {num_ranks} ranks; choose RANKS from: {divisors}; or another BATCH"
-            )
-        return global_batch // num_ranks, global_batch
-
-    def _check_small(self, local_batch: int) -> None:
-        """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
-        if local_batch < self._preset.local_batch:
-            rng = np.random.default_rng(0)
-            self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
-
-
-def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, shape: Shape) -> None:
-    """Raises UsageError if an evaluation on the fewest ranks would take longer than a training may."""
-    speed = STEP_FLOPS_PER_CORE * shape.cores_per_rank * min(shape.ranks)
-    seconds = num_held_out * preset.forward_flops_per_sample / speed
-    if seconds > rules.max_seconds:
-        raise UsageError(
-            f"--max-seconds {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
-            f"{seconds:.2g} s alone; allow more, or hold out fewer"
-        )
-
-
-def _divisors(number: int) -> list[int]:
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)})
-
-
 def _blocks(
     study: Study,
     num_launches: int,
@@ -514,29 +343,3 @@ def _warnings(shape: Shape) -> tuple[str, ...]:
         f"{names} ranks share {shape.num_cores} cores: ranks that wait in MPI take time from those that compute; "
         "the records say oversubscribed",
     )
-
-
-WHOLE_BYTES = 256 << 20  # larger files are identified by size and ends: reading 50 GB takes minutes
-END_BYTES = 1 << 20
-
-
-def data_name(path: Path) -> str:
-    """`<name>:<12 hex digits>`, a digest of a file's content or of a folder's file names and sizes."""
-    digest = hashlib.sha256()
-    if path.is_dir():
-        for file in sorted(file for file in path.rglob("*") if file.is_file()):
-            digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\n".encode())
-    else:
-        _digest_file(digest, path)
-    return f"{path.name}:{digest.hexdigest()[:12]}"
-
-
-def _digest_file(digest: hashlib._Hash, path: Path) -> None:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        if size <= WHOLE_BYTES:
-            digest.update(file.read())
-            return
-        digest.update(f"{size}\0".encode() + file.read(END_BYTES))
-        file.seek(-END_BYTES, 2)
-        digest.update(file.read())

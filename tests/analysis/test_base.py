@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.families import base_ranks
 from dlscale.analysis.figures import efficiency, step_time, throughput
 from dlscale.analysis.proposal import section
@@ -10,6 +10,7 @@ from dlscale.analysis.proposal.sizes import curves
 from dlscale.analysis.render.html.curves import efficiency_plots
 from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import verdict
 
 RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}

@@ -4,7 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_json, scaling_row, scaling_rows, scaling_table
+from dlscale.analysis.efficiency import scaling_row, scaling_rows, scaling_table
+from dlscale.analysis.render.scaling_json import scaling_json
 
 
 def only(table, **wanted):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlscale.analysis import efficiency
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.energy import Reading, energies, reading
 from dlscale.analysis.launches import launches_of
+from dlscale.analysis.render import scaling_json
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.benchmarks.records.record import NodeEnergy
 
@@ -120,8 +120,8 @@ def test_markdown_has_a_table_only_where_something_is_known(powered):
 
 
 def test_json_has_joules_and_sources_or_a_reason(powered):
-    (row,) = efficiency.scaling_json(scaling_table([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
+    (row,) = scaling_json.scaling_json(scaling_table([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
     assert row["joules_per_sample"] == pytest.approx(10)
     assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
-    (row,) = efficiency.scaling_json(scaling_table([powered({"rapl": [None, 5000.0]})]))["energy"]
+    (row,) = scaling_json.scaling_json(scaling_table([powered({"rapl": [None, 5000.0]})]))["energy"]
     assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis import efficiency
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings import productivity
 from dlscale.analysis.findings.productivity import (
@@ -17,6 +16,7 @@ from dlscale.analysis.findings.productivity import (
     measure_examples,
     stored_changes,
 )
+from dlscale.analysis.render import scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.collectives.registry import NAMES, TABLE
 
@@ -129,7 +129,7 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
         for framework, backend in (("torch", "none"), ("torch", "gloo"), ("tensorflow", "mpi"))
     ]
     table = scaling_table(records)
-    shown = efficiency.scaling_json(table)["productivity"]
+    shown = scaling_json.scaling_json(table)["productivity"]
     assert [(row["framework"], row["backend"]) for row in shown] == [("tensorflow", "mpi"), ("torch", "gloo")]
     assert set(shown[0]) == {"framework", "backend", "added", "changed", "removed", "script"}
     text = table_text(table)
@@ -140,5 +140,5 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
 
 def test_a_study_without_such_backends_shows_none(make_record, table_text):
     table = scaling_table([make_record(backend="none")])
-    assert efficiency.scaling_json(table)["productivity"] == []
+    assert scaling_json.scaling_json(table)["productivity"] == []
     assert "single-process" not in table_text(table)

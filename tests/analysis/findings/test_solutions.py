@@ -5,9 +5,10 @@ import math
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.benchmarks.records.record import Evaluation, Solution
 
 TARGET = {

@@ -6,13 +6,14 @@ import json
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import ladder as ladder_figure
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.ladder import ladder_sentences
 from dlscale.analysis.findings.variants import Variants, declare_variants
 from dlscale.analysis.launches import launches_of
+from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_table import render_scaling
 from dlscale.benchmarks.study.plan import num_comparisons

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from dlscale.analysis import efficiency
 from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.render import scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_harness
 from dlscale.benchmarks.cli.run import run as run_verb
@@ -102,7 +103,7 @@ def test_reframe_reads_what_a_report_has():
         for name in ast.literal_eval(node.value)
     }
     assert {"samples_per_second", "num_launches", "num_planned", "backend"} <= read <= set(row)
-    assert f"!= {efficiency.SCALING_SCHEMA}:" in text
+    assert f"!= {scaling_json.SCALING_SCHEMA}:" in text
 
 
 def test_names_of_numbers_tell_cells_apart():

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_json, scaling_table
+from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
@@ -19,6 +19,7 @@ from dlscale.analysis.render.html.model import Plot, Sentence
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.timeline import by_start
 from dlscale.analysis.render.markdown import study_markdown
+from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.tables import Table, flat
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.render.tidy import counting, launch_frame, window_frame

@@ -1,0 +1,41 @@
+"""A study's numbers for programs: what `dlscale report --json` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from dlscale.analysis.efficiency import ScalingTable, scaling_rows
+from dlscale.analysis.findings import communication as exchange_rows
+from dlscale.analysis.findings import productivity, waterfall_table
+from dlscale.analysis.findings import stragglers as late_rows
+from dlscale.analysis.findings.backends import to_backend_rows
+from dlscale.analysis.findings.checkpoints import to_saving_row
+from dlscale.analysis.findings.energy import to_energy_row
+from dlscale.analysis.findings.ladder import ladder_rows
+from dlscale.analysis.findings.productivity import to_productivity_row
+from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
+from dlscale.analysis.findings.startup import to_start_up_row
+
+SCALING_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
+
+
+def scaling_json(table: ScalingTable) -> dict[str, Any]:
+    """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
+    backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
+    return {
+        "schema": SCALING_SCHEMA,
+        "rows": scaling_rows(table),
+        "backends": backends,
+        "waterfalls": waterfall_table.waterfall_rows(table.waterfalls),
+        "exchanges": exchange_rows.communication_rows(table.exchanges),
+        "late": late_rows.straggler_rows(table.lateness),
+        "start_up": [to_start_up_row(start) for start in table.start_ups],
+        "checkpoints": [to_saving_row(saving) for saving in table.savings],
+        "energy": [to_energy_row(energy) for energy in table.energies],
+        "interference": table.interference and asdict(table.interference) | {"busy": table.interference.busy},
+        "time_to_solution": [to_solution_row(row) for row in table.solutions],
+        "evaluations": evaluation_rows(table.solutions),
+        "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
+        **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
+    }
