@@ -151,6 +151,19 @@ def test_a_mistake_ends_it_at_once(tmp_path: Path, options: dict[str, str], expe
     assert f"collectives benchmark: {expected}" in done.stderr.replace("FileNotFoundError: [Errno 2] ", "")
 
 
+def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
+    """Without time for it, sizes are left out; the alarm took the whole launch, though most of it had been measured."""
+    start = "lambda *_: libraries.Library('x', 'single', [sleeping], lambda: None)"
+    done, lines = spoiled_driver(
+        tmp_path,
+        "import time; sleeping = libraries.Operation('mpi', lambda _: lambda: time.sleep(0.02), checked=False)\n"
+        f"libraries.START['mpi'] = {start}\n",
+        "--backend mpi --operations mpi --sizes 4096,8192,16384 --seconds 100 --limit 6",
+    )
+    assert done.returncode == 0, done.stderr
+    assert lines[-1] == {"kind": "end"}
+
+
 def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
     """It used to wait, as Python ended, in MPI for ranks that waited for it, until all were ended by their alarm."""
     flags = tmp_path / "flags"
@@ -170,47 +183,17 @@ def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
     assert "Alarm clock" not in done.stdout + done.stderr
 
 
-def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
-    """The driver's own check, on a library that forgets the last element."""
+def spoiled_driver(
+    tmp_path: Path, change: str, words: str
+) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
+    """The driver on one rank with other libraries, which `change` puts in, and what it wrote."""
     flags, output = tmp_path / "flags", tmp_path / "output"
     flags.touch()
-    spoiled = (
-        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n"
-        "def forgetful(message):\n"
-        "    def call():\n"
-        "        message[:-1] *= 1; message[-1] = 0\n"
-        "    return call\n"
-        "forgetting = libraries.Operation('mpi', forgetful)\n"
-        "libraries.START['mpi'] = lambda *_: libraries.Library('x', 'single', [forgetting], lambda: None)\n"
-        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} --backend mpi "
-        "--operations mpi,mpi:broadcast --sizes 4096 "
-        f"--output {output} --flags {flags}'.split()\n"
-        "rank.main()"
-    )
-    variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"}
-    subprocess.run([sys.executable, "-c", spoiled], check=True, timeout=60, env=variables)
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
-    reasons = [line["reason"] for line in lines if line["kind"] == "failure"]
-    assert reasons == ["wrong result", "LookupError: this library has no broadcast"]
-    assert not [line for line in lines if line["kind"] == "block"]
-
-
-def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
-    """As NCCL's on GPUs, with Gloo and the host in their places; what the device is waited for is counted."""
-    flags, output = tmp_path / "flags", tmp_path / "output"
-    flags.touch()
-    words = "nccl,stream,nccl:reduce_scatter,nccl:allgather,nccl:broadcast"
     program = (
-        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n"
-        "import torch\n"
-        "waits = []\n"
-        "libraries.START['nccl'] = lambda options, place: libraries.on_devices(\n"
-        "    options, place, 'gloo', torch.device('cpu'), lambda: waits.append(1), title='x')\n"
-        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} --backend nccl --operations {words} --sizes 4096 "
-        f"--modes hot,fresh,cold --cold-bytes 65536 --output {output} --flags {flags} "
+        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n{change}"
+        f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} {words} --output {output} --flags {flags} "
         f"--store {tmp_path / 'store'}'.split()\n"
         "rank.main()\n"
-        "print(len(waits))"
     )
     variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
@@ -221,8 +204,40 @@ def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
         timeout=100,
         env=variables,
     )
+    return done, [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
+    """The driver's own check, on a library that forgets the last element."""
+    done, lines = spoiled_driver(
+        tmp_path,
+        "def forgetful(message):\n"
+        "    def call():\n"
+        "        message[:-1] *= 1; message[-1] = 0\n"
+        "    return call\n"
+        "forgetting = libraries.Operation('mpi', forgetful)\n"
+        "libraries.START['mpi'] = lambda *_: libraries.Library('x', 'single', [forgetting], lambda: None)\n",
+        "--backend mpi --operations mpi,mpi:broadcast --sizes 4096",
+    )
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    reasons = [line["reason"] for line in lines if line["kind"] == "failure"]
+    assert reasons == ["wrong result", "LookupError: this library has no broadcast"]
+    assert not [line for line in lines if line["kind"] == "block"]
+
+
+def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
+    """As NCCL's on GPUs, with Gloo and the host in their places; what the device is waited for is counted."""
+    words = "nccl,stream,nccl:reduce_scatter,nccl:allgather,nccl:broadcast"
+    done, lines = spoiled_driver(
+        tmp_path,
+        "import atexit, torch\n"
+        "waits = []\n"
+        "libraries.START['nccl'] = lambda options, place: libraries.on_devices(\n"
+        "    options, place, 'gloo', torch.device('cpu'), lambda: waits.append(1), title='x')\n"
+        "atexit.register(lambda: print(len(waits)))\n",
+        f"--backend nccl --operations {words} --sizes 4096 --modes hot,fresh,cold --cold-bytes 65536",
+    )
+    assert done.returncode == 0, done.stderr
     assert not [line["reason"] for line in lines if line["kind"] == "failure"]
     blocks = [line for line in lines if line["kind"] == "block"]
     assert {(block["operation"], block["collective"]) for block in blocks} == {

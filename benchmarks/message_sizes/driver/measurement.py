@@ -21,6 +21,7 @@ MIN_CALLS = 5  # of an operation at a size, in all rounds
 NUM_WARMUP = 5
 # The ring tries its variants of moving large messages in its first calls.
 NUM_TRIALS = {"ring": 30, "ring-shared": 30, "ring-unsynchronised": 30}
+MARGIN = 0.2  # of a launch's limit: before that, the last size is begun
 PATIENCE = 2  # times its share of the time that an operation may take to warm up, and again to be timed
 
 
@@ -41,6 +42,10 @@ class Measurement:
         }
         self._wrong: dict[tuple[str, str, int], str] = {}
         self._begin = time.perf_counter()
+        # What is measured late must end before the alarm, which would take the end of the launch with it.
+        starting = lockstep.slowest(time.monotonic() - options.begin)
+        self._most_seconds = max(0.0, (1 - MARGIN) * options.limit - starting)
+        self._seconds = min(options.seconds, self._most_seconds)
         cells = len(options.modes) * len(options.sizes) * len(self._operations)
         self._num_left = cells
         self._file = os.fdopen(_created(options.output), "w") if lockstep.rank == 0 else None
@@ -84,9 +89,9 @@ class Measurement:
     def _warm_up(self, operation: Operation, mode: str, message_bytes: int) -> tuple[int, int]:
         """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
         spent = self._lockstep.slowest(time.perf_counter() - self._begin)
-        share = max(self._options.seconds - spent, 0.1 * self._options.seconds) / self._num_left
+        share = max(self._seconds - spent, 0.1 * self._seconds) / self._num_left
         self._num_left -= 1
-        late = spent > 1.5 * self._options.seconds + 1
+        late = spent > min(1.5 * self._seconds + 1, self._most_seconds)
         if reason := "no time was left" if late else self._verify(operation, mode, message_bytes):
             self._write(kind="failure", **self._cell(operation, mode, message_bytes), reason=reason)
             return 0, 0

@@ -8,6 +8,7 @@ import hashlib
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def main() -> None:
     _bind(options.cpus[rank % len(options.cpus)], local_rank)  # before anything starts a thread
     if options.exec:
         os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
+    options.begin = time.monotonic()
     signal.alarm(options.limit)  # whatever hangs: no process stays
     num_cpus = len(set(options.cpus))
     lockstep: StartLine
