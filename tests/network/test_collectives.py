@@ -6,37 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.base import definitions
 from dlscale.benchmarks.launch.environment import check_mpi, probe
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import MEMORY, LaunchOrder, run_launch
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
-from dlscale.benchmarks.systems.system import Installation, System
+from dlscale.benchmarks.systems.system import Installation, load_system
 
+from .collectives_hosts import write_system
 from .hosts import Hosts
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces"), pytest.mark.timeout(180)]
-
-SYSTEM = """
-name = "hosts"
-title = "two emulated hosts"
-scheduler = "pbs"
-launcher = "mpiexec"
-partition = "all"
-sources.own = "tests/network/hosts.py"
-node.cores = {{ value = 2, source = "own", kind = "text" }}
-filesystem.results = "results"
-partitions.all.num_nodes = {{ value = 2, source = "own", kind = "text" }}
-
-[placement]
-ranks_per_node = 2
-launch_options = {options}
-variables = {{ UCX_TLS = "tcp,self", UCX_NET_DEVICES = "all" }}
-
-[environments.current]
-prefix = "current"
-setup = "none"
-"""
 
 
 def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
@@ -46,8 +25,7 @@ def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
         own = shlex.join(hosts.inside(0, [str(Path(sys.prefix) / "bin" / "mpiexec")]))
         mpiexec.write_text(f'#!/bin/sh\nexec {own} "$@"\n')
         mpiexec.chmod(0o700)
-        options = "[" + ", ".join(f'"{word}"' for word in hosts.launch_options(tmp_path)) + "]"
-        (tmp_path / "hosts.toml").write_text(SYSTEM.format(options=options))
+        system = write_system(tmp_path, num_hosts=2, launch_options=hosts.launch_options(tmp_path))
         here = Installation(
             name="current",
             prefix=Path(sys.prefix),
@@ -58,7 +36,7 @@ def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
         )
         report = probe(here)
         cluster = Cluster(
-            system=definitions.load(System, str(tmp_path / "hosts.toml"), folder="systems"),
+            system=load_system(str(system)),
             installation=here,
             flavour=check_mpi(here, report),
             report=report,
@@ -84,6 +62,7 @@ def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
         )
     assert not launch.failure, launch.log_tail
     assert (launch.num_ranks, launch.num_nodes) == (4, 2)
+    assert cluster.wire_bytes_per_second == 0.125e9
     assert launch.barrier == "shared memory on a node, TCP between nodes"
     assert min(launch.round_trip_nanoseconds) > 5_000  # nothing in shared memory takes so long
     done = {block.collective for block in launch.samples} | {cell.collective for cell in launch.failures}
