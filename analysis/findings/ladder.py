@@ -190,14 +190,14 @@ LADDER = TableOf[Rung](
         Column("throughput", lambda rung: rung[1].throughput, unit="samples/s"),
         Column("gain", lambda rung: shown_interval(rung[1].gain, _signed), unit="%"),
         Column("in total", lambda rung: shown_interval(rung[1].total, _signed), unit="%"),
-        Column("corrected p", _p),
+        Column("corrected p", _p, detail=True),
         Column("n", lambda rung: rung[1].throughput.n if rung[1].throughput else 0),
         Column("verdict", lambda rung: rung[1].verdict or "start", numeric=False),
     ),
     data=lambda rung: ladder_row(*rung),
     legend=(
         "Gain: of throughput over the step before, in total: over the first step, both from paired blocks of launches "
-        f"with {100 * LEVEL:.0f} % t intervals. Corrected p: sign-flip test of the gain, Holm's correction over all "
+        f"with {100 * LEVEL:.0f} % t intervals. Verdict: sign-flip test of the gain, with Holm's correction over all "
         "steps and numbers of ranks."
     ),
     tags=lambda rung: tags_of(rung[1].cell),

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from dlscale.analysis.curves import SETTINGS, named_cells
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.records import NamedCell
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
@@ -284,12 +284,15 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
     plan = campaign.plan
     repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
-    names = named_cells((launch.cell for launch in plan.launches), settings=SETTINGS)
+    several = plan.study.axes or plan.study.ladder
+    # Of all cases: a launch whose training is done begins with another one.
+    cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()
+    named = named_cells(cells, settings=SETTINGS)
     with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
 
         def run_one(launch: Launch, what: str) -> bool:
             """Whether other programs disturbed it."""
-            progress.started(f"{what}, {_training_of(names[launch.cell.id])}")
+            progress.started(f"{what}, {_training_of(named[launch.cell.id] if several else launch.cell)}")
             records = run_launch(campaign, launch)
             failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
             progress.finished(plan.seconds([launch]), failures)
@@ -309,4 +312,5 @@ def _training_of(cell: Cell) -> str:
     if cell.control == "whole_machine":
         return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
     ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-    return f"{cell.workload} in {cell.framework} over {backend_name(cell)} on {ranks}"
+    name = cell.curve if isinstance(cell, NamedCell) else cell.backend
+    return f"{cell.workload} in {cell.framework} over {name} on {ranks}"

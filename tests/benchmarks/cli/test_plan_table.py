@@ -2,10 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli import run as run_verb
 from dlscale.benchmarks.cli.plan_table import axes_text, counted, plan_json, planned_cells, show_plan
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
@@ -172,3 +175,17 @@ def test_a_plan_says_the_steps_of_its_ladder():
     plan = a_plan(backends=["gloo"], ladder=["plain", "bucket_cap_mb=5", "compiled,MPICH_X=1"])
     assert axes_text(plan) == "ladder: plain > gloo.bucket_cap_mb=5 > compiled=True, MPICH_X=1"
     assert axes_text(a_plan()) == ""
+
+
+def test_progress_names_the_curve_also_of_a_launch_whose_training_is_done(monkeypatch, capsys):
+    plan = a_plan(backends=["gloo"], backend_options={"gloo": {"bucket_cap_mb": [25, 5]}}, launches=1)
+    left = [
+        replace(launch, cases=launch.cases[1:])
+        for launch in plan.launches
+        if len(launch.cases) > 1 and launch.cell.backend == "gloo"
+    ]
+    monkeypatch.setattr(run_verb, "run_launch", lambda *_: [])
+    run_verb._run_launches(SimpleNamespace(plan=plan), left)
+    said = capsys.readouterr().out
+    assert "over gloo (bucket_cap_mb=25) on 2 ranks" in said
+    assert "over gloo (bucket_cap_mb=5) on 2 ranks" in said

@@ -75,6 +75,8 @@ def test_a_study_with_axes_is_read_back_as_it_was():
     study = load_study("weak-scaling", batch=[2, 4], backend_options={"gloo": {"bucket_cap_mb": [1, 25]}})
     again = Study.model_validate_json(json.dumps(study.model_dump(mode="json")))
     assert again == study
+    climbed = load_study("weak-scaling", backends=["gloo"], ladder=["plain", "bucket_cap_mb=5", "compiled"])
+    assert Study.model_validate_json(json.dumps(climbed.model_dump(mode="json"))) == climbed
     assert (study.batch, study.axes) == (2, {"batch": [2, 4], "gloo.bucket_cap_mb": [1, 25]})
 
 
