@@ -295,7 +295,10 @@ def _show_precision(campaign: Campaign) -> None:
         return
     needed = blocks_needed(comparisons)
     verdict = "enough" if plan.num_launches >= needed else f"too few: give --launches {needed}"
+    compared = f"backends with {exchanging[0]}"
+    if plan.study.axes or plan.study.ladder:
+        compared = "curves" if plan.study.axes else "steps with the ones before"
     click.echo(
-        f"{plural(comparisons, 'comparison')} of backends with {exchanging[0]}, over all numbers of ranks: at least "
+        f"{plural(comparisons, 'comparison')} of {compared}, over all numbers of ranks: at least "
         f"{needed} blocks are needed, {verdict}"
     )

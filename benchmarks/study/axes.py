@@ -128,7 +128,10 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
     Steps of a ladder that are text are read. Raises ValueError.
     """
     fields = dict(values)
-    axes: dict[str, Any] = dict(fields.get("axes") or {})
+    stated = fields.get("axes") or {}
+    if not (isinstance(stated, dict) and all(isinstance(several, list) for several in stated.values())):
+        raise ValueError("axes is no table of lists; give e.g. batch = [16, 32] without it")
+    axes: dict[str, Any] = dict(stated)
     for name in FIELDS:
         if isinstance(fields.get(name), list):
             axes[name] = fields[name]
@@ -138,8 +141,8 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
         axes = {name: checked_values(several, what=name) for name, several in axes.items()}
         fields = placed(fields, {name: several[0] for name, several in axes.items()})
         fields["axes"] = {name: several for name, several in axes.items() if len(several) > 1}
-    if isinstance(fields.get("ladder"), list):
-        named = [name for name in fields.get("backends") or () if name != "none"]
+    if isinstance(fields.get("ladder"), list) and isinstance(fields.get("backends"), list):
+        named = [name for name in fields["backends"] if name != "none"]
         backend = named[0] if len(named) == 1 else None
         fields["ladder"] = [
             read_step(step, backend=backend) if isinstance(step, str) else step for step in fields["ladder"]
@@ -162,8 +165,12 @@ def _tables(fields: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
 def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """The fields of a study with these settings in place. Raises ValueError for a name that is no setting."""
     changed = dict(fields)
-    options = {backend: dict(own) for backend, own in (changed.get("backend_options") or {}).items()}
-    variables = dict(changed.get("environment_variables") or {})
+    options, variables = (changed.get(table) or {} for table in ("backend_options", "environment_variables"))
+    if not (
+        isinstance(variables, dict) and isinstance(options, dict) and all(map(_is_table, options.values()))
+    ):
+        return changed  # no study: its fields are refused one by one
+    options, variables = {backend: dict(own) for backend, own in options.items()}, dict(variables)
     for name, value in settings.items():
         kind = kind_of(name)
         if kind == "field":
@@ -186,6 +193,10 @@ def cumulative(ladder: Iterable[Settings]) -> list[dict[str, Setting]]:
     for step in ladder:
         steps.append({**(steps[-1] if steps else {}), **step})
     return steps
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def variant_settings(

@@ -59,6 +59,7 @@ from dlscale.benchmarks.records.files import (
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.packing import pack
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.study import load_study, parse_backend_options, read_study_file
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.probe.slurm import (
@@ -387,6 +388,10 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "seconds": (parse_seconds, "1.5h"),
     "quantity": (lambda text: parse_quantity(text, "bytes per second"), "200 Gb/s"),
     "options of backends": (parse_backend_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
+    "values of an axis": (parse_backend_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
+    "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
+    "step of a ladder": (partial(read_step, backend="ring"), "cycle_time_ms=5,compiled,precision=bf16,X=1"),
+    "ladder": (read_ladder, "plain > a=1,b > compiled"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
     "variables of jobs": (in_a_job, "nid00[001-004,7]"),
     "output of schedulers": (about_jobs, "12 RUNNING\n12.server  x  R\nJob <12> is submitted\n"),

@@ -134,6 +134,36 @@ def test_a_mistake_in_an_axis_is_named_in_one_line(changes, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "axes = 5",
+        "axes = [1]",
+        "[axes]\nbatch = 5",
+        "[axes]\nbatch = [[1], [2]]",
+        "[axes]\n'a b' = [1, 2]",
+        "batch = [{}, {}]",
+        "batch = [1, 2]\nbackend_options = 5",
+        "batch = [1, 2]\nbackend_options = {gloo = 5}",
+        "batch = [1, 2]\nenvironment_variables = [1]",
+        "ladder = 5",
+        "ladder = [5, 6]",
+        "ladder = [{a = [1]}, {b = 1}]",
+        "ladder = [{nix = 1}, {batch = 2}]",
+        "backends = 5\nladder = ['a', 'b']",
+    ],
+)
+def test_a_file_with_nonsense_for_axes_is_refused_in_one_line(tmp_path, line):
+    path = tmp_path / "mine.toml"
+    text = 'name = "mine"\ntitle = "Mine"\nscaling_mode = "weak"\nworkloads = ["hep_cnn"]\nframeworks = ["torch"]\n'
+    backends = "" if line.startswith("backends") else 'backends = ["gloo"]\n'
+    precision = 'precision = "fp32"\n'
+    path.write_text(f"{text}{backends}{precision}{line}\n")
+    with pytest.raises(UsageError) as caught:
+        load_study(str(path))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=1|1", "gloo.bucket_cap_mb=|2"])
 def test_a_malformed_list_of_values_is_refused(text):
     with pytest.raises(ValueError, match=r"empty value|twice"):
