@@ -140,7 +140,7 @@ def metric_name(target: Target) -> str:
 
 
 def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[TimeToSolution, ...]:
-    """Of every cell with a target, by family, backend and ranks."""
+    """What every cell with a target took, by family, ranks and backend."""
     cells = [launches for launches in good_launches(measured) if launches.cell.target]
     found = [_of_cell(launches, cells, base=base) for launches in cells]
     rows = [row for row in found if row]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dlscale.analysis.message_sizes.measurements import PEER, RING, STREAM, MessageSizeRow, heading
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, average_bus_bandwidths
-from dlscale.analysis.render.text import microseconds, number, size_text
+from dlscale.analysis.render.text import microseconds, number, plural, size_text
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun
 
@@ -120,7 +120,7 @@ def _legend(summary: MessageSizeSummary) -> Iterator[str]:
         else " (of reduce-scatter and allgather (P-1)/P, of broadcast 1)"
     )
     yield (
-        f"Median over {campaign.num_blocks} launches of each launch's median call, by its slowest rank. busbw: algbw "
+        f"Median over {plural(campaign.num_blocks, 'launch')} of each launch's median call, by its slowest rank. busbw: algbw "
         f"times 2(P-1)/P{others}. of bound: relative to {_bound(campaign)}. "
         "ring over it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
         f"{size_text(campaign.cold_bytes)} before. See docs/collectives-benchmark.md."

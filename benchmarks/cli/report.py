@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dlscale.analysis.advice import advice
 from dlscale.analysis.findings.hardware_use import hardware_use, to_hardware_row
+from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render import scaling_json
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.terminal import render_screen
@@ -122,7 +123,10 @@ def _print_screen(loaded: Loaded, *, running: bool = False) -> None:
 
 def _status(loaded: Loaded) -> int:
     table = loaded.table
-    if loaded.bad_files or loaded.left_out or table.failures:
+    # An attempt that failed, or was interrupted, and was made good since is no failed case.
+    measured = {record.case.id for record in loaded.records if why_unusable(record) is None}
+    failed = [record for record in table.failures if record.case.id not in measured]
+    if loaded.bad_files or loaded.left_out or failed:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
         return NOT_COMPARABLE

@@ -288,7 +288,10 @@ def _of_kind(lines: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]
     ]
 
 
-_IMB_LINE = re.compile(r"^\s+([1-9]\d*)\s+(\d+)\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", re.MULTILINE)
+_IMB_LINE = re.compile(
+    r"^[ \t]+([1-9]\d{0,17})[ \t]+([1-9]\d{0,17})[ \t]+[\d.]+[ \t]+(\d{1,15}(?:\.\d{1,15})?)[ \t]+[\d.]+[ \t]*$",
+    re.MULTILINE,
+)
 
 
 def _imb_times(text: str) -> list[ReferenceTime]:

@@ -106,7 +106,7 @@ class ImageSamples:
         return images, np.array([sample.label for sample in stored], dtype=np.int64)
 
     def read_for_evaluation(self, indices: NDArray[np.int64]) -> Images:
-        """As `read`, with the central part of each image in the place of a random crop; nothing is drawn."""
+        """What `read` gives, with the central part of each image in the place of a random crop; nothing is drawn."""
         channels, height, width = self._preset.input_shape
         images = np.empty((len(indices), height, width, channels), dtype=np.float32)
         stored = [self._stored(int(index)) for index in indices]

@@ -32,7 +32,7 @@ drawers.waterfall = (name) => {
   const x = { title: "lost of the ideal speed [%]", kind: "linear", places: [], low: loss.from - room, high: loss.to + room };
   const y = { title: "", kind: "linear", places: bars.map((_, index) => index), labels: bars.map(() => ""), low: bars.length - 0.5, high: -0.5 };
   return [[trace], layoutWith({
-    margin: { l: 20, r: 118, t: 4, b: 42 }, annotations: values,
+    margin: { l: 20, r: 10 + 6.6 * Math.max(16, ...bars.map((bar) => bar.value.length)), t: 4, b: 42 }, annotations: values,
     xaxis: axisWith(x, { zeroline: true, zerolinecolor: variable("--faint") }),
     yaxis: axisWith(y, { showgrid: false, ticktext: bars.map((bar) => `${wrapped(bar.label)} `) }),
   })];

@@ -221,12 +221,13 @@ OTHERS = 3  # backends that the second sentence names
 def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]:
     """At most three sentences about the largest numbers of ranks; with `losses`, they name the largest loss.
 
-    The last one is the strongest claim of the contrasts.
+    The last one is the strongest claim of the contrasts. Of a busy machine the first says so, and none names a loss.
     """
     if not table.rows:
         return ("Nothing has been measured yet.",)
     claim = tuple(claims(table.contrasts)[:1]) if table.contrasts else ()
-    if losses:
+    busy = table.interference.text if table.interference and table.interference.busy else ""
+    if losses and not busy:
         return _of_losses(on_most_ranks(losses), claim)
     trained = [row for row in table.rows if row.cell.control == "train"]
     if not any(row.throughput for row in trained):
@@ -235,7 +236,7 @@ def summary(table: ScalingTable, losses: Sequence[Loss] = ()) -> tuple[str, ...]
     scaled = [row for row in trained if row.cell.num_ranks > 1 and row.throughput]
     if not scaled:
         return (f"Only 1 rank gave numbers ({_best_rate(trained)}): scaling needs a second number of ranks.",)
-    return _of_rows(scaled, claim)
+    return (busy, *_of_rows(scaled, ()))[:3] if busy else _of_rows(scaled, claim)
 
 
 def _of_losses(losses: Sequence[Loss], verdict: tuple[str, ...]) -> tuple[str, ...]:

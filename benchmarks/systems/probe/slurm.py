@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dlscale.benchmarks.systems.system import Flavour
 
 # Plugins of srun that each MPI understands, where Slurm's default starts unconnected processes.
+MOST_DIGITS = 18  # of a number of cores, megabytes or GPUs
 _PLUGINS = {"mpich": ("pmi2", "cray_shasta"), "intelmpi": ("pmi2",), "openmpi": ("pmix",)}
 _LIMITS = "Limits of QOS and accounts were not read (sacctmgr show qos, sacctmgr show assoc)."
 
@@ -145,7 +146,7 @@ def parse_gres(text: str) -> tuple[int, str | None]:
     for word in re.sub(r"\([^)]*\)", "", text).split(","):
         kind, *rest = word.split(":")
         if kind == "gpu":
-            count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
+            count = int(rest.pop()) if rest and _number(rest[-1]) is not None else 1
             counts[rest[0] if rest else None] += count
     return counts.total(), max(counts, key=lambda model: counts[model], default=None)
 
@@ -179,4 +180,4 @@ def _fields(line: str) -> dict[str, str]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and text.isdecimal() and len(text) <= MOST_DIGITS else None

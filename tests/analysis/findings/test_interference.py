@@ -7,6 +7,7 @@ from rich.console import Console
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.launches import launches_of, select_attempts
+from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen
 
@@ -78,6 +79,9 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study):
     assert "Insufficient data to compare ring and mpi: the machine was busy" in text
     assert "Largest loss" not in text
     table = scaling_table(records)
+    first, *others = page_of(table, records).summary
+    assert text.startswith(first), "the page too"
+    assert not any("largest" in sentence for sentence in others)
     assert {contrast.verdict for contrast in table.contrasts.found} == {"cannot be shown"}
     assert all(contrast.ratio for contrast in table.contrasts.found), "numbers are given"
     assert scaling_json(table)["interference"] == {

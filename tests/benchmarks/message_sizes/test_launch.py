@@ -111,3 +111,9 @@ def test_the_table_of_imb(order: LaunchOrder, place: Place, tmp_path: Path):
     assert record.failure is None
     times = [(line.message_bytes, line.num_calls, line.seconds) for line in record.references]
     assert times == [(4096, 200, pytest.approx(6.42e-6)), (2**24, 16, pytest.approx(1803.88e-6))]
+
+
+def test_lines_that_only_look_like_imbs_are_left_out():
+    text = "   4  0000  1.02  2.30  1.55\n   8  10  1.02  2..30  1.55\n   16  10  1.02  2.30  1.55\n"
+    (found,) = launch._imb_times(text)
+    assert (found.message_bytes, found.num_calls, found.seconds) == (16, 10, pytest.approx(2.30e-6))

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.report import report
+from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.store import Store
 
 ONE = (("hep_cnn", "torch"),)
@@ -70,6 +71,20 @@ def test_of_two_fingerprints_one_is_shown_and_the_other_named(made, results):
         in run(store, "--full")[1]
     )
     assert "0123456789abcdef" in (store.folder / "report.html").read_text()
+
+
+def test_an_attempt_that_was_made_good_since_is_no_failed_case(made, results):
+    """Interrupted, resumed and finished: make would end with an error for ever."""
+    records = made.study(trainings=ONE)
+    stopped = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
+    attempt = records[0].model_copy(update={"failure": stopped, "windows": []})
+    store = results(records)
+    path = store.records_folder / "again.1.json"
+    path.write_text(attempt.model_copy(update={"attempt": 2}).model_dump_json())
+    assert run(store)[0] == 0
+    lost = attempt.model_copy(update={"case": attempt.case.model_copy(update={"block": 99})})
+    path.write_text(lost.model_dump_json())
+    assert run(store)[0] == FAILED_CASES
 
 
 def test_a_study_that_is_being_measured_says_so(made, results):

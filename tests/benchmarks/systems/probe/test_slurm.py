@@ -180,3 +180,10 @@ def test_without_nodes_the_partitions_are_left():
 )
 def test_clocks(text, seconds):
     assert parse_clock(text) == seconds
+
+
+def test_numbers_that_no_node_has_count_as_unknown():
+    line = f"NodeName=a Sockets=2 CoresPerSocket=4 RealMemory={'9' * 400} Gres=gpu:{'9' * 400} Partitions=a"
+    ((_, kind),) = parse_nodes(line)
+    assert (kind.cores, kind.memory_gib, kind.num_gpus) == (8, None, 1)
+    assert default_partition("Default=YES") is None
