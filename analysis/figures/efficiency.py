@@ -90,12 +90,17 @@ def draw(
         if not curves:
             panel.text(0.5, 0.5, "base case not measured", transform=panel.transAxes, ha="center")
     draw_limits(axes[0], bounds)
-    _, high = limits([interval for _, value in PANELS for row in shown if (interval := value(row))])
-    axes[0].set_ylim(0, max(1.1, 1.05 * high))
-    axes[0].yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes[0].yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    axes[0].set_ylabel("scaling efficiency [%]")
+    percent_axis(axes[0], [interval for _, value in PANELS for row in shown if (interval := value(row))])
     return figure, shown
+
+
+def percent_axis(axes: Axes, intervals: Sequence[Interval]) -> None:
+    """Set an axis of efficiencies from 0 to the highest of these intervals."""
+    _, high = limits(intervals)
+    axes.set_ylim(0, max(1.1, 1.05 * high))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    axes.set_ylabel("scaling efficiency [%]")
 
 
 def _bounds(shown: Sequence[ScalingRow]) -> dict[str, Points]:

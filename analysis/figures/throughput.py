@@ -70,7 +70,7 @@ def draw(
     if reference and reference.throughput:
         axes.axhline(reference.throughput.center, **REFERENCE)
     draw_curves(axes, curves, throughput, form=form)
-    _rate_axis(axes, shown)
+    rate_axis(axes, shown)
     return figure, shown
 
 
@@ -110,7 +110,7 @@ def _handles(
     return handles + evidence_handles(curves, form)
 
 
-def _rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
+def rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
     """Set a logarithmic axis that spans all intervals, with plain numbers; round steps if it spans little."""
     low, high = limits([row.throughput for row in rows if row.throughput])
     axes.set_yscale("log")

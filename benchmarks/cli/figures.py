@@ -107,7 +107,8 @@ def figures(
         raise UsageError(f"no figure {unknown[0]!r}; choose of: {', '.join(NAMES)}")
     if len(names) > 1:
         raise UsageError(
-            f"figures of one study at a time, not of {', '.join(names)}; several are for --published"
+            f"figures of one study at a time, not of {', '.join(names)}; dlscale report draws several in one, "
+            "and --published takes several published ones"
         )
     store = Store(choose_study(results, names[0] if names else None, system=system))
     with uncollected():

@@ -58,8 +58,8 @@ def report(
     all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
     is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
-    Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table and a page
-    together, in reports in the results folder; each curve is of one study.
+    Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table, a page
+    and figures together, in reports in the results folder; each curve is of one study.
 
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
     differ between the frameworks or studies may not be compared, 4 if no number can carry an interval or no training

@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from dlscale.analysis.figures.together import write_together
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
 from dlscale.analysis.launches import latest_good
+from dlscale.analysis.provenance import provenance
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.html.together import (
@@ -32,14 +34,14 @@ from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
-FOLDER = "reports"  # of pages of several studies, in the results folder
+FOLDER = "reports"  # of pages and figures of several studies, in the results folder
 _MAX_NAME = 120  # characters of a page's file name
 
 
 def report_together(folders: Sequence[Path], *, results: Path, base: Base | None, as_json: bool) -> int:
-    """Print the numbers of several studies and write their page; returns the exit status.
+    """Print the numbers of several studies, draw their figures and write their page; returns the exit status.
 
-    Status 3, and no page, if two of them may not be compared. Raises UsageError for a study without a
+    Status 3, and neither, if two of them may not be compared. Raises UsageError for a study without a
     good record, and for one that is named twice.
     """
     places = [folder.resolve() for folder in folders]
@@ -58,6 +60,10 @@ def report_together(folders: Sequence[Path], *, results: Path, base: Base | None
             _print(members, sentences)
             path = results / FOLDER / _file_name(members)
             make_folder(path.parent)
+            origin = provenance(record for one in loaded for record in one.records)
+            written = write_together(members, path.with_suffix(""), origin)
+            if drawn := sum(file.suffix == ".png" for file in written):
+                click.echo(f"figures: {drawn} in {path.with_suffix('')}")
             write_page(page_together(members, sentences), path)
             click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
     incomplete = any(one.bad_files or one.left_out or one.table.failures for one in loaded)

@@ -58,7 +58,7 @@ def labels(members: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def page_together(members: Sequence[Member], compared: Sequence[str]) -> Page:
     """The page; `compared` are sentences on what differs between the studies."""
-    curves = [curve for member in members for curve in _named(member, member.table.rows, _any)]
+    curves = [curve for member in members for curve in named_curves(member, member.table.rows, _any)]
     efficiency = list(_plots(members, "efficiency"))
     rates = list(_plots(members, "throughput"))
     sections = [
@@ -156,13 +156,9 @@ def _short(commits: Sequence[str]) -> str:
 
 def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
     """A plot per training that is the same but for the machine and its environment."""
-    families = [family for member in members for family in member.table.families]
-    for index, alike in enumerate(dict.fromkeys(map(_alike, families))):
-        own = [
-            (member, [row for row in member.table.rows if _alike(row.family) == alike]) for member in members
-        ]
-        value, say = _value(own) if what == "efficiency" else (throughput_of, samples_text)
-        curves = [curve for member, rows in own for curve in _named(member, rows, value)]
+    for index, (alike, own) in enumerate(trainings_of(members)):
+        value, say = efficiency_of(own) if what == "efficiency" else (throughput_of, samples_text)
+        curves = [curve for member, rows in own for curve in named_curves(member, rows, value)]
         shown = [row for curve in curves for row in curve.rows]
         if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
             continue
@@ -179,20 +175,38 @@ def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
             y=_efficiency_axis(shown, value) if what == "efficiency" else rate_axis(shown),
             series=series_of(curves, value, say=say, unit="block" if what == "efficiency" else "launch"),
             guides=(IDEAL,) if what == "efficiency" else (),
-            notes=(f"{alike.constants}.", *(_bases(own, value) if what == "efficiency" else ())),
+            notes=(f"{alike.constants}.", *(bases_text(own, value) if what == "efficiency" else ())),
             table="numbers",
         )
+
+
+def trainings_of(
+    members: Sequence[Member],
+) -> list[tuple[Family, list[tuple[Member, list[ScalingRow]]]]]:
+    """Trainings that are the same but for the machine and its environment, each with every study's rows of it."""
+    families = [family for member in members for family in member.table.families]
+    return [
+        (
+            alike,
+            [
+                (member, [row for row in member.table.rows if _alike(row.family) == alike])
+                for member in members
+            ],
+        )
+        for alike in dict.fromkeys(map(_alike, families))
+    ]
 
 
 def _alike(family: Family) -> Family:
     return replace(family, system="", environment="")
 
 
-def _named(member: Member, rows: Sequence[ScalingRow], value: Value) -> list[Curve]:
+def named_curves(member: Member, rows: Sequence[ScalingRow], value: Value) -> list[Curve]:
+    """The curves of a study's rows, named for it."""
     return [replace(curve, name=f"{curve.name}, {member.label}") for curve in curves_of(rows, value)]
 
 
-def _value(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, Say]:
+def efficiency_of(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, Say]:
     """Efficiency against (a) where every study has it on more ranks than its base case's, else against (b)."""
     everywhere = all(
         any(row.efficiency_none and row.cell.num_ranks != row.base_ranks for row in rows)
@@ -202,7 +216,8 @@ def _value(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, S
     return (against_none if everywhere else against_backend), percent
 
 
-def _bases(own: Sequence[tuple[Member, Sequence[ScalingRow]]], value: Value) -> Iterator[str]:
+def bases_text(own: Sequence[tuple[Member, Sequence[ScalingRow]]], value: Value) -> Iterator[str]:
+    """Which base case the efficiencies of each study are relative to, in sentences."""
     which = "without a communication layer" if value is against_none else "of the same backend"
     for member, rows in own:
         if rows:

@@ -1,12 +1,15 @@
 """`dlscale report A B`: several studies in one table and on one page, where they may be compared."""
 
+import csv
 import json
 import re
 
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.render.html.together import labels
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures.together import draw
+from dlscale.analysis.render.html.together import Member, labels, trainings_of
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.store import Store
 
@@ -39,7 +42,7 @@ def test_two_machines_are_on_one_page_and_every_curve_names_its_own(results):
     folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
     status, said, problem = run(folder, "weak-1", "weak-2")
     assert (status, problem) == (0, None)
-    (page,) = (folder / "reports").iterdir()
+    (page,) = (folder / "reports").glob("*.html")
     assert said.splitlines()[-2:] == [f"report: {page}", f"open: {page.as_uri()}"]
     assert "nothing is claimed of it" in said
     data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
@@ -52,7 +55,48 @@ def test_two_machines_are_on_one_page_and_every_curve_names_its_own(results):
     assert len({json.dumps(data["looks"][name]) for name in curves}) == 4  # each told from the others
     assert "compared at 4 points" in page.read_text()
     run(folder, "weak-1", "weak-2")
-    assert [page] == list((folder / "reports").iterdir())
+    assert [page] == list((folder / "reports").glob("*.html"))
+
+
+def test_one_figure_has_the_curves_of_both_machines(results):
+    folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
+    said = run(folder, "weak-1", "weak-2")[1]
+    (page,) = (folder / "reports").glob("*.html")
+    stem = page.with_suffix("") / "hep_cnn-small-torch-weak-fp32-together"
+    assert f"figures: 1 in {stem.parent}" in said.splitlines()
+    files = {suffix: stem.with_suffix(f".{suffix}").read_bytes() for suffix in ("png", "pdf", "svg", "csv")}
+    assert set(stem.parent.iterdir()) == {stem.with_suffix(f".{suffix}") for suffix in files}
+    lines = list(csv.DictReader(files["csv"].decode().splitlines()))
+    assert [(line["label"], line["of_study"], line["backend"], line["num_ranks"]) for line in lines] == [
+        (label, study, backend, ranks)
+        for label, study in (("cori", "weak-1"), ("daint", "weak-2"))
+        for backend in ("none", "ring")
+        for ranks in ("1", "2")
+    ]
+    run(folder, "weak-1", "weak-2")
+    assert files["png"] == stem.with_suffix(".png").read_bytes(), "a redraw gives equal bytes"
+
+
+def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
+    members = [
+        Member(
+            label=name,
+            name=f"weak-{name}",
+            begun="2026-01-01",
+            table=scaling_table(made.study(**ONE, system=name)),
+        )
+        for name in ("cori", "daint")
+    ]
+    ((alike, own),) = trainings_of(members)
+    drawn = draw(alike, own)
+    rates, ratios = drawn.figure.axes
+    names = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
+    for axes in (rates, ratios):
+        curves = [line.get_label() for line in axes.containers]
+        assert curves == names
+    looks = {(line[0].get_color(), line[0].get_marker()) for line in rates.containers}
+    assert len(looks) == len(names)
+    assert "Studies are not paired with each other" in " ".join(drawn.figure.caption.small_print)
 
 
 def test_the_numbers_are_those_of_each_study_s_own_report(results):
