@@ -120,8 +120,8 @@ def _legend(summary: MessageSizeSummary) -> Iterator[str]:
         else " (of reduce-scatter and allgather (P-1)/P, of broadcast 1)"
     )
     yield (
-        f"Median over {plural(campaign.num_blocks, 'launch')} of each launch's median call, by its slowest rank. busbw: algbw "
-        f"times 2(P-1)/P{others}. of bound: relative to {_bound(campaign)}. "
+        f"Median over {plural(campaign.num_blocks, 'launch')} of each launch's median call, by its slowest rank. "
+        f"busbw: algbw times 2(P-1)/P{others}. of bound: relative to {_bound(campaign)}. "
         "ring over it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
         f"{size_text(campaign.cold_bytes)} before. See docs/collectives-benchmark.md."
     )

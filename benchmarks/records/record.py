@@ -92,6 +92,12 @@ class NodeFacts(Frozen):
 
 SCHEMA_VERSION = 5
 
+
+def _without_empty(fields: dict[str, Any], later: set[str]) -> dict[str, Any]:
+    """The fields without those of `later` that are empty: what was added to the schema, and changes nothing there."""
+    return {name: value for name, value in fields.items() if value or name not in later}
+
+
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"]
 Base = Literal["1", "node", "smallest"]
 """Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
@@ -155,9 +161,8 @@ class Cell(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell without variables of its own has the id that it had before cells could have any."""
-        fields: dict[str, Any] = handler(self)
-        return fields if fields.get("variables") else {k: v for k, v in fields.items() if k != "variables"}
+        """A cell without variables or a target has the id that it had before cells could have any."""
+        return _without_empty(handler(self), {"variables", "target"})
 
     @property
     def num_processes(self) -> int:
@@ -167,9 +172,7 @@ class Cell(Frozen):
     @property
     def id(self) -> str:
         """Readable, unique, and safe as a file name."""
-        # Cells without a target are named as before there were any.
-        values = self.model_dump(exclude={"target"} if self.target is None else None)
-        digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
         return (
             f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
             f"-{self.control}-{digest[:8]}"
@@ -370,6 +373,11 @@ class Record(Frozen):
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     failure: Failure | None
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A record of a training without a target is written as before there were any."""
+        return _without_empty(handler(self), {"solution"})
 
     @property
     def clocks(self) -> list[list[int]]:
