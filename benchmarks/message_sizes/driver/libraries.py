@@ -34,7 +34,7 @@ class Library(NamedTuple):
     memory: Memory = HOST
 
 
-class Place(NamedTuple):
+class RankNumbers(NamedTuple):
     """A rank among the ranks, and among those of its node."""
 
     rank: int
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 class Parts:
     """The memory that a reduce-scatter writes its parts to, the same at every size."""
 
-    def __init__(self, options: argparse.Namespace, place: Place, empty: Callable[[int], Any]) -> None:
+    def __init__(self, options: argparse.Namespace, place: RankNumbers, empty: Callable[[int], Any]) -> None:
         asked = any(word.endswith(f":{REDUCE_SCATTER}") for word in options.operations)
         self._memory = empty(max(options.sizes) // ITEM_BYTES // place.size if asked else 0)
         self._size = place.size
@@ -59,7 +59,7 @@ class Parts:
         return self._memory[: len(message) // self._size]
 
 
-def _mpi(options: argparse.Namespace, place: Place) -> Library:
+def _mpi(options: argparse.Namespace, place: RankNumbers) -> Library:
     import mpi4py
 
     mpi4py.rc.thread_level = options.thread_level
@@ -100,7 +100,7 @@ def _mpi(options: argparse.Namespace, place: Place) -> Library:
 RINGS = ("ring", "ring-shared", "ring-unsynchronised")
 
 
-def _ring(options: argparse.Namespace, place: Place) -> Library:
+def _ring(options: argparse.Namespace, place: RankNumbers) -> Library:
     from mpi4py import MPI
 
     from dlscale.collectives import ring
@@ -140,7 +140,7 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0].rstrip("\0")
 
 
-def _gloo(options: argparse.Namespace, place: Place) -> Library:
+def _gloo(options: argparse.Namespace, place: RankNumbers) -> Library:
     import torch
     import torch.distributed as dist
 
@@ -152,7 +152,7 @@ def _gloo(options: argparse.Namespace, place: Place) -> Library:
     return Library(f"Gloo of torch {torch.__version__}", "multiple", operations, dist.destroy_process_group)
 
 
-def _nccl(options: argparse.Namespace, place: Place) -> Library:
+def _nccl(options: argparse.Namespace, place: RankNumbers) -> Library:
     import torch
 
     found = torch.cuda.device_count()
@@ -166,7 +166,7 @@ def _nccl(options: argparse.Namespace, place: Place) -> Library:
 
 
 def on_devices(
-    options: argparse.Namespace, place: Place, backend: str, device: Any, wait: Call, *, title: str
+    options: argparse.Namespace, place: RankNumbers, backend: str, device: Any, wait: Call, *, title: str
 ) -> Library:
     """A library of torch.distributed that moves tensors on devices, one per rank; `wait` waits for this rank's."""
     import torch.distributed as dist
@@ -182,7 +182,7 @@ def on_devices(
 
 
 def torch_operations(
-    name: str, place: Place, parts: Parts, *, view: Callable[[Any], Any], wait: Call | None
+    name: str, place: RankNumbers, parts: Parts, *, view: Callable[[Any], Any], wait: Call | None
 ) -> list[Operation]:
     """torch.distributed's operations; `view` makes a message a tensor, and a call ends with `wait`."""
     import torch.distributed as dist
@@ -205,7 +205,7 @@ def torch_operations(
     ]
 
 
-def _horovod(options: argparse.Namespace, place: Place) -> Library:  # noqa: ARG001
+def _horovod(options: argparse.Namespace, place: RankNumbers) -> Library:  # noqa: ARG001
     import horovod
     import horovod.torch as hvd
     import torch

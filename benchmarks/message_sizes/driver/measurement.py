@@ -90,6 +90,8 @@ class Measurement:
         """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
         spent = self._lockstep.slowest(time.perf_counter() - self._begin)
         share = max(self._seconds - spent, 0.1 * self._seconds) / self._num_left
+        # Warming up and timing may take PATIENCE times as long each, and must end in time.
+        share = min(share, max(0.0, self._most_seconds - spent) / (2 * PATIENCE))
         self._num_left -= 1
         late = spent > min(1.5 * self._seconds + 1, self._most_seconds)
         if reason := "no time was left" if late else self._verify(operation, mode, message_bytes):

@@ -12,7 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
-from .libraries import START, Place
+from .libraries import START, RankNumbers
 from .lockstep import Lockstep, StartLine
 from .measurement import Measurement
 from .nodes import NodesLockstep
@@ -70,7 +70,7 @@ def main() -> None:
         )
     else:
         lockstep = Lockstep(options.flags, rank, size, yields=size > num_cpus)
-    library = START[options.backend](options, Place(rank, size, local_rank))
+    library = START[options.backend](options, RankNumbers(rank, size, local_rank))
     if options.lifeline:
         _note_files(options.lifeline)
     Measurement(options, lockstep, library).run()
