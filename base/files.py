@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
 
+_STAGED = ".staged"  # the end of a temporary folder's name
 ANOTHER_FOLDER = "free space or choose another folder with --results, then run the same command again"
 
 
@@ -80,3 +85,42 @@ def make_folder(path: Path) -> None:
         raise UsageError(
             f"results folder {path} is not writable: {error.strerror}; choose another one with --results"
         ) from None
+
+
+@contextmanager
+def all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A new folder inside `folder`, made if needed, whose files move there when the body is done, or are deleted.
+
+    A move takes no room on the disk: where it is full, the files that are in `folder` stay as they were, all of them.
+    What a killed process left of its own is removed. Raises UsageError as `make_folder`.
+    """
+    make_folder(folder)
+    for left in folder.glob(f".*{_STAGED}"):
+        _remove_unused(left)
+    place = Path(tempfile.mkdtemp(prefix=".", suffix=_STAGED, dir=folder))
+    held = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield place
+        for path in sorted(place.iterdir()):
+            path.replace(folder / path.name)
+    except UsageError as error:  # as if the files had been written where they belong
+        raise UsageError(str(error).replace(str(place), str(folder))) from None
+    finally:
+        os.close(held)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_unused(place: Path) -> None:
+    """Remove a folder of staged files unless a process holds it."""
+    try:
+        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return  # gone, or no such folder
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(place, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(held)

@@ -40,7 +40,7 @@ from dlscale.analysis.render.html.together import (
 )
 from dlscale.analysis.render.tables import workload_title
 from dlscale.analysis.statistics import LEVEL
-from dlscale.base.files import make_folder
+from dlscale.base.files import all_or_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,12 @@ def write_together(members: Sequence[Member], folder: Path, provenance: Provenan
     Names are `<workload>-<preset>-<framework>-<scaling mode>-<precision>-together.{png,pdf,svg,csv}`, as those of a
     study's figures. `provenance` is that of all records.
     """
+    with all_or_nothing(folder) as place:
+        written = _write_together(members, place, provenance)
+    return [folder / path.name for path in written]
+
+
+def _write_together(members: Sequence[Member], folder: Path, provenance: Provenance) -> list[Path]:
     trainings = trainings_of(members)
     stems = Counter(alike.file_stem for alike, _ in trainings)
     written: list[Path] = []
@@ -66,7 +72,6 @@ def write_together(members: Sequence[Member], folder: Path, provenance: Provenan
             drawn = draw(alike, own)
             if drawn is None:
                 continue
-            make_folder(folder)
             stem = alike.file_stem
             if stems[stem] > 1:
                 stem += "-" + hashlib.sha256(repr(alike).encode()).hexdigest()[:6]

@@ -37,7 +37,7 @@ from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.solutions import evaluation_rows
 from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import all_or_nothing, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
 NAMES = (
@@ -68,8 +68,14 @@ def write_figures(
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
     `-evaluations.csv` has all of their evaluations. If backends were compared, `-backends.csv` has the numbers.
     Beside a printed figure `.tex` has its caption.
+    Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
-    make_folder(folder)
+    with all_or_nothing(folder) as place:
+        written = _write_figures(table, place, form=form, only=only)
+    return [folder / path.name for path in written]
+
+
+def _write_figures(table: ScalingTable, folder: Path, *, form: Form, only: Collection[str]) -> list[Path]:
     stems = Counter(family.file_stem for family in table.families)
     written: list[Path] = []
     for family in table.families:

@@ -36,7 +36,7 @@ from dlscale.analysis.published.panel_drawing import PUBLISHED, ideal_lines, is_
 from dlscale.analysis.published.panels import Plot, plots_of
 from dlscale.analysis.published.tables import rows_of
 from dlscale.analysis.published.values import HALF_WIDTH
-from dlscale.base.files import make_folder
+from dlscale.base.files import all_or_nothing
 
 _CHARACTERS_PER_INCH = 21.5  # of small print, where names of works have many wide capitals
 
@@ -54,10 +54,26 @@ def write_figures(
 
     Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
     if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
-    figures with cells of ours are drawn. Raises UsageError for an unknown figure.
+    figures with cells of ours are drawn. Raises UsageError for an unknown figure, and where one file cannot be written;
+    those of an earlier call then stay, all of them.
     """
     figures = [published.figure(name) for name in names or published.figures]
-    make_folder(folder)
+    with all_or_nothing(folder) as place:
+        written = _write_figures(
+            published, place, figures=figures, tables=tables, stand_in=stand_in, alone=alone
+        )
+    return [folder / path.name for path in written]
+
+
+def _write_figures(
+    published: Published,
+    folder: Path,
+    *,
+    figures: Sequence[Figure],
+    tables: Sequence[ScalingTable],
+    stand_in: str | None,
+    alone: bool,
+) -> list[Path]:
     written: list[Path] = []
     for figure in figures:
         if not figure.panels:

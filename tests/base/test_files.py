@@ -1,12 +1,13 @@
 """Files are written whole, and never where somebody else wants them."""
 
+import fcntl
 import os
 import stat
 
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import all_or_nothing, make_folder, read_regular, write_atomically
 
 
 def test_a_link_with_the_name_that_could_be_guessed_is_not_followed(tmp_path):
@@ -51,3 +52,34 @@ def test_only_regular_files_are_read_and_none_beyond_the_limit(tmp_path):
         read_regular(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "nothing")
+
+
+def test_files_come_all_together_or_not_at_all(tmp_path):
+    folder = tmp_path / "figures"
+    with all_or_nothing(folder) as place:
+        for name in "ab":
+            write_atomically(place / name, "old")
+        assert not (folder / "a").exists()
+
+    def fail():
+        with all_or_nothing(folder) as place:
+            write_atomically(place / "a", "new")
+            (place / "b").mkdir()  # nothing can be renamed to it
+            write_atomically(place / "b", "new")
+
+    with pytest.raises(UsageError, match=f"cannot write {folder}/b: .*; earlier files"):
+        fail()
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"a": "old", "b": "old"}
+
+
+def test_what_a_killed_process_staged_is_removed_and_not_what_another_one_does(tmp_path):
+    left, used = tmp_path / ".left.staged", tmp_path / ".used.staged"
+    for place in (left, used):
+        place.mkdir()
+        (place / "a").write_text("new")
+    held = os.open(used, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with all_or_nothing(tmp_path):
+        pass
+    os.close(held)
+    assert sorted(tmp_path.iterdir()) == [used]

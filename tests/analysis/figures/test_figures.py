@@ -10,6 +10,8 @@ from matplotlib.container import ErrorbarContainer
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import curves_of, dodge, drawing
 from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.record import Gate, Parity
 
 ENDS = ("png", "pdf", "svg", "csv")
@@ -180,6 +182,24 @@ def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
         assert one.read_bytes() == other.read_bytes()
     assert first[0].read_bytes().startswith(b"\x89PNG")
     assert first[1].read_bytes().startswith(b"%PDF")
+
+
+def test_a_redraw_on_a_full_disk_leaves_no_new_figure_beside_old_ones(table, tmp_path, monkeypatch):
+    only = ["throughput", "ecdf"]
+    old = {path: path.read_bytes() for path in write_figures(table, tmp_path, only=only)}
+    written = []
+
+    def write(path, content, **options):
+        if path.name.endswith("-ecdf.pdf"):
+            raise UsageError(f"cannot write {path}: No space left on device")
+        written.append(path.suffix)
+        write_atomically(path, b"new", **options)
+
+    monkeypatch.setattr("dlscale.analysis.figures.write.write_atomically", write)
+    with pytest.raises(UsageError, match=f"cannot write {tmp_path}/hep_cnn.*-ecdf.pdf: No space"):
+        write_figures(table, tmp_path, only=only)
+    assert len(written) == 5
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == old
 
 
 def test_figures_carry_the_hash_of_their_data(table, tmp_path):
