@@ -56,7 +56,7 @@ def test_asynchronous_servers_count_what_they_applied(bench, framework):
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
     assert record.case.cell.num_servers == 2
-    before_and_after = {"broadcast", "gradient", "finite_loss", "falling_loss"}
+    before_and_after = {"broadcast", "gradient", "numerics", "finite_loss", "falling_loss"}
     audits = {"audit_step", "audit_movement", "audit_count"}
     assert {gate.name for gate in record.gates} == before_and_after | audits
     steady = [window for window in record.windows if window.phase == "steady"]
