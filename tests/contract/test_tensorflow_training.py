@@ -44,6 +44,9 @@ class Replica:
         gradients = [[variable * number for variable in o.parameters] for o in self.objectives]
         return [number], gradients, [(self.num_assigned, self.num_assigned + 1)]
 
+    def make_slots(self):
+        """Plain SGD keeps nothing."""
+
     def weights(self):
         return [variable.numpy() for variable in self.variables]
 
