@@ -345,6 +345,8 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             "checkpoints",
             "energy",
             "interference",
+            "time_to_solution",
+            "evaluations",
             "productivity",
         ),
     ]

@@ -52,7 +52,14 @@ def with_backends(command=cli, words=()):
 
 
 def test_every_command_with_backends_is_looked_at():
-    assert set(with_backends()) == set(COMMANDS)
+    assert set(with_backends()) == {*COMMANDS, "ablate"}
+
+
+def test_a_ladder_names_its_backend_as_an_argument(told):
+    status, said = told("ablate rnig --ranks 2", "--steps", "plain > bucket_cap_mb=25")
+    assert (status, said.count("\n")) == (1, 1)
+    assert "no backend 'rnig'" in said
+    assert told("ablate gloo --ranks 2", "--steps", "plain > bucket_cap_mb=25", "--backends", "ring")[0] == 1
 
 
 @pytest.mark.parametrize("command", COMMANDS.values())

@@ -97,7 +97,7 @@ def mistake(told, *words: str) -> str:
         ("run time-to-solution --data synthetic", ["nothing to learn"]),
         ("run time-to-solution --learning-rate 0", ["learning_rate", "greater than 0"]),
         ("run time-to-solution --learning-rate inf", ["learning_rate", "finite"]),
-        ("run time-to-solution --workloads resnet50", ["resnet50 has no measure of quality"]),
+        ("run time-to-solution --workloads resnet50", ["resnet50 on synthetic tensors", "--data"]),
         ("run time-to-solution --checkpoint-every 10", ["--checkpoint-every", "time-to-solution"]),
         ("run time-to-solution --max-seconds 0.001s", ["--max-seconds", "evaluation"]),
         ("predict", ["not implemented yet"]),

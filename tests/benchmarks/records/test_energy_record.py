@@ -10,7 +10,7 @@ from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Fingerprint
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
 from dlscale.benchmarks.study.study import Rules
-from dlscale.models.workload import Shard
+from dlscale.models.workload import Input, Shard
 
 CELL = Cell(
     workload="hep_cnn", preset="tiny", framework="torch", backend="none", environment=".venv", scaling_mode="weak",
@@ -86,6 +86,7 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
         index=0,
         cell=CELL,
         factory=lambda **_: Loader(),
+        source=Input(),
         reference_factory=lambda **_: Loader(),
         deadline=0.0,
     )

@@ -25,7 +25,14 @@ def _value(hint):
         return _value(get_args(hint)[0])
     if get_origin(hint) is list:
         return [_value(get_args(hint)[0])] * 2
-    return {str: "text", int: 7, float: 1.5, bool: True, dict[str, spool.Setting]: {"a": 1, "b": "c"}}[hint]
+    return {
+        str: "text",
+        int: 7,
+        float: 1.5,
+        bool: True,
+        dict[str, float]: {"a": 0.5},
+        dict[str, spool.Setting]: {"b": "c"},
+    }[hint]
 
 
 @pytest.mark.parametrize("kind", get_args(spool.Event))

@@ -44,6 +44,9 @@ class Replica:
     def differentiate(self):
         pass
 
+    def make_slots(self):
+        pass
+
 
 def devices_of(function, kinds):
     """Where the operations of those kinds are, of a function that is traced on a GPU; the others are there."""

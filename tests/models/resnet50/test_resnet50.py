@@ -12,7 +12,7 @@ import torch
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.frameworks._tensorflow_layers import MomentumSgd
 from dlscale.models.frameworks._torch_layers import momentum_sgd
-from dlscale.models.resnet50 import NETWORKS, WORKLOAD, learning_rate
+from dlscale.models.resnet50 import NETWORKS, WORKLOAD
 from dlscale.models.resnet50._torch import ResNet50
 from dlscale.models.weights import decays
 from dlscale.models.workload import Execution, Input, Shard
@@ -95,8 +95,8 @@ def test_memory_formats_agree():
 
 
 def test_the_learning_rate_is_that_of_the_global_batch():
-    assert learning_rate(WORKLOAD.preset("paper")) == 0.1
-    assert learning_rate(WORKLOAD.preset("small")) == pytest.approx(0.1 * 16 / 256)
+    assert WORKLOAD.preset("paper").learning_rate == 0.1
+    assert WORKLOAD.preset("small").learning_rate == pytest.approx(0.1 * 16 / 256)
 
 
 def test_weight_decay_spares_batch_norm():
