@@ -311,6 +311,8 @@ def test_measured_rates_name_their_source_and_fill_bandwidth_and_peaks(monkeypat
     assert {fact.source for fact in (node.memory_bandwidth, *node.peak.values())} == {"measured"}
     assert "PyTorch" in node.memory_bandwidth.note
     assert "measured = " in text
+    told = " ".join(text.replace("#", " ").split())
+    assert ("dlscale collectives --system THIS.toml --nodes 2" in told) == ("[fabric]" in text)
     assert "measured = " not in probe_machine(name="mine")
 
 
