@@ -129,6 +129,13 @@ class TimeToSolution:
         )
 
 
+def fastest_first(rows: Iterable[TimeToSolution]) -> list[TimeToSolution]:
+    """Rows on the most ranks first; among them by median time, those without one last."""
+    return sorted(
+        rows, key=lambda row: (-row.cell.num_ranks, row.seconds.center if row.seconds else math.inf)
+    )
+
+
 def goal_text(target: Target) -> str:
     """`AUC 0.993`: metric and threshold."""
     return f"{metric_name(target)} {target.threshold:g}"

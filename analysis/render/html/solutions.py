@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlscale.analysis.findings.solutions import SOLUTIONS, TimeToSolution, Training, goal_text, metric_name
+from dlscale.analysis.findings.solutions import (
+    SOLUTIONS,
+    TimeToSolution,
+    Training,
+    fastest_first,
+    goal_text,
+    metric_name,
+)
 from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, Sentence, Series
 from dlscale.analysis.render.tables import tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, number, plural
@@ -13,13 +20,13 @@ LEAD = "Every training went on until its metric reached the target on held-out s
 
 
 def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence per cell, those on the most ranks first."""
-    return tuple(row.text for row in sorted(rows, key=lambda row: -row.cell.num_ranks))
+    """A sentence per cell, the fastest on the most ranks first."""
+    return tuple(row.text for row in fastest_first(rows))
 
 
 def solution_blocks(rows: Sequence[TimeToSolution]) -> Iterator[Block]:
     """Sentences, a plot per training family, and the table; nothing without trainings that have a target."""
-    for row in rows:
+    for row in fastest_first(rows):
         yield Sentence(text=row.text, tags=tags_of(row.cell))
     for place, family in enumerate(sorted({row.family for row in rows})):
         yield quality_plot([row for row in rows if row.family == family], name=f"quality-{place}")
