@@ -55,7 +55,9 @@ def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framew
     (record,) = bench.records()
     assert record.good
     assert record.resumed is None
-    assert num_steps(record) >= 299, "one more was taken, and looked at, between the warm-up and the first window"
+    assert num_steps(record) >= 299, (
+        "one more was taken, and looked at, between the warm-up and the first window"
+    )
     steps = [checkpoint.step for checkpoint in record.checkpoints]
     assert len(steps) >= 4
     assert all(40 <= after - before <= 80 for before, after in zip([0, *steps], steps, strict=False))
