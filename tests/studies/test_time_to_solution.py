@@ -36,6 +36,7 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     assert "of which none are left" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing."""
     for rate in ("1e30", "1e-9"):
