@@ -159,14 +159,7 @@ class CaseRun:
             ]
             if context.bucket_bytes is not None:
                 context.bucket_bytes[:] = _bucket_bytes(trainer)
-            self._write(
-                CaseResult(
-                    steady=steady,
-                    loss=trainer.loss(),
-                    settings=trainer.settings(),
-                    skipped=sum(replica.num_skipped() for replica in replicas),
-                )
-            )
+            self._write_result(trainer, replicas, steady=steady)
             return results
         finally:
             trainer.close()
@@ -197,17 +190,20 @@ class CaseRun:
                 results = gates.training_gates(
                     context.backend, trainer, control=context.world, first_losses=None
                 )
-            self._write(
-                CaseResult(
-                    steady=None,
-                    loss=trainer.loss(),
-                    settings=trainer.settings(),
-                    skipped=sum(replica.num_skipped() for replica in replicas),
-                )
-            )
+            self._write_result(trainer, replicas, steady=None)
             return results
         finally:
             trainer.close()
+
+    def _write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
+        self._write(
+            CaseResult(
+                steady=steady,
+                loss=trainer.loss(),
+                settings=trainer.settings(),
+                skipped=sum(replica.num_skipped() for replica in replicas),
+            )
+        )
 
     def _remembering(self, replicas: list[Replica]) -> ReplicaFactory:
         """The factory; what it makes is kept in `replicas`."""
