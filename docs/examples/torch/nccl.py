@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 world = MPI.COMM_WORLD
 os.environ["NCCL_SOCKET_IFNAME"] = "lo"  # its sockets are open to anyone: keep them on this machine

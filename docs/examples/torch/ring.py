@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dlscale.collectives import ring
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 ring.register_torch_backend()
 dist.init_process_group("dlscale", init_method="mpi://")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-BATCH, EPOCHS, RATE = 32, 2, 0.1
+BATCH, EPOCHS, RATE = 32, 8, 0.03
 
 device = torch.device("cpu")
 
