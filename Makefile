@@ -194,8 +194,8 @@ build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed
 	@$(BIN)/python tests/mpi/oneccl.py build/ccl
 
 %/.science: %/.installed
-	@echo "adding PYTHIA 8 and CAMB to .venv"
-	@$(INSTALL) pythia8mc camb
+	@echo "adding PYTHIA 8, CAMB and scikit-learn to .venv"
+	@$(INSTALL) pythia8mc camb scikit-learn
 	@touch $@
 
 # Type checkers and the import linter follow no import hooks: they see the four folders through links.

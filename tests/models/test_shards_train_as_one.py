@@ -4,15 +4,18 @@ Tensors are compared by their distance in units of the distance that training ha
 their size, so that rounding of those near 0 grows into whole updates: with it less is asked for than with plain SGD.
 """
 
+import importlib.util
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dlscale.models import load_workload
+from dlscale.models.images.data import ImageSamples
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, Shard
 
+FRAMEWORKS = ["torch", pytest.param("tensorflow", marks=pytest.mark.requires("tensorflow"))]
 NUM_STEPS, NUM_SHARDS, LOCAL_BATCH = 50, 3, 2
 
 
@@ -29,10 +32,47 @@ def masks_of_the_global_batch(monkeypatch):
     monkeypatch.setattr(LocalBatches, "_draw", draw)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_shards_with_mean_gradients_end_where_one_rank_ends(framework, masks_of_the_global_batch):
-    facts = load_workload("hep_cnn")
-    source = replace(facts.input("tiny"), held_out=0.125)
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    """Images in CIFAR-10's format, each with the same crop for whichever rank reads it."""
+    path = tmp_path / "images.bin"
+    rng = np.random.default_rng(5)
+    path.write_bytes(b"".join(bytes([index % 10]) + rng.bytes(3 * 32 * 32) for index in range(60)))
+    monkeypatch.setattr(ImageSamples, "read", ImageSamples.read_for_evaluation)
+    return path
+
+
+@pytest.fixture
+def fixed_statistics(monkeypatch):
+    """Batch norm by its running statistics, which stay what they are: a batch's own depend on who trains on it."""
+    import torch
+
+    def normalised(self, values):
+        return torch.nn.functional.batch_norm(
+            values, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
+
+    monkeypatch.setattr(torch.nn.BatchNorm2d, "forward", normalised)
+    if importlib.util.find_spec("tensorflow"):
+        from dlscale.models.frameworks._tensorflow_layers import BatchNorm
+
+        call = BatchNorm.__call__
+        monkeypatch.setattr(BatchNorm, "__call__", lambda self, values, updates: call(self, values, None))  # noqa: ARG005
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_hep_cnn(framework, masks_of_the_global_batch):
+    check("hep_cnn", framework, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_resnet50_with_fixed_statistics(framework, images, fixed_statistics):
+    check("resnet50", framework, learning_rate=1e-2, path=images)
+
+
+def check(name, framework, *, learning_rate, path=None):
+    facts = load_workload(name)
+    source = replace(facts.input("tiny", path), held_out=0.125)
 
     def replica(shard):
         factory = facts.factory(
@@ -40,7 +80,7 @@ def test_shards_with_mean_gradients_end_where_one_rank_ends(framework, masks_of_
             preset="tiny",
             local_batch=LOCAL_BATCH * NUM_SHARDS // shard.count,
             source=source,
-            execution=Execution(learning_rate=1e-3),
+            execution=Execution(learning_rate=learning_rate),
         )
         return factory(shard=shard, seed=1)
 
