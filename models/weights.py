@@ -20,7 +20,7 @@ def decays(name: str) -> bool:
 
     Source: Goyal et al. 2017, arXiv:1706.02677, section 5.1.
     """
-    return ".norm." not in name
+    return not {"norm", "norms"} & set(name.split("."))
 
 
 Initial = Callable[[np.random.Generator, str, tuple[int, ...]], NDArray[np.float32]]

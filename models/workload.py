@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
+from dlscale.models.optimizers import OptimizerRule
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -72,6 +73,7 @@ class Execution:
     memory_format: str = "channels_last"
     device: str = "cpu"  # one of DEVICES
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
+    optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,13 @@ class Replica(Protocol):
 
     def losses(self) -> list[float]:
         """Mean losses of the last `gradients`, one per objective; none before the first."""
+        ...
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on, every optimizer has that rate; a trainer that holds the replica too.
+
+        Raises UsageError where the rate is fixed: in a graph of TensorFlow 1.
+        """
         ...
 
     def last_samples(self) -> Indices | None:

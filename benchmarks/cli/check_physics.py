@@ -6,7 +6,7 @@ import json
 import math
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +155,7 @@ def _train(
 
         def build(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
             replica = factory(shard=shard, seed=seed, gate=gate)
-            _set_learning_rate(replica, learning_rate)
+            replica.set_learning_rate(learning_rate)
             replicas.append(replica)
             return replica
 
@@ -178,18 +178,6 @@ def _train(
         trainer.close()
     replica.load(best[1])
     return replica
-
-
-def _set_learning_rate(replica: Any, learning_rate: float) -> None:
-    """Replace the preset's learning rate: torch optimizers change it in place, TensorFlow's are made anew."""
-    for objective in replica.objectives:
-        for group in getattr(objective.optimizer, "param_groups", ()):
-            group["lr"] = learning_rate
-    if replica.framework == "tensorflow":
-        replica.objectives = tuple(
-            replace(objective, optimizer=type(objective.optimizer)(learning_rate))
-            for objective in replica.objectives
-        )
 
 
 def _score(replica: Replica, events: PreselectedEvents) -> NDArray[np.float64]:

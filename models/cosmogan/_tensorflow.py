@@ -20,7 +20,6 @@ from dlscale.models.cosmogan import (
 )
 from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
 from dlscale.models.frameworks._tensorflow_layers import (
-    Adam,
     BatchNorm,
     Convolution,
     Dense,
@@ -28,6 +27,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
     Updates,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
+from dlscale.models.frameworks._tensorflow_optimizers import Adam
 from dlscale.models.workload import Preset
 
 PAD = (2, 1)

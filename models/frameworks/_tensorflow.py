@@ -17,8 +17,10 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import gpu_module
-from dlscale.models.frameworks._tensorflow_layers import Adam, MakesSlots, Network
+from dlscale.models.frameworks._tensorflow_layers import Network
+from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots, named_optimizer
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
 from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
@@ -112,6 +114,17 @@ def replica_factory(
             gate=gate,
         )
         program = make_program(preset, gate=gate)
+        if execution.optimizer and not gate:
+            program = replace(
+                program,
+                objectives=[
+                    replace(
+                        objective,
+                        optimizer=named_optimizer(execution.optimizer, learning_rate=preset.learning_rate),
+                    )
+                    for objective in program.objectives
+                ],
+            )
         replica = _kind()(program, batches, execution)
         initialise(replica, program.initial, seed=seed)
         return replica
@@ -202,6 +215,16 @@ class TensorFlowReplica:
     def losses(self) -> list[float]:
         """Losses of the last `gradients`, one per objective."""
         return [float(loss) for loss in self._losses]
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on, all optimizers have that rate. Raises UsageError for one whose rate is fixed."""
+        for objective in self.objectives:
+            if not isinstance(objective.optimizer, HasRate):
+                raise UsageError(
+                    f"learning rate {learning_rate:g}: that of {type(objective.optimizer).__name__} is fixed; take an "
+                    "optimizer of models/frameworks/_tensorflow_optimizers.py"
+                )
+            objective.optimizer.set_rate(learning_rate)
 
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None of synthetic ones."""
@@ -400,6 +423,13 @@ class GraphReplica(TensorFlowReplica):
             for loss, objective in zip(forward.losses, self.objectives, strict=True)
         ]
         return list(forward.losses), gradients, list(forward.updates)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Raises UsageError: the rate is a constant of the graph."""
+        raise UsageError(
+            f"learning rate {learning_rate:g}: a graph of TensorFlow 1 has one rate for good; leave out "
+            "--warm-up-samples and --decay-samples over grpc_ps"
+        )
 
     def placeholders(self) -> tuple[list[Any], Batch]:
         """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""

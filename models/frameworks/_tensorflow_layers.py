@@ -1,21 +1,15 @@
-"""Layers, loss and optimizers of the TensorFlow networks: plain variables, named as torch names its parameters, and
+"""Layers and loss of the TensorFlow networks: plain variables, named as torch names its parameters, and
 `tf.nn` operations.
 
 A layer computes in the type of its input, whatever that of its variables is (float32). The names make weights of
 both frameworks comparable one by one.
-
-Adam is algorithm 1 of its paper (Kingma & Ba 2015, arXiv:1412.6980), as in torch. TensorFlow's own Adam is the
-variant of the paper's section 2, which adds epsilon to the root before the bias of the second moment is taken out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-
-from dlscale.models.weights import decays
 
 Updates = list[tuple[Any, Any]] | None
 """Where batch norm leaves (variable, next value) while training; None means: use the running statistics."""
@@ -164,44 +158,6 @@ def _by_axis(pad: Any) -> Any:
     return pad if isinstance(pad[0], tuple) else (pad, pad)
 
 
-class MakesSlots:
-    """What an optimizer keeps can be made before its first step.
-
-    Made while that step is traced, its variables have TensorFlow trace the step a second time.
-    """
-
-    _create_slots: Callable[[Sequence[Any]], None]  # TensorFlow's hook for optimizers
-
-    def make_slots(self, parameters: Sequence[Any]) -> None:
-        """Make the variables that updates of `parameters` need; nothing where they are there."""
-        self._create_slots(parameters)
-
-
-class Adam(MakesSlots, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
-    """`tf.compat.v1.train.AdamOptimizer` with epsilon scaled to the bias of each step."""
-
-    def powers(self) -> dict[str, Any]:
-        """The variables that hold beta1 and beta2 to the power of the steps taken; after `make_slots`."""
-        beta1_power, beta2_power = self._get_beta_accumulators()
-        return {"beta1_power": beta1_power, "beta2_power": beta2_power}
-
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        beta1_power, beta2_power = (tf.convert_to_tensor(power) for power in self._get_beta_accumulators())
-        return tf.raw_ops.ResourceApplyAdam(
-            var=var.handle,
-            m=self.get_slot(var, "m").handle,
-            v=self.get_slot(var, "v").handle,
-            beta1_power=beta1_power,
-            beta2_power=beta2_power,
-            lr=self._lr_t,
-            beta1=self._beta1_t,
-            beta2=self._beta2_t,
-            epsilon=self._epsilon_t * tf.sqrt(1 - beta2_power),
-            grad=grad,
-            use_locking=self._use_locking,
-        )
-
-
 class ConvolutionNorm(tf.Module):  # type: ignore[misc]
     """A convolution without bias, batch norm and, unless `relu` is False, ReLU."""
 
@@ -236,22 +192,6 @@ class ConvolutionNorm(tf.Module):  # type: ignore[misc]
         """(N, H', W', outputs) of (N, H, W, inputs)."""
         normalised = self.norm(self.convolution(values), updates)
         return tf.nn.relu(normalised) if self._relu else normalised
-
-
-class MomentumSgd(MakesSlots, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
-    """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies.
-
-    It does so where the update is made, behind the exchange of gradients: it is added once, whatever the strategy.
-    """
-
-    def __init__(self, *, learning_rate: float, momentum: float, weight_decay: float) -> None:
-        super().__init__(learning_rate, momentum, use_nesterov=True)
-        self._weight_decay = weight_decay
-
-    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
-        if decays(var.name):
-            grad = grad + self._weight_decay * var
-        return super()._resource_apply_dense(grad, var)
 
 
 def mean_cross_entropy(logits: Any, labels: Any) -> Any:

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models.frameworks import gpu_module
+from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
 from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
@@ -174,6 +175,22 @@ def replica_factory(
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             program = make_program(preset, gate=gate)
+        if execution.optimizer and not gate:
+            program = replace(
+                program,
+                objectives=[
+                    replace(
+                        objective,
+                        optimizer=named_optimizer(
+                            execution.optimizer,
+                            objective.names,
+                            objective.parameters,
+                            learning_rate=preset.learning_rate,
+                        ),
+                    )
+                    for objective in program.objectives
+                ],
+            )
         for network in program.networks:
             network.to(memory_format=MEMORY_FORMATS[execution.memory_format])  # type: ignore[call-overload]
         batches = LocalBatches(
@@ -253,6 +270,12 @@ class TorchReplica:
     def losses(self) -> list[float]:
         """Losses of the last `gradients`, one per objective."""
         return [float(loss) for loss in self._losses]
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on, all optimizers have that rate."""
+        for objective in self.objectives:
+            for group in objective.optimizer.param_groups:
+                group["lr"] = learning_rate
 
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None of synthetic ones."""

@@ -1,12 +1,10 @@
-"""The layer and the optimizer that the torch image classifiers share."""
+"""The layer that the torch image classifiers share."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
-
-from dlscale.models.weights import decays
 
 
 class ConvolutionNorm(nn.Module):
@@ -33,15 +31,3 @@ class ConvolutionNorm(nn.Module):
         normalised: torch.Tensor = self.norm(self.convolution(values))
         # In place: batch norm is differentiated by its input, so nobody needs what ReLU overwrites.
         return F.relu_(normalised) if self.relu else normalised
-
-
-def momentum_sgd(
-    network: nn.Module, *, learning_rate: float, momentum: float, weight_decay: float
-) -> torch.optim.SGD:
-    """SGD with Nesterov momentum; `weight_decay` times the weight joins the gradient where it applies."""
-    named = list(network.named_parameters())
-    groups = [
-        {"params": [p for name, p in named if decays(name)], "weight_decay": weight_decay},
-        {"params": [p for name, p in named if not decays(name)], "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, nesterov=True, fused=True)

@@ -16,6 +16,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
     mean_cross_entropy,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
+from dlscale.models.frameworks._tensorflow_optimizers import Sgd
 from dlscale.models.inception_v3 import (
     AUXILIARY_WEIGHT,
     DIVISORS,
@@ -109,8 +110,8 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         layers(DIVISORS[preset.name]), num_channels=preset.input_shape[0], num_classes=preset.num_classes
     )
 
-    def make_optimizer() -> Any:
-        return tf.compat.v1.train.GradientDescentOptimizer(preset.learning_rate)
+    def make_optimizer() -> Sgd:
+        return Sgd(preset.learning_rate)
 
     def forward(images: Any, labels: Any, *masks: Any) -> Forward:
         """Mean softmax cross-entropy, and 0.4 times that of the auxiliary head."""

@@ -10,11 +10,11 @@ from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Up
 from dlscale.models.frameworks._tensorflow_layers import (
     ConvolutionNorm,
     Dense,
-    MomentumSgd,
     Updates,
     mean_cross_entropy,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
+from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,

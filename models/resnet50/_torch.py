@@ -7,7 +7,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
 from dlscale.models.frameworks._torch import TorchProgram, objective
-from dlscale.models.frameworks._torch_layers import ConvolutionNorm, momentum_sgd
+from dlscale.models.frameworks._torch_layers import ConvolutionNorm
+from dlscale.models.frameworks._torch_optimizers import momentum_sgd
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,

@@ -12,6 +12,7 @@ import pytest
 
 from dlscale.models import load_workload
 from dlscale.models.images.data import ImageSamples
+from dlscale.models.optimizers import optimizer_rule
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, Shard
 
@@ -62,15 +63,19 @@ def fixed_statistics(monkeypatch):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_hep_cnn(framework, masks_of_the_global_batch):
-    check("hep_cnn", framework, learning_rate=1e-3)
+    check("hep_cnn", framework, Execution(learning_rate=1e-3))
+
+
+def test_hep_cnn_by_layer_wise_rates(masks_of_the_global_batch):
+    check("hep_cnn", "torch", Execution(learning_rate=0.5, optimizer=optimizer_rule("lars")))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_resnet50_with_fixed_statistics(framework, images, fixed_statistics):
-    check("resnet50", framework, learning_rate=1e-2, path=images)
+    check("resnet50", framework, Execution(learning_rate=1e-2), path=images)
 
 
-def check(name, framework, *, learning_rate, path=None):
+def check(name, framework, execution, *, path=None):
     facts = load_workload(name)
     source = replace(facts.input("tiny", path), held_out=0.125)
 
@@ -80,7 +85,7 @@ def check(name, framework, *, learning_rate, path=None):
             preset="tiny",
             local_batch=LOCAL_BATCH * NUM_SHARDS // shard.count,
             source=source,
-            execution=Execution(learning_rate=learning_rate),
+            execution=execution,
         )
         return factory(shard=shard, seed=1)
 

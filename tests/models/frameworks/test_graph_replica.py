@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.models import load_workload
 from dlscale.models.workload import Shard
 
@@ -25,3 +26,16 @@ def test_the_batch_that_gives_the_shapes_is_trained_on_first():
         found, expected = one.next_batch(), other.next_batch()
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
     assert not np.array_equal(like[0], found[0])
+
+
+def test_its_learning_rate_is_a_constant():
+    import tensorflow as tf
+
+    workload = load_workload("hep_cnn")
+    factory = workload.factory(
+        framework="tensorflow", preset="tiny", local_batch=2, source=workload.input("tiny")
+    )
+    with tf.Graph().as_default():
+        replica = factory(shard=Shard(), seed=3)
+    with pytest.raises(UsageError, match="a graph of TensorFlow 1 has one rate for good"):
+        replica.set_learning_rate(0.1)

@@ -319,7 +319,7 @@ def test_the_learning_rate_is_the_one_asked_for(framework):
 
     def build(*, shard, seed, gate=False):
         replicas.append(factory(shard=shard, seed=seed, gate=gate))
-        check_physics._set_learning_rate(replicas[-1], 0.01)
+        replicas[-1].set_learning_rate(0.01)
         return replicas[-1]
 
     trainer = connect("none", control=None).distribute(build, shard=Shard(), seed=1)

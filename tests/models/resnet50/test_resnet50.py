@@ -10,8 +10,8 @@ import tensorflow as tf
 import torch
 
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.frameworks._tensorflow_layers import MomentumSgd
-from dlscale.models.frameworks._torch_layers import momentum_sgd
+from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
+from dlscale.models.frameworks._torch_optimizers import momentum_sgd
 from dlscale.models.resnet50 import NETWORKS, WORKLOAD
 from dlscale.models.resnet50._torch import ResNet50
 from dlscale.models.weights import decays

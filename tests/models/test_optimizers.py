@@ -1,0 +1,201 @@
+"""Optimizers by name: both frameworks against the formulas in NumPy, and how the learning rate changes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from pydantic import ValidationError
+
+from dlscale.models import load_workload
+from dlscale.models.frameworks import _tensorflow_optimizers, _torch_optimizers
+from dlscale.models.optimizers import OPTIMIZERS, RateSchedule, optimizer_rule
+from dlscale.models.workload import Execution, Input, Shard
+
+NAMES = ("layer.weight", "layer.bias", "layer.norm.weight")
+FIRST = [
+    np.random.default_rng(1).standard_normal((4, 5)).astype(np.float32),
+    np.zeros(5, np.float32),
+    np.ones(5, np.float32),
+]
+RATES = [0.1, 0.1, 0.4, 0.4, 0.05]  # changes while there is momentum
+GRADIENTS = [
+    [np.random.default_rng((2, step)).standard_normal(w.shape).astype(np.float32) for w in FIRST]
+    for step in range(len(RATES))
+]
+GRADIENTS[3][2][:] = 0
+RULES = {
+    name: optimizer_rule(name, **terms)
+    for name, terms in {
+        "sgd": {"momentum": 0.9, "weight_decay": 0.05},
+        "adam": {},
+        "lars": {"weight_decay": 0.05, "trust_coefficient": 0.3},
+        "larc": {"weight_decay": 0.05, "trust_coefficient": 0.3},
+    }.items()
+}
+
+
+def ratio(rule, weight, gradient, decay, rate):
+    """The formula of models/optimizers.py."""
+    if rule.name == "sgd" or not (np.any(weight) and np.any(gradient)):
+        return 1.0
+    norm = np.linalg.norm
+    local = rule.trust_coefficient * norm(weight) / (norm(gradient) + decay * norm(weight) + 1e-8)
+    return min(1.0, local / rate) if rule.name == "larc" else local
+
+
+def by_hand(rule):
+    """The weights after all steps, in float64."""
+    weights = [weight.astype(float) for weight in FIRST]
+    first, second = ([np.zeros_like(weight) for weight in weights] for _ in range(2))
+    for step, (rate, gradients) in enumerate(zip(RATES, GRADIENTS, strict=True), start=1):
+        for place, (name, gradient) in enumerate(zip(NAMES, gradients, strict=True)):
+            weight = weights[place]
+            if rule.name == "adam":
+                first[place] = 0.9 * first[place] + 0.1 * gradient
+                second[place] = 0.999 * second[place] + 0.001 * gradient**2.0
+                means = first[place] / (1 - 0.9**step), second[place] / (1 - 0.999**step)
+                weights[place] = weight - rate * means[0] / (np.sqrt(means[1]) + 1e-8)
+                continue
+            decay = 0.0 if ".norm." in name else rule.weight_decay
+            scaled = ratio(rule, weight, gradient, decay, rate) * (gradient + decay * weight)
+            first[place] = rule.momentum * first[place] + scaled
+            weights[place] = weight - rate * first[place]
+    return weights
+
+
+def in_torch(rule):
+    parameters = [torch.nn.Parameter(torch.from_numpy(weight.copy())) for weight in FIRST]
+    optimizer = _torch_optimizers.named_optimizer(rule, NAMES, parameters, learning_rate=1.0)
+    for rate, gradients in zip(RATES, GRADIENTS, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = torch.from_numpy(gradient.copy())
+        optimizer.step()
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            np.testing.assert_array_equal(parameter.grad, gradient, "a bucket of the exchange")
+    return [parameter.detach().numpy() for parameter in parameters]
+
+
+def in_tensorflow(rule):
+    variables = [tf.Variable(weight, name=name) for name, weight in zip(NAMES, FIRST, strict=True)]
+    optimizer = _tensorflow_optimizers.named_optimizer(rule, learning_rate=1.0)
+    optimizer.make_slots(variables)
+
+    @tf.function
+    def step(*given):
+        optimizer.apply_gradients(zip(given, variables, strict=True))
+
+    for rate, gradients in zip(RATES, GRADIENTS, strict=True):
+        optimizer.set_rate(rate)
+        step(*map(tf.constant, gradients))
+    assert step.experimental_get_tracing_count() == 1
+    return [variable.numpy() for variable in variables]
+
+
+@pytest.mark.parametrize("train", [in_torch, in_tensorflow])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_are_those_of_the_formulas(name, train):
+    for found, expected in zip(train(RULES[name]), by_hand(RULES[name]), strict=True):
+        # TensorFlow's Adam keeps powers of 0.999 in float32, whose distance from 1 is known less well.
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 if name == "adam" else 1e-6)
+
+
+def test_clipping_makes_the_difference_between_lars_and_larc():
+    """Where the trust ratio asks for more than the rate, LARC is plain SGD; elsewhere both are alike."""
+    (small, bias, _), (large, _, _) = (by_hand(RULES[name]) for name in ("larc", "lars"))
+    assert not np.allclose(small, large, rtol=0.01)
+    np.testing.assert_array_equal(bias == 0, False)
+
+
+def test_a_rate_outside_the_momentum_needs_no_correction():
+    """Goyal et al. 2017, equations 9 and 10: with the rate inside it does, and then both are equal."""
+    (weight, *_), momentum = (w.astype(float) for w in FIRST), 0.9
+    inside = {True: weight.copy(), False: weight.copy()}
+    velocity = {True: np.zeros_like(weight), False: np.zeros_like(weight)}
+    for step, (rate, (gradient, *_)) in enumerate(zip(RATES, GRADIENTS, strict=True)):
+        for corrected in inside:
+            correction = rate / RATES[max(0, step - 1)] if corrected else 1.0
+            velocity[corrected] = momentum * correction * velocity[corrected] + rate * gradient
+            inside[corrected] = inside[corrected] - velocity[corrected]
+    rule = optimizer_rule("sgd", momentum=momentum)
+    for train in (in_torch, in_tensorflow):
+        np.testing.assert_allclose(train(rule)[0], inside[True], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(inside[False], inside[True], atol=0.1)
+
+
+def test_the_rate_rises_linearly_and_then_falls_in_steps():
+    schedule = RateSchedule(first_rate=0.1, warm_up_samples=100, decay_samples=[300, 500], decay_factor=0.5)
+    rates = {samples: schedule.rate(0.5, samples) for samples in (0, 25, 50, 100, 299, 300, 499, 500, 10**9)}
+    assert rates == pytest.approx(
+        {0: 0.1, 25: 0.2, 50: 0.3, 100: 0.5, 299: 0.5, 300: 0.25, 499: 0.25, 500: 0.125, 10**9: 0.125}
+    )
+    assert RateSchedule(first_rate=0.1).rate(0.5, 0) == 0.5
+    for wrong in ([500, 300], [300, 300]):
+        with pytest.raises(ValidationError, match="are not in ascending order"):
+            RateSchedule(first_rate=0.1, decay_samples=wrong)
+
+
+def test_an_optimizer_takes_only_its_own_terms():
+    assert optimizer_rule("lars", momentum=None).model_dump() == {
+        "name": "lars",
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "trust_coefficient": 1e-3,
+    }
+    with pytest.raises(
+        ValueError, match="sgd has no trust_coefficient; leave it out, or choose one of: lars, larc"
+    ):
+        optimizer_rule("sgd", trust_coefficient=0.1)
+    with pytest.raises(ValueError, match="adam has no momentum"):
+        optimizer_rule("adam", momentum=0.5)
+
+
+def build(framework, **terms):
+    facts = load_workload("hep_cnn")
+    execution = Execution(learning_rate=0.5, optimizer=optimizer_rule(**terms))
+    return facts.factory(
+        framework=framework, preset="tiny", local_batch=4, source=Input(), execution=execution
+    )
+
+
+@pytest.mark.parametrize("name", ["lars", "larc"])
+def test_replicas_of_both_frameworks_take_the_same_steps(name):
+    """From the same weights with the same gradients; torch's see them in another memory format."""
+    torches, flows = (
+        build(framework, name=name, trust_coefficient=0.05)(shard=Shard(), seed=1)
+        for framework in ("torch", "tensorflow")
+    )
+    first = torches.weights()
+    flows.load(first)
+    for rate in (0.5, 0.25):
+        gradients = torches.gradients()
+        for replica in (torches, flows):
+            replica.set_learning_rate(rate)
+            replica.apply(gradients)
+    for begin, one, other in zip(first, torches.weights(), flows.weights(), strict=True):
+        assert np.any(one != begin)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_states_hold_what_layerwise_optimizers_keep(framework):
+    factory = build(framework, name="lars", trust_coefficient=0.05)
+    one, other = (factory(shard=Shard(), seed=seed) for seed in (1, 2))
+    gradients = one.gradients()
+    one.apply(gradients)
+    other.apply([0 * gradient for gradient in gradients])
+    other.restore(one.state())
+    for replica in (one, other):
+        replica.apply(gradients)
+    for mine, theirs in zip(one.weights(), other.weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_the_gate_keeps_plain_sgd_with_rate_1(framework):
+    replica = build(framework, name="larc")(shard=Shard(), seed=1, gate=True)
+    before, gradients = replica.weights(), replica.gradients()
+    replica.apply(gradients)
+    for old, gradient, new in zip(before, gradients, replica.weights(), strict=True):
+        np.testing.assert_allclose(new, old - gradient, rtol=1e-6, atol=1e-7)
