@@ -24,7 +24,13 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, metric_name, to_solution_row
+from dlscale.analysis.findings.solutions import (
+    TimeToSolution,
+    goal_text,
+    metric_name,
+    rules_text,
+    to_solution_row,
+)
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
@@ -144,8 +150,9 @@ def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance) -> list
         f"Left: every training, with its own seed, evaluated on {first.num_held_out} held-out samples; circles: target "
         "reached. Right: from the launch to the target, gates left out; medians over trainings with order-statistic "
         "intervals, a training that ended short of the target counts as longer than all others "
-        f"({ended} did). Learning rate {target.learning_rate:g} at the first size, scaling with the batch: "
-        f"{target.scaling}. Ideal: the time of none on its ranks over the number of ranks."
+        f"({ended} did). Learning rate {target.learning_rate:g} at the first size; "
+        f"{rules_text(target) or 'the same at all sizes'}. Ideal: the time of none on its ranks over the number of "
+        "ranks."
     )
     commits = ", ".join(commit[:12] for commit in provenance.commits)
     where = f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."

@@ -141,6 +141,22 @@ def goal_text(target: Target) -> str:
     return f"{metric_name(target)} {target.threshold:g}"
 
 
+def rules_text(target: Target) -> str:
+    """How the learning rate of 1 rank scales and changes, and the optimizer by name; empty if it stays as it is."""
+    parts = [] if target.scaling == "none" else [f"learning rate scaling with the batch: {target.scaling}"]
+    if schedule := target.schedule:
+        if schedule.warm_up_samples:
+            parts.append(f"warm-up over {schedule.warm_up_samples} samples")
+        if schedule.decay_samples:
+            after = ", ".join(map(str, schedule.decay_samples))
+            parts.append(f"learning rate times {schedule.decay_factor:g} after {after} samples")
+    if target.optimizer:
+        terms = target.optimizer.model_dump(exclude={"name"}, exclude_none=True)
+        values = ", ".join(f"{term.replace('_', ' ')} {value:g}" for term, value in terms.items())
+        parts.append(f"optimizer {target.optimizer.name}" + (f" ({values})" if values else ""))
+    return "; ".join(parts)
+
+
 def metric_name(target: Target) -> str:
     """`AUC`, `signal efficiency`."""
     return target.metric.replace("auc", "AUC").replace("_", " ")
@@ -267,6 +283,7 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "threshold": target.threshold,
         "learning_rate": target.learning_rate,
         "learning_rate_scaling": target.scaling,
+        **_rules(target),
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
         "num_reached": row.num_reached,
@@ -281,6 +298,20 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **interval_columns("training_speed_up", row.training_speed_up),
         **interval_columns("rate_ratio", row.rate_ratio),
         **interval_columns("samples_ratio", row.samples_ratio),
+    }
+
+
+def _rules(target: Target) -> dict[str, Any]:
+    """Columns of large-batch rules; None or empty where a rule has none."""
+    schedule, optimizer = target.schedule, target.optimizer
+    return {
+        "warm_up_samples": schedule.warm_up_samples if schedule else 0,
+        "decay_samples": schedule.decay_samples if schedule else [],
+        "decay_factor": schedule.decay_factor if schedule and schedule.decay_samples else None,
+        "optimizer": optimizer.name if optimizer else "workload",
+        "momentum": optimizer.momentum if optimizer else None,
+        "weight_decay": optimizer.weight_decay if optimizer else None,
+        "trust_coefficient": optimizer.trust_coefficient if optimizer else None,
     }
 
 

@@ -18,7 +18,7 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
-from dlscale.analysis.findings.solutions import SOLUTIONS, fastest_first, goal_text
+from dlscale.analysis.findings.solutions import SOLUTIONS, fastest_first, goal_text, rules_text
 from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
@@ -92,7 +92,9 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
 def _render_solutions(table: ScalingTable, family: Family) -> Iterator[RenderableType]:
     rows = table.solutions_of(family)
     yield Text(family.title, style="bold")
-    yield Text(f"{family.constants}; to {goal_text(rows[0].target)} on held-out samples")
+    target = rows[0].target
+    rules = rules_text(target)
+    yield Text(f"{family.constants}; to {goal_text(target)} on held-out samples" + f"; {rules}" * bool(rules))
     for row in fastest_first(rows):
         yield Text(row.text)
     yield Grid(brief(SOLUTIONS.of(rows)), sections=False)

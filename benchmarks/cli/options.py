@@ -26,6 +26,7 @@ from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities, with_capability
+from dlscale.models.optimizers import OPTIMIZERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -302,6 +303,36 @@ STUDY_OPTIONS = (
         help="How the learning rate follows the global batch, in time-to-solution: not at all (default), linearly, or "
         "with its square root.",
     ),
+    click.option(
+        "--warm-up-samples",
+        type=int,
+        help="Samples over which the learning rate rises from that of 1 rank to the scaled one, in time-to-solution.",
+    ),
+    click.option(
+        "--decay-samples",
+        type=Counts(),
+        help="Numbers of samples, e.g. 20000,40000, from each of which on the learning rate is multiplied by "
+        "--decay-factor.",
+    ),
+    click.option("--decay-factor", type=float, help="Factor of --decay-samples; default: 0.1."),
+    click.option(
+        "--optimizer",
+        type=click.Choice(("workload", *OPTIMIZERS)),
+        help="Optimizer in time-to-solution: the workload's own (default), or one by name, with --learning-rate.",
+    ),
+    click.option(
+        "--momentum", type=float, help="Momentum of --optimizer; default: sgd 0, lars and larc 0.9."
+    ),
+    click.option(
+        "--weight-decay",
+        type=float,
+        help="Weight decay of --optimizer; default: sgd and larc 0, lars 0.0005.",
+    ),
+    click.option(
+        "--trust-coefficient",
+        type=float,
+        help="Trust coefficient of --optimizer lars (default: 0.001) and larc (0.02).",
+    ),
     click.option("--seed", type=int, help="Seed for launch order and initial weights."),
     click.option(
         "--allocations", type=int, help="Minimum number of jobs to spread the launches of a cell over."
@@ -318,7 +349,10 @@ STUDY_OPTIONS = (
 )
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
-TARGET_OPTIONS = ("evaluate_samples", "max_seconds", "learning_rate")
+TARGET_OPTIONS = (
+    "evaluate_samples", "max_seconds", "learning_rate", "warm_up_samples", "decay_samples", "decay_factor",
+    "optimizer", "momentum", "weight_decay", "trust_coefficient",
+)  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
     "workloads", "frameworks", "backends", "environment_variables", "servers", "ranks", "nodes", "base",

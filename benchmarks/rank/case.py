@@ -177,6 +177,7 @@ class CaseRun:
                 cell=self.cell,
                 target=target,
                 trainer=trainer,
+                set_learning_rate=replicas[0].set_learning_rate,
                 control=context.control,
                 world=context.world,
                 evaluator=evaluator,

@@ -233,6 +233,7 @@ def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
             memory_format=cell.memory_format,
             device=cell.device,
             learning_rate=cell.target.learning_rate if cell.target else None,
+            optimizer=cell.target.optimizer if cell.target else None,
         ),
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.measure import BarrierControl, Emit, time_window
+from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.records.record import Cell, End, Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.collectives import Trainer
@@ -60,6 +60,39 @@ class Evaluator:
         return shared
 
 
+class ScheduledTrainer:
+    """A trainer whose learning rate follows the target's schedule, from step number `begin` on (`Steppable`).
+
+    The rate is set where it changes, between two steps; a pipelined exchange applies older means with it.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        target: Target,
+        set_learning_rate: Callable[[float], None],
+        *,
+        begin: int,
+        global_batch: int,
+    ) -> None:
+        self._trainer, self._target, self._set = trainer, target, set_learning_rate
+        self._step, self._global_batch = begin, global_batch
+        self._rate: float | None = None  # that was set last
+
+    def step(self) -> None:
+        """Train on one local batch with the rate of this step."""
+        rate = self._target.rate(self._step * self._global_batch)
+        if rate != self._rate:
+            self._set(rate)
+            self._rate = rate
+        self._trainer.step()
+        self._step += 1
+
+    def synchronize(self) -> None:
+        """Return when all work that earlier steps began is done."""
+        self._trainer.synchronize()
+
+
 @dataclass(kw_only=True)
 class TargetTraining:
     """One training of a cell with a target. Collective."""
@@ -67,6 +100,7 @@ class TargetTraining:
     cell: Cell
     target: Target  # the cell's
     trainer: Trainer
+    set_learning_rate: Callable[[float], None]  # of the replica that the trainer holds
     control: BarrierControl
     world: Any  # mpi4py's communicator of the workers
     evaluator: Evaluator
@@ -89,9 +123,16 @@ class TargetTraining:
         return end
 
     def _train(self, num_steps: int, *, first: bool = False) -> None:
-        window = time_window(
-            self.trainer, self.control, phase="warmup" if first else "steady", num_steps=num_steps
-        )
+        steps: Steppable = self.trainer
+        if self.target.schedule:
+            steps = ScheduledTrainer(
+                self.trainer,
+                self.target,
+                self.set_learning_rate,
+                begin=self._step,
+                global_batch=self.cell.global_batch,
+            )
+        window = time_window(steps, self.control, phase="warmup" if first else "steady", num_steps=num_steps)
         self._step += num_steps
         self._training += self.control.maximum(window.seconds)
         self.emit(window)

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen
+from dlscale.models.optimizers import OptimizerRule, RateSchedule
 
 Source = Literal["rapl", "pm_counters", "nvml"]
 
@@ -114,7 +115,7 @@ class Target(Frozen):
 
     `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
     not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
-    arXiv:1404.5997).
+    arXiv:1404.5997). `schedule` says how it changes while training, `optimizer` what it is the rate of.
     """
 
     metric: str  # of the workload's `quality.METRICS`
@@ -124,6 +125,17 @@ class Target(Frozen):
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
     learning_rate: PositiveFloat
     scaling: LearningRateScaling = "none"
+    schedule: RateSchedule | None = None  # None: the rate is constant
+    optimizer: OptimizerRule | None = None  # None: the network's own
+
+    def rate(self, samples: int) -> float:
+        """The learning rate of the step that begins after so many samples over all ranks."""
+        return self.schedule.rate(self.learning_rate, samples) if self.schedule else self.learning_rate
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A target with neither schedule nor optimizer is written as before there were any."""
+        return _without_empty(handler(self), {"schedule", "optimizer"})
 
 
 class Cell(Frozen):

@@ -21,12 +21,14 @@ from dlscale.benchmarks.study.cells import CellMaker, Group, data_paths
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
+from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import Setup, capabilities, check_options, check_setup, untimed_options
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
+from dlscale.models.optimizers import LAYERWISE
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -135,9 +137,29 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
             f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "
             f"network; leave out {backend}"
         )
+    if capabilities(backend).servers:
+        _check_served(study.target, backend)
     if capabilities(backend).exchanges:
         return size.num_ranks > 1 or "none" not in study.backends
     return size.num_ranks == 1
+
+
+def _check_served(rules: TargetRules, backend: str) -> None:
+    """Raises UsageError for updates that servers cannot make."""
+    for option, asked in (
+        ("--warm-up-samples", rules.warm_up_samples),
+        ("--decay-samples", rules.decay_samples),
+    ):
+        if asked:
+            raise UsageError(
+                f"{option} over {backend}: its servers make the updates, with one learning rate for good; leave it "
+                f"out, or leave out {backend}"
+            )
+    if rules.optimizer in LAYERWISE:
+        raise UsageError(
+            f"--optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
+            f"norms of whole ones; choose another optimizer, or leave out {backend}"
+        )
 
 
 def _references(makers: Iterable[CellMaker], shape: Shape) -> list[Group]:

@@ -266,6 +266,13 @@ OPTION_OF = {
     "max_seconds": "--max-seconds",
     "learning_rate": "--learning-rate",
     "scaling": "--learning-rate-scaling",
+    "warm_up_samples": "--warm-up-samples",
+    "decay_samples": "--decay-samples",
+    "decay_factor": "--decay-factor",
+    "optimizer": "--optimizer",
+    "momentum": "--momentum",
+    "weight_decay": "--weight-decay",
+    "trust_coefficient": "--trust-coefficient",
 }
 
 

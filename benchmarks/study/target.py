@@ -7,15 +7,34 @@ workload and preset, steps between evaluations, and the learning rate for its gl
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_seconds
 from dlscale.benchmarks.records.record import LearningRateScaling, Target
 from dlscale.models.held_out import held_out_samples
+from dlscale.models.optimizers import (
+    Decay,
+    Momentum,
+    OptimizerName,
+    OptimizerRule,
+    RateSchedule,
+    Trust,
+    check_ascending,
+    optimizer_rule,
+)
 from dlscale.models.quality.metric import Metric
 from dlscale.models.workload import Input, Preset, Workload
 
@@ -43,11 +62,74 @@ class TargetRules(Frozen):
     max_seconds: PositiveFloat = Field(allow_inf_nan=False)  # of one training, its evaluations included
     learning_rate: Rate | None = None  # of all workloads
     scaling: LearningRateScaling = "none"
+    warm_up_samples: NonNegativeInt = 0  # over which the rate rises from that of 1 rank to the scaled one
+    decay_samples: list[PositiveInt] = []  # from each of them on the rate is multiplied by `decay_factor`
+    decay_factor: float | None = Field(None, gt=0, lt=1)  # None: `RateSchedule`'s
+    optimizer: Literal["workload"] | OptimizerName = "workload"  # workload: each network's own
+    momentum: Momentum | None = None  # of the optimizer, as are the next two; None: its own default
+    weight_decay: Decay | None = None
+    trust_coefficient: Trust | None = None
+
+    @property
+    def rule(self) -> OptimizerRule | None:
+        """The optimizer by name; None: the networks' own. Raises ValueError for terms that it has not."""
+        terms = {
+            "momentum": self.momentum,
+            "weight_decay": self.weight_decay,
+            "trust_coefficient": self.trust_coefficient,
+        }
+        if self.optimizer != "workload":
+            return optimizer_rule(self.optimizer, **terms)
+        for term, value in terms.items():
+            if value is not None:
+                raise ValueError(f"{term} {value:g} needs an optimizer by name; give one, e.g. sgd")
+        return None
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> TargetRules:
+        if self.rule and self.learning_rate is None:
+            raise ValueError(
+                f"optimizer {self.optimizer} needs a learning rate: the workloads' are those of their own optimizers; "
+                "give --learning-rate"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> TargetRules:
+        if self.warm_up_samples and self.scaling == "none":
+            raise ValueError(
+                f"a warm-up over {self.warm_up_samples} samples begins with the rate of 1 rank, which is the rate of "
+                "all here; give --learning-rate-scaling linear or sqrt"
+            )
+        if self.decay_factor is not None and not self.decay_samples:
+            raise ValueError(f"decay_factor {self.decay_factor:g} is of no use without --decay-samples")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A study without large-batch rules is written as before there were any, so that its folder keeps its name."""
+        fields: dict[str, Any] = handler(self)
+        return {
+            name: value
+            for name, value in fields.items()
+            if name not in _LATER or value != type(self).model_fields[name].default
+        }
+
+    @field_validator("decay_samples")
+    @classmethod
+    def _check_order(cls, value: list[int]) -> list[int]:
+        return check_ascending(value)
 
     @field_validator("max_seconds", mode="before")
     @classmethod
     def _read_seconds(cls, value: Any) -> Any:
         return parse_seconds(value) if isinstance(value, str) else value
+
+
+_LATER = {
+    *("warm_up_samples", "decay_samples", "decay_factor"),
+    *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
+}
 
 
 def resolved(
@@ -88,6 +170,8 @@ def resolved(
         max_seconds=rules.max_seconds,
         learning_rate=rate * _growth(rules.scaling, global_batch / base_batch),
         scaling=rules.scaling,
+        schedule=_schedule(rules, first_rate=rate),
+        optimizer=rules.rule,
     )
 
 
@@ -118,6 +202,18 @@ def _check(metric: str, threshold: float, metrics: dict[str, Metric], workload: 
             f"--target {metric}={threshold:g} can never be reached: {limits.text} lies between {limits.least:g} and "
             f"{limits.most:g}"
         )
+
+
+def _schedule(rules: TargetRules, *, first_rate: float) -> RateSchedule | None:
+    if not (rules.warm_up_samples or rules.decay_samples):
+        return None
+    asked = {} if rules.decay_factor is None else {"decay_factor": rules.decay_factor}
+    return RateSchedule(
+        first_rate=first_rate,
+        warm_up_samples=rules.warm_up_samples,
+        decay_samples=rules.decay_samples,
+        **asked,
+    )
 
 
 def _growth(scaling: LearningRateScaling, batches: float) -> float:

@@ -2,14 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.solutions import rules_text, to_solution_row
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.benchmarks.records.record import Evaluation, Solution
+from dlscale.benchmarks.records.record import Evaluation, Solution, Target
+from dlscale.models.optimizers import optimizer_rule
 
 TARGET = {
     "metric": "auc",
@@ -111,6 +114,25 @@ def test_a_diverged_training_is_a_result(study):
 
 def test_cells_without_a_target_have_no_time_to_solution(make_record):
     assert scaling_table([make_record()]).solutions == ()
+
+
+def test_rules_for_large_batches_are_said_where_there_are_some(make_record):
+    target = Target(**TARGET)
+    assert rules_text(target) == ""
+    asked = TARGET | {
+        "scaling": "linear",
+        "schedule": {"first_rate": 1e-3, "warm_up_samples": 640, "decay_samples": [1000, 2000]},
+        "optimizer": optimizer_rule("larc", momentum=0.5),
+    }
+    assert rules_text(Target(**asked)) == (
+        "learning rate scaling with the batch: linear; warm-up over 640 samples; learning rate times 0.1 after 1000, "
+        "2000 samples; optimizer larc (momentum 0.5, weight decay 0, trust coefficient 0.02)"
+    )
+    (row,) = scaling_table([training(make_record, steps=10, step_seconds=0.1)]).solutions
+    assert to_solution_row(row)["optimizer"] == "workload"
+    found = to_solution_row(replace(row, target=Target(**asked)))
+    names = ("warm_up_samples", "decay_samples", "decay_factor", "optimizer", "trust_coefficient")
+    assert [found[name] for name in names] == [640, [1000, 2000], 0.1, "larc", 0.02]
 
 
 def test_json_page_and_figures_have_it(study, tmp_path):

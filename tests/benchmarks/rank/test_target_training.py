@@ -22,8 +22,14 @@ class Trainer:
         self.now = 100.0
         self._aucs, self._losses = iter(aucs), itertools.chain(losses, itertools.repeat(0.5))
 
+    steps = 0
+
     def step(self):
         self.now += STEP
+        self.steps += 1
+
+    def set_learning_rate(self, rate):
+        raise AssertionError(f"the rate is constant, and {rate} was set")
 
     def synchronize(self):
         pass
@@ -56,6 +62,7 @@ def run(monkeypatch, aucs, losses=(), **target):
         cell=SimpleNamespace(workload="hep_cnn", num_ranks=2, global_batch=32),
         target=Target(**values | {"learning_rate": 1e-3} | target),
         trainer=clock,
+        set_learning_rate=clock.set_learning_rate,
         control=clock,
         world=clock,
         evaluator=clock,
@@ -65,6 +72,14 @@ def run(monkeypatch, aucs, losses=(), **target):
     ).run()
     assert written[-1] == Ended(end=end, set_up_seconds=1.5, num_held_out=7)
     return end, written[:-1], windows
+
+
+def test_the_rate_is_set_where_the_schedule_changes_it(monkeypatch):
+    schedule = {"first_rate": 1.0, "warm_up_samples": 64, "decay_samples": [5 * 32]}
+    set_rates = []
+    monkeypatch.setattr(Trainer, "set_learning_rate", lambda self, rate: set_rates.append((self.steps, rate)))
+    run(monkeypatch, [0.5, 0.95], learning_rate=2.0, schedule=schedule)
+    assert set_rates == [(0, 1.0), (1, 1.5), (2, 2.0), (4, 2.0), (5, 0.2)], "at 4 begins a window"
 
 
 def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):

@@ -46,6 +46,74 @@ def test_the_learning_rate_follows_the_batch_as_asked(scaling, growth):
     assert math.isclose(found[4].learning_rate, growth * 2e-3)
 
 
+def test_the_rate_warms_up_from_that_of_1_rank_and_decays_as_asked():
+    found = targets(learning_rate=2e-3, scaling="linear", warm_up_samples=640, decay_samples=[1000, 2000])
+    assert found[1].rate(0) == found[1].rate(640) == 2e-3
+    assert found[4].rate(0) == 2e-3
+    assert math.isclose(found[4].rate(320), 5e-3)
+    assert math.isclose(found[4].rate(999), 8e-3)
+    assert math.isclose(found[4].rate(2000), 8e-5)
+    assert targets()[4].rate(10**9) == 1e-3, "constant"
+
+
+def test_an_optimizer_by_name_is_recorded_with_all_its_terms():
+    found = targets(learning_rate=2.0, optimizer="lars", weight_decay=0.0)[4]
+    assert found.model_dump()["optimizer"] == {
+        "name": "lars",
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "trust_coefficient": 1e-3,
+    }
+    assert targets()[4].optimizer is None
+
+
+def test_without_rules_for_large_batches_studies_and_cells_are_written_as_before():
+    found = load_study("time-to-solution").model_dump()["target"]
+    assert "optimizer" not in found
+    assert "warm_up_samples" not in found
+    assert {"schedule", "optimizer"} & set(targets()[1].model_dump()) == set()
+    asked = load_study("time-to-solution", target={"decay_samples": [5], "decay_factor": 0.5})
+    assert type(asked).model_validate_json(asked.model_dump_json()) == asked
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"warm_up_samples": 10}, "give --learning-rate-scaling linear or sqrt"),
+        ({"warm_up_samples": -1, "scaling": "sqrt"}, "target.warm_up_samples: input should be greater than"),
+        ({"decay_factor": 0.5}, "no use without --decay-samples"),
+        ({"decay_samples": [9, 5]}, "9,5 are not in ascending order"),
+        ({"optimizer": "lars"}, "optimizer lars needs a learning rate"),
+        ({"optimizer": "adam", "learning_rate": 0.1, "momentum": 0.5}, "adam has no momentum"),
+        ({"momentum": 0.5}, "momentum 0.5 needs an optimizer by name"),
+        (
+            {"optimizer": "sgd", "learning_rate": 0.1, "momentum": 1.0},
+            "target.momentum: input should be less",
+        ),
+    ],
+)
+def test_rules_that_do_not_fit_together_are_refused_in_one_line(target, words):
+    with pytest.raises(UsageError, match=words) as refused:
+        load_study("time-to-solution", target=target)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"decay_samples": [50]}, "--decay-samples over grpc_ps: its servers make the updates, with one"),
+        ({"warm_up_samples": 50, "scaling": "linear"}, "--warm-up-samples over grpc_ps"),
+        (
+            {"optimizer": "larc", "learning_rate": 0.1},
+            "--optimizer larc over grpc_ps: its servers hold pieces",
+        ),
+    ],
+)
+def test_servers_make_plain_updates_alone(target, words):
+    with pytest.raises(UsageError, match=words):
+        plan("time-to-solution", backends=["grpc_ps"], target=target)
+
+
 def test_rates_and_goals_come_from_the_user_then_the_study_then_the_workload():
     assert targets()[1].learning_rate == 1e-3
     small = cells(plan("time-to-solution", preset="small", batch=2))[0].target
