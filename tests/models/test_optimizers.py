@@ -6,6 +6,7 @@ import tensorflow as tf
 import torch
 from pydantic import ValidationError
 
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.frameworks import _tensorflow_optimizers, _torch_optimizers
 from dlscale.models.optimizers import OPTIMIZERS, RateSchedule, optimizer_rule
@@ -151,11 +152,11 @@ def test_an_optimizer_takes_only_its_own_terms():
         optimizer_rule("adam", momentum=0.5)
 
 
-def build(framework, **terms):
+def build(framework, *, source=None, **terms):
     facts = load_workload("hep_cnn")
     execution = Execution(learning_rate=0.5, optimizer=optimizer_rule(**terms))
     return facts.factory(
-        framework=framework, preset="tiny", local_batch=4, source=Input(), execution=execution
+        framework=framework, preset="tiny", local_batch=4, source=source or Input(), execution=execution
     )
 
 
@@ -199,3 +200,39 @@ def test_the_gate_keeps_plain_sgd_with_rate_1(framework):
     replica.apply(gradients)
     for old, gradient, new in zip(before, gradients, replica.weights(), strict=True):
         np.testing.assert_allclose(new, old - gradient, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_trainer_follows_the_rate_of_its_replica_and_resumes(framework):
+    """Torch's trainers give the optimizer flat views of the parameters."""
+    replicas = []
+    data = load_workload("hep_cnn").input("tiny")
+
+    def trainer():
+        factory = build(framework, source=data, name="lars", trust_coefficient=0.05)
+
+        def make(*, shard, seed, gate=False):
+            replicas.append(factory(shard=shard, seed=seed, gate=gate))
+            return replicas[-1]
+
+        return connect("none", control=None).distribute(make, shard=Shard(), seed=1)
+
+    def steps(trained, *rates):
+        for rate in rates:
+            replicas[-1].set_learning_rate(rate)
+            trained.step()
+        return trained.weights()
+
+    one = trainer()
+    begun = one.weights()
+    before = steps(one, 0.02, 0.02)
+    state = one.state()
+    whole = steps(one, 0.01)
+    resumed = trainer()
+    resumed.restore(state)
+    for expected, found in zip(whole, steps(resumed, 0.01), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    idle = trainer()
+    for first, unchanged in zip(begun, steps(idle, 1e-12), strict=True):
+        np.testing.assert_allclose(unchanged, first, rtol=1e-6, atol=1e-9)
+    assert any(np.any(old != new) for old, new in zip(before, whole, strict=True))
