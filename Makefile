@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -145,6 +145,9 @@ benchmark-records: .venv  ## Cost of 100000 records and 10000 cases (minutes)
 
 benchmark-report: .venv  ## Cost of a report of a million windows (a minute)
 	$(BIN)/python tests/benchmark/report.py
+
+benchmark-solutions: .venv  ## Cost of a report of 200 trainings to a target, of 1000 evaluations each (a minute)
+	$(BIN)/python tests/benchmark/solutions.py
 
 benchmark-hosts: .venv  ## The ring between four emulated hosts versus the wire, MPI and Gloo (root; minutes)
 	$(BIN)/python tests/network/four_hosts.py

@@ -24,6 +24,7 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
+from dlscale.analysis.findings.learning_curves import drawn_per_training, thinned, thinning_text
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
     goal_text,
@@ -35,6 +36,7 @@ from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
 
+MOST_POINTS = 20_000  # of a panel, over all trainings
 ENDS = {"reached": "o", "budget": "x", "diverged": "X"}  # markers of a training's last evaluation
 
 
@@ -51,6 +53,7 @@ def draw(
         return None
     curves = curves_of(own, _presence)
     target = own[0].target
+    most_drawn = drawn_per_training(sum(len(row.trainings) for row in own), most=MOST_POINTS)
     figure, axes = figure_with_axes(
         form=form,
         width=DOUBLE_COLUMN_INCHES,
@@ -64,13 +67,17 @@ def draw(
             Line2D([], [], **IDEAL),
             *evidence_handles(curves, form),
         ],
-        small_print=_small_print(own, provenance),
+        small_print=_small_print(own, provenance, most_drawn),
         shared=False,
     )
     looks = looks_of(curves)
     for row in own:
         _draw_trainings(
-            axes[0], row, looks[backend_name(row.cell)].color, most=max(r.cell.num_ranks for r in own)
+            axes[0],
+            row,
+            looks[backend_name(row.cell)].color,
+            most=max(r.cell.num_ranks for r in own),
+            most_drawn=most_drawn,
         )
     axes[0].axhline(target.threshold, **REFERENCE)
     axes[0].set_xlabel("time since the first step [s]")
@@ -95,26 +102,26 @@ def _seconds(row: TimeToSolution) -> Interval | None:
     return row.seconds
 
 
-def _draw_trainings(axes: Axes, row: TimeToSolution, color: str, *, most: int) -> None:
+def _draw_trainings(axes: Axes, row: TimeToSolution, color: str, *, most: int, most_drawn: int) -> None:
     """One thin line per training; of a backend's several numbers of ranks the larger ones are darker."""
     alpha = 0.35 + 0.5 * row.cell.num_ranks / most
+    name = row.target.metric
     for training in row.trainings:
-        points = [
-            (evaluation.training_seconds + evaluation.evaluating_seconds, value)
-            for evaluation in training.solution.evaluations
-            if (value := evaluation.metrics.get(row.target.metric)) is not None
-        ]
-        if points:
-            seconds, values = zip(*points, strict=True)
-            axes.plot(seconds, values, color=color, linewidth=0.7, alpha=alpha)
-            axes.plot(
-                seconds[-1:],
-                values[-1:],
-                color=color,
-                marker=ENDS[training.solution.end],
-                markersize=3.2,
-                alpha=alpha,
-            )
+        known = [evaluation for evaluation in training.solution.evaluations if name in evaluation.metrics]
+        values = [evaluation.metrics[name] for evaluation in known]
+        places = thinned(values, most_drawn)
+        if not places:
+            continue
+        seconds = [known[place].training_seconds + known[place].evaluating_seconds for place in places]
+        axes.plot(seconds, [values[place] for place in places], color=color, linewidth=0.7, alpha=alpha)
+        axes.plot(
+            seconds[-1:],
+            values[-1:],
+            color=color,
+            marker=ENDS[training.solution.end],
+            markersize=3.2,
+            alpha=alpha,
+        )
 
 
 def _zoom(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
@@ -143,7 +150,7 @@ def _draw_ideal(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
         axes.plot(ranks, [bases[0].seconds.center * own / count for count in ranks], **IDEAL)
 
 
-def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance) -> list[str]:
+def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance, most_drawn: int) -> list[str]:
     target, first = rows[0].target, rows[0].trainings[0].solution
     ended = sum(len(row.trainings) - row.num_reached for row in rows)
     text = (
@@ -154,6 +161,8 @@ def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance) -> list
         f"{rules_text(target) or 'the same at all sizes'}. Ideal: the time of none on its ranks over the number of "
         "ranks."
     )
+    longest = max(len(training.solution.evaluations) for row in rows for training in row.trainings)
+    text = " ".join(filter(None, [text, thinning_text(longest, most_drawn)]))
     commits = ", ".join(commit[:12] for commit in provenance.commits)
     where = f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."
     return [text, where]

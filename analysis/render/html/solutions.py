@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dlscale.analysis.findings.learning_curves import drawn_per_training, thinned, thinning_text
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,
     TimeToSolution,
@@ -16,6 +17,7 @@ from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, 
 from dlscale.analysis.render.tables import tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, number, plural
 
+MOST_POINTS = 5000  # of a plot, over all trainings
 LEAD = "Every training went on until its metric reached the target on held-out samples, or its time was over."
 
 
@@ -38,6 +40,9 @@ def quality_plot(rows: Sequence[TimeToSolution], *, name: str) -> Plot:
     """The metric of all trainings of a family over time; `rows` is not empty."""
     first = rows[0]
     target, metric = first.target, first.metric
+    trainings = [training for row in rows for training in row.trainings]
+    most = drawn_per_training(len(trainings), most=MOST_POINTS)
+    longest = max(len(training.solution.evaluations) for training in trainings)
     return Plot(
         name=name,
         title=f"{metric.text} on held-out samples: {workload_title(first.cell.workload)}, {first.cell.framework}",
@@ -49,7 +54,7 @@ def quality_plot(rows: Sequence[TimeToSolution], *, name: str) -> Plot:
                 name=backend_name(row.cell),
                 look=backend_name(row.cell),
                 evidence=row.evidence,
-                points=tuple(_points(row, training)),
+                points=tuple(_points(row, training, most)),
                 tags=tags_of(row.cell),
                 joined=True,
             )
@@ -57,21 +62,24 @@ def quality_plot(rows: Sequence[TimeToSolution], *, name: str) -> Plot:
             for training in row.trainings
         ),
         guides=(Guide(label="target", y=target.threshold),),
+        notes=tuple(filter(None, [thinning_text(longest, most)])),
         table=SOLUTIONS.name,
     )
 
 
-def _points(row: TimeToSolution, training: Training) -> Iterator[Point]:
+def _points(row: TimeToSolution, training: Training, most: int) -> Iterator[Point]:
+    """At most `most` points of a training, where the metric is known."""
     name = row.target.metric
-    for evaluation in training.solution.evaluations:
-        if (value := evaluation.metrics.get(name)) is None:
-            continue
+    known = [evaluation for evaluation in training.solution.evaluations if name in evaluation.metrics]
+    who = f"{backend_name(row.cell)}, {plural(row.cell.num_ranks, 'rank')}, seed {training.seed}"
+    for place in thinned([evaluation.metrics[name] for evaluation in known], most):
+        evaluation, value = known[place], known[place].metrics[name]
         seconds = evaluation.training_seconds + evaluation.evaluating_seconds
         yield Point(
             x=seconds,
             y=value,
             lines=(
-                f"{backend_name(row.cell)}, {plural(row.cell.num_ranks, 'rank')}, seed {training.seed}",
+                who,
                 f"{metric_name(row.target)} {value:.4f} after {number(seconds)} s",
                 f"step {evaluation.step}, {evaluation.samples} samples",
             ),

@@ -8,7 +8,9 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.learning_curves import thinned
 from dlscale.analysis.findings.solutions import rules_text, to_solution_row
+from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.benchmarks.records.record import Evaluation, Solution, Target
@@ -133,6 +135,40 @@ def test_rules_for_large_batches_are_said_where_there_are_some(make_record):
     found = to_solution_row(replace(row, target=Target(**asked)))
     names = ("warm_up_samples", "decay_samples", "decay_factor", "optimizer", "trust_coefficient")
     assert [found[name] for name in names] == [640, [1000, 2000], 0.1, "larc", 0.02]
+
+
+def test_of_long_trainings_the_drawings_keep_ends_and_peaks_and_the_csv_everything(make_record, tmp_path):
+    long = training(make_record, steps=2000, step_seconds=0.1)
+    (first, last) = long.solution.evaluations
+    evaluations = [
+        first.model_copy(update={"step": step, "training_seconds": step / 10, "metrics": {"auc": auc}})
+        for step in range(1, 2000)
+        for auc in [0.89 if step == 1234 else 0.5 + 1e-5 * step + 0.1 * (step % 2)]
+    ]
+    solution = long.solution.model_copy(update={"evaluations": [*evaluations, last]})
+    records = [
+        long.model_copy(update={"solution": solution, "case": long.case.model_copy(update={"block": block})})
+        for block in range(25)
+    ]
+    table = scaling_table(records)
+    (section,) = [section for section in page_of(table, records).sections if section.name == "solutions"]
+    (plot, *_) = [block for block in section.blocks if isinstance(block, Plot)]
+    assert {len(series.points) for series in plot.series} == {5000 // 25}
+    assert {0.89, 0.95} <= {point.y for point in plot.series[0].points}
+    assert "At most 200 evaluations of each training are drawn" in plot.notes[0]
+    write_figures(table, tmp_path, only=["time-to-solution"])
+    (rows,) = tmp_path.glob("*-evaluations.csv")
+    assert len(rows.read_text().splitlines()) == 1 + 25 * 2000
+
+
+@pytest.mark.parametrize("most", [4, 5, 20, 99])
+def test_thinning_keeps_the_ends_and_the_extremes(most):
+    values = [math.sin(place) for place in range(1000)]
+    places = thinned(values, most)
+    assert places == sorted(set(places))
+    assert len(places) <= most
+    assert {0, 999, values.index(max(values)), values.index(min(values))} <= set(places)
+    assert thinned(values[:most], most) == list(range(most))
 
 
 def test_json_page_and_figures_have_it(study, tmp_path):
