@@ -37,6 +37,7 @@ def figure_with_axes(
     *,
     width: float,
     num_panels: int,
+    num_rows: int = 1,
     title: str,
     warning: str,
     subtitle: str,
@@ -45,7 +46,7 @@ def figure_with_axes(
     shared: bool = True,
     form: Form = SCREEN,
 ) -> tuple[Captioned, list[Axes]]:
-    """A figure `width` inches wide whose height follows from its texts, and its axes, side by side.
+    """A figure `width` inches wide whose height follows from its texts, and its axes, row by row.
 
     `warning` is printed below the title; it may be empty. Panels have `shared` scales or each its own. A printed
     figure has the width of its form, no words but the legend, and axes on top of each other where they would be too
@@ -53,7 +54,9 @@ def figure_with_axes(
     """
     caption = Caption(title=title, warning=warning, subtitle=subtitle, small_print=small_print)
     if form.width is not None:
-        return _printed(form.width, caption, num_panels=num_panels, shared=shared, handles=handles)
+        return _printed(
+            form.width, caption, num_panels=num_panels, num_rows=num_rows, shared=shared, handles=handles
+        )
     heading = [
         *(
             (line, "bold", "black")
@@ -71,8 +74,9 @@ def figure_with_axes(
     above_legend = _MARGIN_INCHES + len(heading) * _LINE_INCHES + 0.03
     top = above_legend + num_legend_lines * _LINE_INCHES + 0.05
     bottom = len(printed) * _PRINT_LINE_INCHES + 2 * _MARGIN_INCHES
-    height = top + PANEL_HEIGHT_INCHES + bottom
-    figure = _captioned(caption, (width, height), rect=(0, bottom / height, 1, PANEL_HEIGHT_INCHES / height))
+    panels = num_rows * PANEL_HEIGHT_INCHES
+    height = top + panels + bottom
+    figure = _captioned(caption, (width, height), rect=(0, bottom / height, 1, panels / height))
     left = _MARGIN_INCHES / width
     for index, (line, weight, color) in enumerate(heading):
         y = 1 - (_MARGIN_INCHES + index * _LINE_INCHES) / height
@@ -87,16 +91,24 @@ def figure_with_axes(
         va="bottom",
         color="#444444",
     )
-    axes = figure.subplots(1, num_panels, sharex=shared, sharey=shared, squeeze=False)
-    return figure, list(axes[0])
+    columns = num_panels // num_rows
+    axes = figure.subplots(num_rows, columns, sharex=shared, sharey=shared, squeeze=False)
+    return figure, list(axes.flat)
 
 
 def _printed(
-    width: float, caption: Caption, *, num_panels: int, shared: bool, handles: Sequence[Line2D]
+    width: float,
+    caption: Caption,
+    *,
+    num_panels: int,
+    num_rows: int,
+    shared: bool,
+    handles: Sequence[Line2D],
 ) -> tuple[Captioned, list[Axes]]:
     """A figure for a printed page: the legend and the axes, as many side by side as are wide enough."""
     fitting = max(1, int(width / _PRINTED_PANEL_INCHES))
-    columns = max(count for count in range(1, num_panels + 1) if count <= fitting and num_panels % count == 0)
+    in_row = num_panels // num_rows
+    columns = max(count for count in range(1, in_row + 1) if count <= fitting and in_row % count == 0)
     rows = num_panels // columns
     least, most = _PRINTED_HEIGHTS
     panels = rows * min(most, max(least, width / columns * 2 / 3))

@@ -82,7 +82,7 @@ def draw(
     axes[0].axhline(target.threshold, **REFERENCE)
     axes[0].set_xlabel("time since the first step [s]")
     axes[0].set_ylabel(f"{metric_name(target)} on held-out samples")
-    _zoom(axes[0], own)
+    zoom(axes[0], own)
     rank_axis(axes[1], own)
     draw_curves(axes[1], curves, _seconds, among=curves, form=form)
     _draw_ideal(axes[1], own)
@@ -124,7 +124,7 @@ def _draw_trainings(axes: Axes, row: TimeToSolution, color: str, *, most: int, m
         )
 
 
-def _zoom(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
+def zoom(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
     """Leave out how bad the trainings were at first: at most twelve times the target's distance from the best."""
     metric, target = rows[0].metric, rows[0].target
     best = metric.most if metric.higher_is_better else metric.least
@@ -163,6 +163,10 @@ def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance, most_dr
     )
     longest = max(len(training.solution.evaluations) for row in rows for training in row.trainings)
     text = " ".join(filter(None, [text, thinning_text(longest, most_drawn)]))
+    return [text, solution_origin(provenance)]
+
+
+def solution_origin(provenance: Provenance) -> str:
+    """The origin of the data: study, commit and hash, abbreviated."""
     commits = ", ".join(commit[:12] for commit in provenance.commits)
-    where = f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."
-    return [text, where]
+    return f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."

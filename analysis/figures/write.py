@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from dlscale.analysis.figures import (
     efficiency,
     heatmap,
     ladder,
+    learning_curves,
     solution,
     startup,
     step_time,
@@ -32,9 +34,9 @@ from dlscale.analysis.figures import (
 )
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
-from dlscale.analysis.figures.layout import Captioned, finish_printed, warning
+from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, warning
 from dlscale.analysis.findings.backends import to_backend_rows
-from dlscale.analysis.findings.solutions import evaluation_rows
+from dlscale.analysis.findings.solutions import TimeToSolution, evaluation_rows
 from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import all_or_nothing, write_atomically
@@ -50,6 +52,8 @@ NAMES = (
     "start-up",
     "ladder",
     "time-to-solution",
+    "learning-curves",
+    "frameworks",
 )
 
 
@@ -66,7 +70,8 @@ def write_figures(
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
-    `-evaluations.csv` has all of their evaluations. If backends were compared, `-backends.csv` has the numbers.
+    `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `frameworks` has the same training
+    in both frameworks side by side. If backends were compared, `-backends.csv` has the numbers.
     Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
@@ -93,9 +98,10 @@ def _write_figures(table: ScalingTable, folder: Path, *, form: Form, only: Colle
         if lines and form == SCREEN and set(only) == set(NAMES):
             written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
         every = evaluation_rows(table.solutions_of(family))
-        if every and form == SCREEN and "time-to-solution" in only:
+        if every and form == SCREEN and not {"time-to-solution", "learning-curves"}.isdisjoint(only):
             written.append(save_rows(folder / f"{stem}-evaluations", every, table.provenance))
     written += _of_several_families(table, folder, form, only)
+    written += _frameworks(table, folder, form) if "frameworks" in only else []
     written += _starts(table, folder, form) if "start-up" in only else []
     return written + (_ladders(table, folder, form) if "ladder" in only else [])
 
@@ -118,6 +124,26 @@ def _of_several_families(table: ScalingTable, folder: Path, form: Form, only: Co
                     written += _save(
                         drawn[0], folder / f"{stem}-{name}", title, csv_rows(drawn[1]), table.provenance, form
                     )
+    return written
+
+
+def _frameworks(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
+    """Write a figure per training with a target that was run in several frameworks."""
+    alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
+    for family in table.families:
+        if own := table.solutions_of(family):
+            alike.setdefault(replace(family, framework=""), {})[family] = own
+    written = []
+    for common, families in alike.items():
+        rows = table.of(next(iter(families)))
+        with drawing(form):
+            drawn = learning_curves.draw_frameworks(
+                families, table.provenance, form, warning=warning(rows), verdict=" ".join(parity(rows))
+            )
+            if drawn:
+                stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
+                title = f"frameworks: {common.workload} {common.preset}"
+                written += _save(drawn[0], folder / stem, title, drawn[1], table.provenance, form)
     return written
 
 
@@ -165,6 +191,8 @@ def _drawn(
         return busbw.draw(*common, table.exchanges, form)
     if name == "time-to-solution":
         return solution.draw(family, table.solutions_of(family), table.provenance, form)
+    if name == "learning-curves":
+        return learning_curves.draw(family, table.solutions_of(family), table.provenance, form)
     if name == "heatmap":
         return heatmap.draw(*common, table.heats, table.lateness, form)
     return None
@@ -207,11 +235,13 @@ def csv_rows(rows: Iterable[ScalingRow]) -> list[dict[str, Any]]:
 def save_drawing(
     figure: Figure, stem: Path, *, title: str, rows: Iterable[dict[str, Any]], provenance: Provenance
 ) -> list[Path]:
-    """Call `save_pictures` and `save_rows` and return the paths of the files, the CSV last."""
-    return [
-        *save_pictures(figure, stem, title=title, provenance=provenance),
-        save_rows(stem, rows, provenance),
-    ]
+    """Call `save_pictures` and `save_rows` and return the paths of the files, the CSV last.
+
+    Without rows there is no CSV: a file of several figures has them.
+    """
+    rows = list(rows)
+    pictures = save_pictures(figure, stem, title=title, provenance=provenance)
+    return [*pictures, save_rows(stem, rows, provenance)] if rows else pictures
 
 
 def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provenance) -> list[Path]:

@@ -6,7 +6,75 @@ can take. It is thinned by one rule, which it states; tables and CSV files keep 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlscale.analysis.findings.solutions import TimeToSolution, Training, metric_name
+from dlscale.benchmarks.records.record import Evaluation
+
+Quantity = Callable[[Training, Evaluation], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What trainings are drawn against."""
+
+    name: str
+    title: str  # of an axis
+    at: Quantity
+
+
+PROGRESS = (
+    Progress(
+        name="time",
+        title="time since the launch [s]",
+        at=lambda training, evaluation: training.seconds_at(evaluation),
+    ),
+    Progress(name="epochs", title="epoch", at=lambda training, evaluation: training.epoch_at(evaluation)),
+    Progress(name="steps", title="step", at=lambda _, evaluation: evaluation.step),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What is drawn of a training."""
+
+    name: str
+    title: str  # of an axis
+    of: Callable[[Evaluation], float | None]
+
+
+def measures(rows: Sequence[TimeToSolution]) -> tuple[Measure, Measure]:
+    """The target's metric on held-out samples, and the training's loss; `rows` has at least one, all of a target."""
+    target = rows[0].target
+    return (
+        Measure(
+            name="quality",
+            title=f"{metric_name(target)} on held-out samples",
+            of=lambda evaluation: evaluation.metrics.get(target.metric),
+        ),
+        Measure(name="loss", title="training loss", of=lambda evaluation: evaluation.loss),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnPoint:
+    """An evaluation in a drawing."""
+
+    x: float
+    y: float
+    evaluation: Evaluation
+
+
+def drawn_points(training: Training, progress: Progress, measure: Measure, *, most: int) -> list[DrawnPoint]:
+    """At most `most` evaluations, thinned; those without one of the two values are left out."""
+    points = [
+        DrawnPoint(x=x, y=y, evaluation=evaluation)
+        for evaluation in training.solution.evaluations
+        if (x := progress.at(training, evaluation)) is not None and (y := measure.of(evaluation)) is not None
+    ]
+    return [points[place] for place in thinned([point.y for point in points], most)]
+
 
 LEAST_DRAWN = 20  # evaluations of a training, however many trainings there are
 

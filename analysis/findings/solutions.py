@@ -20,7 +20,7 @@ from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_la
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, number, plural, ratio_text, with_limits
-from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Base, Cell, Evaluation, Record, Solution, Target
 from dlscale.models import load_workload
 from dlscale.models.quality.metric import Metric
@@ -36,6 +36,8 @@ class Training:
     seed: int
     solution: Solution
     launch_seconds: float | None  # before the networks are built; None if a rank's is not known
+    seconds_per_step: float  # the median over windows, as of every launch
+    seconds_per_epoch: float | None = None  # of its steps alone; None if the number of samples is not known
 
     @property
     def last(self) -> Evaluation:
@@ -50,10 +52,19 @@ class Training:
     @property
     def seconds(self) -> float | None:
         """From the launch to the end, evaluations included."""
+        return self.seconds_at(self.last)
+
+    def seconds_at(self, evaluation: Evaluation) -> float | None:
+        """From the launch to the end of that evaluation."""
         if self.launch_seconds is None:
             return None
-        own = self.last.training_seconds + self.last.evaluating_seconds
+        own = evaluation.training_seconds + evaluation.evaluating_seconds
         return self.launch_seconds + self.solution.set_up_seconds + own
+
+    def epoch_at(self, evaluation: Evaluation) -> float | None:
+        """The epochs until that evaluation: samples over those of an epoch."""
+        num_training = self.solution.num_training
+        return evaluation.samples / num_training if num_training else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +82,8 @@ class TimeToSolution:
     samples: Interval | None
     share: Interval  # of trainings that reached the target
     expected: Interval | None  # seconds from the launch, with restarts
+    seconds_per_step: Interval  # steps alone, without the first one and evaluations
+    seconds_per_epoch: Interval | None  # likewise; None if a training does not say how many samples that is
     # Base over this, paired by seed; None unless all trainings of both reached the target.
     speed_up: Interval | None = None  # of the time from the launch
     training_speed_up: Interval | None = None  # the product of the next one and 1 / the one after it
@@ -199,8 +212,15 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         samples=median_cost([Run(training.last.samples, training.reached) for training in trainings]),
         share=reached_share([Run(0.0, training.reached) for training in trainings]),
         expected=expected_cost(whole),
+        seconds_per_step=median_interval([training.seconds_per_step for training in trainings]),
+        seconds_per_epoch=_median_if_known([training.seconds_per_epoch for training in trainings]),
         **ratios,
     )
+
+
+def _median_if_known(values: Sequence[float | None]) -> Interval | None:
+    known = [value for value in values if value is not None]
+    return median_interval(known) if len(known) == len(values) else None
 
 
 def _trainings(launches: CellLaunches) -> tuple[Training, ...]:
@@ -208,12 +228,14 @@ def _trainings(launches: CellLaunches) -> tuple[Training, ...]:
 
 
 def _training(case: MeasuredCase, solution: Solution) -> Training:
-    record = case.record
+    record, num_training = case.record, solution.num_training
     return Training(
         block=case.block,
         seed=record.order_seed + record.case.block,
         solution=solution,
         launch_seconds=_launch_seconds(record),
+        seconds_per_step=case.world,
+        seconds_per_epoch=case.world * num_training / case.cell.global_batch if num_training else None,
     )
 
 
@@ -267,7 +289,8 @@ def _value(training: Training, name: str) -> float | None:
 def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
     """A cell's row. Seconds are from the launch, `training_seconds` from the first step and without evaluations.
 
-    `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
+    `seconds_per_step` and `seconds_per_epoch` are medians over trainings of each one's median over windows: steps
+    alone. `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
     `samples_ratio`. `expected_seconds` is with restarts of trainings that end short of the target.
     """
     cell, target = row.cell, row.target
@@ -292,6 +315,8 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **interval_columns("seconds", row.seconds),
         **interval_columns("training_seconds", row.training_seconds),
         **interval_columns("samples", row.samples),
+        **interval_columns("seconds_per_step", row.seconds_per_step),
+        **interval_columns("seconds_per_epoch", row.seconds_per_epoch),
         **interval_columns("reached_share", row.share),
         **interval_columns("expected_seconds", row.expected),
         **interval_columns("speed_up", row.speed_up),
@@ -316,7 +341,19 @@ def _rules(target: Target) -> dict[str, Any]:
 
 
 def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
-    """Every evaluation of every training: where it stood after how many steps, samples and seconds."""
+    """Every evaluation of every training: where it stood after how many steps, samples and seconds.
+
+    `seconds` are from the launch, evaluations included; `epoch` counts passes over the training samples. A metric that
+    was not computed is None, as are both where the record does not say.
+    """
+    rows = list(rows)
+    metrics = dict.fromkeys(
+        name
+        for row in rows
+        for training in row.trainings
+        for evaluation in training.solution.evaluations
+        for name in evaluation.metrics
+    )
     return [
         {
             "workload": row.cell.workload,
@@ -330,8 +367,10 @@ def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
             "samples": evaluation.samples,
             "training_seconds": evaluation.training_seconds,
             "evaluating_seconds": evaluation.evaluating_seconds,
+            "seconds": training.seconds_at(evaluation),
+            "epoch": training.epoch_at(evaluation),
             "loss": evaluation.loss,
-            **evaluation.metrics,
+            **{name: evaluation.metrics.get(name) for name in metrics},
         }
         for row in rows
         for training in row.trainings
@@ -358,6 +397,8 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("evaluating", lambda row: 100 * row.evaluating_share, unit="%", detail=True),
         Column("expected", lambda row: row.expected, unit="s", detail=True),
         Column("samples", lambda row: row.samples),
+        Column("per step", lambda row: row.seconds_per_step.times(1000), unit="ms", detail=True),
+        Column("per epoch", lambda row: row.seconds_per_epoch, unit="s", detail=True),
         Column("speed-up", lambda row: row.speed_up),
         Column("rate", lambda row: row.rate_ratio, unit="of base"),
         Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
@@ -370,7 +411,8 @@ SOLUTIONS = TableOf[TimeToSolution](
         "first step, without evaluations; evaluating: its share of the time from the first step. Medians over all "
         "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
         "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
-        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone."
+        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Per step, epoch: "
+        "steps alone."
     ),
     tags=lambda row: tags_of(row.cell),
 )

@@ -45,6 +45,11 @@ class Evaluator:
         """Held-out samples, over all ranks."""
         return self._held_out.num_samples
 
+    @property
+    def num_training(self) -> int:
+        """All other samples of the input: those of an epoch, over all ranks."""
+        return self._held_out.num_training
+
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
         if self._by_state:
@@ -119,7 +124,15 @@ class TargetTraining:
         while end is None:
             self._train(every - self._step % every)  # the first window is of 1 step
             end = self._evaluate()
-        self.write(Ended(end=end, set_up_seconds=set_up, num_held_out=self.evaluator.num_samples))
+        evaluator = self.evaluator
+        self.write(
+            Ended(
+                end=end,
+                set_up_seconds=set_up,
+                num_held_out=evaluator.num_samples,
+                num_training=evaluator.num_training,
+            )
+        )
         return end
 
     def _train(self, num_steps: int, *, first: bool = False) -> None:

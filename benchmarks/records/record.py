@@ -303,7 +303,13 @@ class Solution(Frozen):
     end: End
     set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
     num_held_out: PositiveInt
+    num_training: PositiveInt | None = None  # samples of an epoch; None where that was not written yet
     evaluations: list[Evaluation]
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A solution without what was added later is written as it was."""
+        return _without_empty(handler(self), {"num_training"})
 
 
 class Failure(Frozen):

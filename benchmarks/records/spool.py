@@ -130,6 +130,7 @@ class Ended:
     end: Literal["reached", "budget", "diverged"]
     set_up_seconds: float
     num_held_out: int
+    num_training: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class HeldOut:
                 "raise the share or give more samples"
             )
         self.num_samples = len(indices)
+        self.num_training = len(self._samples) - len(indices)
         self._pieces = [indices[begin : begin + PIECE] for begin in range(0, len(indices), PIECE)]
         self._kept: dict[int, Arrays] = {}
         self._kept_bytes = 0

@@ -1,24 +1,37 @@
-"""The page's part about time to solution: a sentence per cell, the quality of every training while it went on."""
+"""The page's part about time to solution: a sentence per cell, the way of every training, and the time over ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlscale.analysis.findings.learning_curves import drawn_per_training, thinned, thinning_text
+from dlscale.analysis.figures.drawing import curves_of, dodge
+from dlscale.analysis.findings.learning_curves import (
+    PROGRESS,
+    Measure,
+    Progress,
+    drawn_per_training,
+    drawn_points,
+    measures,
+    thinning_text,
+)
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,
     TimeToSolution,
     Training,
     fastest_first,
     goal_text,
-    metric_name,
 )
+from dlscale.analysis.render.html.curves import rank_axis
+from dlscale.analysis.render.html.labels import interval_note
 from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, Sentence, Series
 from dlscale.analysis.render.tables import tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, number, plural
+from dlscale.analysis.render.text import backend_name, plural, with_limits
 
 MOST_POINTS = 5000  # of a plot, over all trainings
-LEAD = "Every training went on until its metric reached the target on held-out samples, or its time was over."
+LEAD = (
+    "Every training went on until its metric reached the target on held-out samples, or its time was over. "
+    "One line is one training, each with a seed of its own."
+)
 
 
 def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
@@ -27,60 +40,117 @@ def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
 
 
 def solution_blocks(rows: Sequence[TimeToSolution]) -> Iterator[Block]:
-    """Sentences, a plot per training family, and the table; nothing without trainings that have a target."""
+    """Sentences, plots per training family, and the table; nothing without trainings that have a target."""
     for row in fastest_first(rows):
         yield Sentence(text=row.text, tags=tags_of(row.cell))
     for place, family in enumerate(sorted({row.family for row in rows})):
-        yield quality_plot([row for row in rows if row.family == family], name=f"quality-{place}")
+        own = [row for row in rows if row.family == family]
+        yield from learning_plots(own, place)
+        yield from time_plots(own, place)
     if rows:
         yield SOLUTIONS.of(rows)
 
 
-def quality_plot(rows: Sequence[TimeToSolution], *, name: str) -> Plot:
-    """The metric of all trainings of a family over time; `rows` is not empty."""
-    first = rows[0]
-    target, metric = first.target, first.metric
+def learning_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
+    """Metric and loss of all trainings of a family against time, epochs and steps; `rows` is not empty."""
+    for measure in measures(rows):
+        for progress in PROGRESS:
+            plot = _learning_plot(rows, measure, progress, name=f"{measure.name}-{progress.name}-{place}")
+            if any(series.points for series in plot.series):
+                yield plot
+
+
+def _learning_plot(
+    rows: Sequence[TimeToSolution], measure: Measure, progress: Progress, *, name: str
+) -> Plot:
     trainings = [training for row in rows for training in row.trainings]
     most = drawn_per_training(len(trainings), most=MOST_POINTS)
     longest = max(len(training.solution.evaluations) for training in trainings)
+    target = rows[0].target
     return Plot(
         name=name,
-        title=f"{metric.text} on held-out samples: {workload_title(first.cell.workload)}, {first.cell.framework}",
-        says=f"The way of every training to {goal_text(target)}. " + " ".join(solution_sentences(rows)),
-        x=Axis(title="time since the first step [s]"),
-        y=Axis(title=metric_name(target)),
+        title=f"{measure.title} against {progress.name}: {_training_title(rows)}",
+        says=f"The way of every training to {goal_text(target)}.",
+        x=Axis(title=progress.title),
+        y=Axis(title=measure.title),
         series=tuple(
             Series(
                 name=backend_name(row.cell),
                 look=backend_name(row.cell),
                 evidence=row.evidence,
-                points=tuple(_points(row, training, most)),
+                points=tuple(_points(row, training, measure, progress, most)),
                 tags=tags_of(row.cell),
                 joined=True,
             )
             for row in rows
             for training in row.trainings
         ),
-        guides=(Guide(label="target", y=target.threshold),),
+        guides=(Guide(label="target", y=target.threshold),) if measure.name == "quality" else (),
         notes=tuple(filter(None, [thinning_text(longest, most)])),
         table=SOLUTIONS.name,
     )
 
 
-def _points(row: TimeToSolution, training: Training, most: int) -> Iterator[Point]:
-    """At most `most` points of a training, where the metric is known."""
-    name = row.target.metric
-    known = [evaluation for evaluation in training.solution.evaluations if name in evaluation.metrics]
+def _points(
+    row: TimeToSolution, training: Training, measure: Measure, progress: Progress, most: int
+) -> Iterator[Point]:
     who = f"{backend_name(row.cell)}, {plural(row.cell.num_ranks, 'rank')}, seed {training.seed}"
-    for place in thinned([evaluation.metrics[name] for evaluation in known], most):
-        evaluation, value = known[place], known[place].metrics[name]
-        seconds = evaluation.training_seconds + evaluation.evaluating_seconds
-        yield Point(
-            x=seconds,
-            y=value,
-            lines=(
-                who,
-                f"{metric_name(row.target)} {value:.4f} after {number(seconds)} s",
-                f"step {evaluation.step}, {evaluation.samples} samples",
-            ),
-        )
+    for point in drawn_points(training, progress, measure, most=most):
+        yield Point(x=point.x, y=point.y, lines=(f"{who}: {point.y:.4g} at step {point.evaluation.step}",))
+
+
+def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
+    """The median time to solution of a family over ranks, and the ideal; nothing if no median is known."""
+    curves = curves_of(rows, lambda row: row.seconds)
+    if not curves:
+        return
+    names = list(dict.fromkeys(curve.name for curve in curves))
+    shown = [row for curve in curves for row in curve.rows]
+    yield Plot(
+        name=f"time-to-solution-{place}",
+        title=f"time to {goal_text(rows[0].target)}: {_training_title(rows)}",
+        says=" ".join(solution_sentences(rows)),
+        x=rank_axis(shown),
+        y=Axis(title="time to solution [s]"),
+        series=tuple(
+            Series(
+                name=curve.name,
+                look=curve.name,
+                evidence=curve.evidence,
+                points=tuple(
+                    Point(
+                        x=row.cell.num_ranks * dodge(names.index(curve.name), len(names)),
+                        y=row.seconds.center,
+                        low=row.seconds.low,
+                        high=row.seconds.high,
+                        lines=(
+                            f"{curve.name}, {plural(row.cell.num_ranks, 'rank')}",
+                            f"{with_limits(row.seconds)} s",
+                            interval_note(row.seconds, "training"),
+                        ),
+                    )
+                    for row in curve.rows
+                    if row.seconds
+                ),
+                tags=tags_of(curve.rows[0].cell),
+                joined=curve.joined,
+            )
+            for curve in curves
+        ),
+        guides=_ideal(rows),
+        table=SOLUTIONS.name,
+    )
+
+
+def _ideal(rows: Sequence[TimeToSolution]) -> tuple[Guide, ...]:
+    base = next((row for row in rows if row.base == row.cell), None)
+    if base is None or base.seconds is None:
+        return ()
+    whole = base.seconds.center * base.cell.num_ranks
+    ranks = sorted({row.cell.num_ranks for row in rows})
+    return (Guide(label="ideal", points=tuple((float(count), whole / count) for count in ranks)),)
+
+
+def _training_title(rows: Sequence[TimeToSolution]) -> str:
+    cell = rows[0].cell
+    return f"{workload_title(cell.workload)}, {cell.framework}"

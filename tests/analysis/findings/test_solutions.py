@@ -1,5 +1,6 @@
 """Time to solution from records with known times, steps and ends."""
 
+import csv
 import json
 import math
 from dataclasses import replace
@@ -28,7 +29,7 @@ LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have t
 SET_UP, EVALUATING = 0.4, 0.5
 
 
-def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, **fields):
+def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, num_training=None, **fields):
     record = make_record(target=TARGET, local_batch=16, **fields)
     batch = record.case.cell.global_batch
     evaluations = [
@@ -42,7 +43,13 @@ def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, **fie
         )
         for step in (steps // 2, steps)
     ]
-    solution = Solution(end=end, set_up_seconds=SET_UP, num_held_out=500, evaluations=evaluations)
+    solution = Solution(
+        end=end,
+        set_up_seconds=SET_UP,
+        num_held_out=500,
+        num_training=num_training,
+        evaluations=evaluations,
+    )
     return record.model_copy(update={"solution": solution})
 
 
@@ -179,10 +186,43 @@ def test_json_page_and_figures_have_it(study, tmp_path):
     page = page_of(table, records)
     (section,) = [section for section in page.sections if section.name == "solutions"]
     assert page.summary[0] == table.solutions[-1].text
-    assert any(getattr(block, "name", "") == "quality-0" for block in section.blocks)
+    assert any(getattr(block, "name", "") == "quality-time-0" for block in section.blocks)
     names = {path.name for path in write_figures(table, tmp_path, only=["time-to-solution"])}
     stem = "hep_cnn-tiny-torch-weak-fp32"
     assert names == {
         *(f"{stem}-time-to-solution.{suffix}" for suffix in ("png", "pdf", "svg", "csv")),
         f"{stem}-evaluations.csv",
     }
+
+
+def test_a_row_has_the_time_of_a_step_and_of_an_epoch(make_record):
+    """The made-up windows: 16 samples at 100 samples per second; the warm-up of 9 s and evaluations do not count."""
+    records = [
+        training(make_record, steps=40, step_seconds=0.5, num_training=800, block=block) for block in range(6)
+    ]
+    (row,) = scaling_json(scaling_table(records))["time_to_solution"]
+    assert row["seconds_per_step"] == row["seconds_per_step_low"] == pytest.approx(0.16)
+    assert row["seconds_per_epoch"] == row["seconds_per_epoch_high"] == pytest.approx(8)
+    unknown = [*records[:5], training(make_record, steps=40, step_seconds=0.5, block=5)]
+    (row,) = scaling_json(scaling_table(unknown))["time_to_solution"]
+    assert row["seconds_per_epoch"] is None
+    assert "num_training" not in unknown[-1].model_dump()["solution"], "written as before it was known"
+
+
+def test_evaluations_have_the_time_since_the_launch_and_the_epoch(make_record):
+    records = [training(make_record, steps=40, step_seconds=0.5, num_training=800)]
+    (_, last) = scaling_json(scaling_table(records))["evaluations"]
+    assert last["epoch"] == pytest.approx(40 * 16 / 800)
+    assert last["seconds"] == pytest.approx(LAUNCH + SET_UP + 40 * 0.5 + EVALUATING)
+
+
+def test_a_first_training_without_any_metric_leaves_the_file_of_evaluations_whole(make_record, tmp_path):
+    """A loss that is no number has no metrics: its rows have fewer values than those after it."""
+    bad = training(make_record, steps=40, step_seconds=0.5, end="diverged")
+    empty = [e.model_copy(update={"metrics": {}, "loss": None}) for e in bad.solution.evaluations]
+    bad = bad.model_copy(update={"solution": bad.solution.model_copy(update={"evaluations": empty})})
+    table = scaling_table([bad, training(make_record, steps=40, step_seconds=0.5, block=1)])
+    write_figures(table, tmp_path, only=["time-to-solution"])
+    path = tmp_path / "hep_cnn-tiny-torch-weak-fp32-evaluations.csv"
+    rows = csv.DictReader(path.read_text().splitlines())
+    assert [row["auc"] for row in rows] == ["", "", "0.5", "0.95"]

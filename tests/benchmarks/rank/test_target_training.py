@@ -16,7 +16,7 @@ STEP, EVALUATION = 0.5, 2.0
 class Trainer:
     """A trainer, a control, a world of 2 ranks and an evaluator in one, with a clock."""
 
-    num_samples = 7
+    num_samples, num_training = 7, 40
 
     def __init__(self, aucs, losses):
         self.now = 100.0
@@ -70,7 +70,7 @@ def run(monkeypatch, aucs, losses=(), **target):
         write=written.append,
         set_up_seconds=1.5,
     ).run()
-    assert written[-1] == Ended(end=end, set_up_seconds=1.5, num_held_out=7)
+    assert written[-1] == Ended(end=end, set_up_seconds=1.5, num_held_out=7, num_training=40)
     return end, written[:-1], windows
 
 

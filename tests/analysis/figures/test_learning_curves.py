@@ -1,0 +1,103 @@
+"""The way of trainings to their target, drawn for one framework and for two."""
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures import learning_curves
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.render.html.model import Plot
+from dlscale.analysis.render.html.page import page_of
+from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
+
+
+@pytest.fixture
+def study(make_record):
+    def make(*frameworks, num_training=800):
+        return [
+            training(
+                make_record,
+                framework=framework,
+                num_ranks=num_ranks,
+                backend=backend,
+                block=block,
+                steps=40,
+                step_seconds=0.5,
+                num_training=num_training,
+            )
+            for framework in frameworks
+            for num_ranks, backend in ((1, "none"), (2, "ring"))
+            for block in range(2)
+        ]
+
+    return make
+
+
+def drawn(records):
+    table = scaling_table(records)
+    (family,) = table.families
+    with drawing():
+        figure, _ = learning_curves.draw(family, table.solutions_of(family), table.provenance)
+        figure.draw_without_rendering()
+    return figure
+
+
+def test_every_training_is_drawn_against_time_epochs_and_steps(study):
+    figure = drawn(study("torch"))
+    titles = [(axes.get_ylabel(), axes.get_xlabel()) for axes in figure.axes]
+    progress = ["time since the launch [s]", "epoch", "step"]
+    quality = [("AUC on held-out samples", name) for name in progress]
+    assert titles == quality + [("training loss", name) for name in progress]
+    ends = {
+        axes.get_xlabel(): sorted({float(line.get_xdata()[-1]) for line in axes.lines})
+        for axes in figure.axes[3:]
+    }
+    assert ends["time since the launch [s]"] == [pytest.approx(LAUNCH + SET_UP + EVALUATING + 20)]
+    assert ends["epoch"] == [pytest.approx(40 * 16 / 800), pytest.approx(40 * 32 / 800)]
+    assert ends["step"] == [40]
+    ways = [line for line in figure.axes[3].lines if len(line.get_xdata()) == 2]
+    assert len(ways) == 4, "one line per seed and cell"
+
+
+def test_without_the_number_of_samples_there_are_no_epochs(study):
+    figure = drawn(study("torch", num_training=None))
+    assert {axes.get_xlabel() for axes in figure.axes} == {"time since the launch [s]", "step"}
+    records = study("torch", num_training=None)
+    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    names = [block.name for block in section.blocks if isinstance(block, Plot)]
+    assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
+
+
+def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
+    records = study("torch")
+    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    (*_, plot) = [block for block in section.blocks if isinstance(block, Plot)]
+    seconds = LAUNCH + SET_UP + EVALUATING + 20
+    assert [[point.y for point in series.points] for series in plot.series] == [
+        [pytest.approx(seconds)],
+        [pytest.approx(seconds)],
+    ]
+    (ideal,) = plot.guides
+    assert ideal.points == ((1, pytest.approx(seconds)), (2, pytest.approx(seconds / 2)))
+
+
+def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
+    table = scaling_table(study("torch", "tensorflow"))
+    own = {family: table.solutions_of(family) for family in table.families}
+    with drawing():
+        figure, rows = learning_curves.draw_frameworks(own, table.provenance)
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        f"{framework}: {what}"
+        for what in ("training loss", "training loss", "time per epoch [s]", "time per step [ms]")
+        for framework in ("tensorflow", "torch")
+    ]
+    assert all(
+        left.get_ylim() == right.get_ylim() for left, right in zip(*[iter(figure.axes)] * 2, strict=True)
+    )
+    assert [row["seconds_per_step"] for row in rows] == [pytest.approx(s) for s in (0.16, 0.32) * 2]
+    names = {path.name for path in write_figures(table, tmp_path, only=["frameworks"])}
+    assert names == {f"hep_cnn-tiny-weak-fp32-frameworks.{suffix}" for suffix in ("png", "pdf", "svg", "csv")}
+
+
+def test_one_framework_has_none_beside_it(study, tmp_path):
+    assert write_figures(scaling_table(study("torch")), tmp_path, only=["frameworks"]) == []
