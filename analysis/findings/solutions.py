@@ -233,13 +233,14 @@ def _training(case: MeasuredCase, solution: Solution) -> Training:
         block=case.block,
         seed=record.order_seed + record.case.block,
         solution=solution,
-        launch_seconds=_launch_seconds(record),
+        launch_seconds=launch_seconds(record),
         seconds_per_step=case.world,
         seconds_per_epoch=case.world * num_training / case.cell.global_batch if num_training else None,
     )
 
 
-def _launch_seconds(record: Record) -> float | None:
+def launch_seconds(record: Record) -> float | None:
+    """From the launch until the ranks are connected, of the slowest rank in each phase; None if one is not known."""
     seconds = [slowest_in_phase(record.phases, name) for name in LAUNCH_PHASES]
     known = [value for value in seconds if value is not None]
     return math.fsum(known) if len(known) == len(seconds) else None

@@ -1,7 +1,7 @@
 """The tidy tables of a study as CSV or Parquet, and a Data Package that describes their columns.
 
 `launches` has a row per launch and attempt, failed ones included; `windows` a row per window; `ranks` a row per window
-and rank.
+and rank; `trainings`, `evaluations` and `metrics` are of trainings with a target (`tidy_trainings`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
-from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, RANKS, TABLES, WINDOWS, Column
+from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, RANKS, ROW_KEYS, TABLES, WINDOWS, Column
+from dlscale.analysis.render.tidy_trainings import evaluation_arrays, metric_arrays, training_row
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.records.record import Phases, Record
@@ -44,6 +45,7 @@ def write_tables(
 ) -> list[Path]:
     """Write `launches`, `windows` and, if `per_rank`, `ranks` into `folder` and return the paths of the files.
 
+    Where a training with a target ended by itself, `trainings`, `evaluations` and `metrics` are written too.
     Equal records in any order give equal bytes. Raises UsageError if Parquet is requested without pyarrow.
     """
     if form == "parquet":
@@ -53,13 +55,18 @@ def write_tables(
     where = provenance(ordered)
     make_folder(folder)
     written = []
-    for name in ("launches", "windows", *(["ranks"] if per_rank else [])):
+    ended = [record for record in ordered if record.solution]
+    of_ranks = ["ranks"] if per_rank else []
+    of_trainings = ["trainings", "evaluations", "metrics"] if ended else []
+    for name in ("launches", "windows", *of_ranks, *of_trainings):
         if name == "launches":
             frame = launch_frame(ordered, counts)
         elif name == "windows":
             frame = window_frame(ordered, lambda record: key_of(record) in counts)
-        else:
+        elif name == "ranks":
             frame = rank_frame(ordered)
+        else:
+            frame = solution_frame(name, ended, counts)
         path = folder / f"{name}.{form}"
         content = _csv(frame) if form == "csv" else _parquet(frame, TABLES[name], where)
         write_atomically(path, content, mode=0o644, remedy="free space or choose another folder with --out")
@@ -104,10 +111,8 @@ def _description(names: Sequence[str], where: Provenance) -> dict[str, Any]:
             for column in TABLES[name]
         ]
         schema: dict[str, Any] = {"fields": fields}
-        if name == "launches":
-            schema["primaryKey"] = key
-        else:
-            schema["primaryKey"] = [*key, "window", *(["rank"] if name == "ranks" else [])]
+        schema["primaryKey"] = [*key, *ROW_KEYS[name]]
+        if name != "launches":
             schema["foreignKeys"] = [{"fields": key, "reference": {"resource": "launches", "fields": key}}]
         profile = "tabular-data-resource" if form == "csv" else "data-resource"
         resources.append({"name": name, "path": file, "profile": profile, "schema": schema})
@@ -202,6 +207,36 @@ def window_frame(records: Sequence[Record], counts: Callable[[Record], bool]) ->
 def rank_frame(records: Sequence[Record]) -> pd.DataFrame:
     """The table `ranks`, in the order of the records."""
     return stacked([_ranks(record) for record in records if record.windows], RANKS)
+
+
+def solution_frame(name: str, records: Sequence[Record], counts: Collection[Key]) -> pd.DataFrame:
+    """The table `trainings`, `evaluations` or `metrics` of trainings that ended, in the order of the records."""
+    ended = [
+        (record, record.case.cell.target, record.solution)
+        for record in records
+        if record.case.cell.target and record.solution
+    ]
+    if name == "trainings":
+        rows = [
+            {**_words_of_key(record), "counts": key_of(record) in counts}
+            | training_row(record, target, solution)
+            for record, target, solution in ended
+        ]
+        return typed(rows, TABLES[name])
+    parts = [
+        _key(record)
+        | (
+            metric_arrays(solution)
+            if name == "metrics"
+            else evaluation_arrays(record, solution, counts=key_of(record) in counts)
+        )
+        for record, _, solution in ended
+    ]
+    return stacked(parts, TABLES[name])
+
+
+def _words_of_key(record: Record) -> dict[str, object]:
+    return {"study": record.study, "case_id": record.case.id, "attempt": record.attempt}
 
 
 def _windows(record: Record, *, counts: bool) -> Arrays:

@@ -15,6 +15,7 @@ from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
 from dlscale.benchmarks.records.record import Cell, Phases
+from tests.analysis.findings.test_solutions import training
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text()
 NAMES = [column.name for column in KEY]
@@ -74,8 +75,13 @@ def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
 def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(make_study, make_record, tmp_path):
     import pyarrow.parquet
 
-    records = [*make_study(num_blocks=2), make_record(block=7, failure="died")]
+    records = [
+        *make_study(num_blocks=2),
+        make_record(block=7, failure="died"),
+        training(make_record, steps=40, step_seconds=0.5, num_training=800),
+    ]
     csv, parquet = tables(records, tmp_path / "c"), tables(records, tmp_path / "p", "parquet")
+    assert csv.keys() == parquet.keys() == TABLES.keys()
     for name in TABLES:
         one, other = csv[name], parquet[name]
         assert list(one) == list(other)
@@ -90,6 +96,26 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(make_st
         == b"last start - first start of ranks on one machine"
     )
     assert scaling_table(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
+
+
+def test_trainings_have_their_times_evaluations_and_metrics(make_record, tmp_path):
+    records = [
+        training(make_record, steps=40, step_seconds=0.5, num_training=800, block=0),
+        training(make_record, steps=60, step_seconds=0.5, end="budget", auc=0.8, block=1),
+    ]
+    table = scaling_table(records)
+    found = tables(records, tmp_path)
+    trainings, evaluations = found["trainings"], found["evaluations"]
+    assert trainings.seconds.tolist() == [one.seconds for one in table.solutions[0].trainings]
+    assert (trainings.reached.tolist(), trainings.end.tolist()) == ([True, False], ["reached", "budget"])
+    assert trainings.num_epochs.fillna(0).tolist() == [40 * 16 / 800, 0]
+    last = evaluations.groupby("block").last()
+    assert last.seconds.tolist() == trainings.seconds.tolist()
+    assert last.num_samples.tolist() == trainings.num_samples.tolist() == [640, 960]
+    both = evaluations.merge(found["metrics"], on=[*NAMES, "evaluation"])
+    assert both.query("metric == 'auc'").value.tolist() == [0.5, 0.95, 0.5, 0.8]
+    assert evaluations.counts.all()
+    assert "trainings" not in tables([make_record()], tmp_path / "without")
 
 
 def test_failed_attempts_are_there_and_do_not_count(make_record, tmp_path):
