@@ -224,6 +224,7 @@ class Workload:
     presets: Mapping[str, Preset]
     default_preset: str
     target_metric: str
+    optimizer: str = ""  # of all objectives, by MLPerf's names; empty: not stated
     running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
     references: tuple[str, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import Backends, Counts, choose_study, results_option
 from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
+from dlscale.benchmarks.exports.training_log import training_log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Record
 
@@ -28,6 +30,7 @@ from dlscale.benchmarks.records.record import Record
 def mllog(study: str | None, out: Path | None, results: Path) -> int:
     """Write each record of STUDY (default: the latest) as an MLPerf log, <case>.<attempt>.log.
 
+    Of trainings to a target MLPerf's compliance checker accepts the logs by the rules that are written beside them.
     Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are invalid.
 
     \b
@@ -36,14 +39,28 @@ def mllog(study: str | None, out: Path | None, results: Path) -> int:
     folder = choose_study(results, study)
     out = out or folder / "mllog"
     records, bad_files = load_records(folder)
-    texts = ((record, mllog_text(record, _window_rates(record))) for record in records)
+    texts = ((record, _log_text(record)) for record in records)
     for index, (record, text) in enumerate(texts):
         if index == 0:
             _make(out)
         remedy = "free space or choose another folder with --out"
         write_atomically(out / f"{record.case.id}.{record.attempt}.log", text, remedy=remedy)
     click.echo(f"{len(records)} logs in {out}")
+    if any(record.solution for record in records):
+        rules = out / RULES
+        write_atomically(rules, training_rules(), remedy="free space or choose another folder with --out")
+        click.echo(f"check: {CHECKER} --config {shlex.quote(str(rules.resolve()))} LOG")
     return _complain(bad_files)
+
+
+RULES = "rules.yaml"
+CHECKER = "python -m mlperf_logging.compliance_checker --ruleset 6.0.0"
+
+
+def _log_text(record: Record) -> str:
+    if record.case.cell.target and record.solution:
+        return training_log_text(record, record.case.cell.target, record.solution)
+    return mllog_text(record, _window_rates(record))
 
 
 def _window_rates(record: Record) -> list[float]:

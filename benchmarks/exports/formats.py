@@ -32,13 +32,12 @@ def mllog_text(record: Record, samples_per_second: Sequence[float]) -> str:
     reached has no line: a launch that failed before its first window has a beginning and no run.
     Raises UsageError without mlperf-logging.
     """
-    mllog, names, output = _package(), _constants(), io.StringIO()
-    logger = mllog.MLLogger(logger=_into(output), root_dir=re.escape(str(Path(__file__).parents[2])))
-    began = _milliseconds(record)
-    logger.start(key=names.INIT_START, metadata=_what(record), time_ms=began)
-    for key, (value, metadata) in _facts(record, names).items():
+    output = io.StringIO()
+    logger, names, began = make_logger(output, record)
+    logger.start(key=names.INIT_START, metadata=what_was_run(record), time_ms=began)
+    for key, (value, metadata) in run_facts(record, names).items():
         logger.event(key=key, value=value, metadata=metadata, time_ms=began)
-    first = _first_window(record)
+    first = first_window(record)
     steady = [window for window in record.windows if window.phase == "steady"]
     if first is None or not steady:
         return output.getvalue()
@@ -64,6 +63,16 @@ def mllog_text(record: Record, samples_per_second: Sequence[float]) -> str:
     ended = at(max(_end(window, ranks) for window in steady))
     logger.end(key=names.RUN_STOP, metadata={names.STATUS: status}, time_ms=ended)
     return output.getvalue()
+
+
+def make_logger(output: io.StringIO, record: Record) -> tuple[Any, Any, int]:
+    """A logger of MLPerf's package that writes to `output`, its names, and the launch's beginning in milliseconds.
+
+    Raises UsageError without the package.
+    """
+    mllog, names = _package(), _constants()
+    logger = mllog.MLLogger(logger=_into(output), root_dir=re.escape(str(Path(__file__).parents[2])))
+    return logger, names, _milliseconds(record)
 
 
 def _package() -> Any:
@@ -94,7 +103,7 @@ def _milliseconds(record: Record) -> int:
     return round(1000 * (began if began.tzinfo else began.replace(tzinfo=UTC)).timestamp())
 
 
-def _first_window(record: Record) -> float | None:
+def first_window(record: Record) -> float | None:
     """Seconds from the launch's beginning to the first window, as the slowest rank's phases say; None if unknown.
 
     Building the network lies in no phase, and controls that share a launch are taken to come first, so that it
@@ -115,7 +124,7 @@ def _end(window: Window, ranks: Sequence[int]) -> float:
     return max(window.start_seconds[rank] + window.seconds[rank] for rank in ranks)
 
 
-def _facts(record: Record, names: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
+def run_facts(record: Record, names: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Key -> value and metadata of what holds for the whole run."""
     cell = record.case.cell
     facts: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -131,7 +140,7 @@ def _facts(record: Record, names: Any) -> dict[str, tuple[Any, dict[str, Any]]]:
     return facts
 
 
-def _what(record: Record) -> dict[str, Any]:
+def what_was_run(record: Record) -> dict[str, Any]:
     """What was run, and why there is no result if there is none."""
     cell = record.case.cell
     failure = {"failure": record.failure.kind} if record.failure else {}

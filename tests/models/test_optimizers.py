@@ -1,5 +1,7 @@
 """Optimizers by name: both frameworks against the formulas in NumPy, and how the learning rate changes."""
 
+import importlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from dlscale.collectives.registry import connect
+from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import _tensorflow_optimizers, _torch_optimizers
 from dlscale.models.optimizers import OPTIMIZERS, RateSchedule, optimizer_rule
@@ -236,3 +239,13 @@ def test_a_trainer_follows_the_rate_of_its_replica_and_resumes(framework):
     for first, unchanged in zip(begun, steps(idle, 1e-12), strict=True):
         np.testing.assert_allclose(unchanged, first, rtol=1e-6, atol=1e-9)
     assert any(np.any(old != new) for old, new in zip(before, whole, strict=True))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workloads_optimizer_is_the_one_that_its_network_has(name):
+    facts = load_workload(name)
+    program = importlib.import_module(f"dlscale.models.{name}._torch").program(
+        facts.preset("tiny"), gate=False
+    )
+    kinds = {type(objective.optimizer).__name__.lower() for objective in program.objectives}
+    assert kinds == {facts.optimizer}

@@ -48,6 +48,7 @@ def test_contents(wheel):
         "analysis/render/html/start.js",
         "analysis/findings/productivity.csv",
         "benchmarks/exports/templates/reframe.py.template",
+        "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",
         "analysis/py.typed",
         "results/published/figures.toml",
