@@ -88,7 +88,8 @@ class TimeToSolution:
     speed_up: Interval | None = None  # of the time from the launch
     training_speed_up: Interval | None = None  # the product of the next one and 1 / the one after it
     rate_ratio: Interval | None = None  # samples per second: this over base
-    samples_ratio: Interval | None = None  # samples to the target: this over base
+    # Samples to the target: this over base; None too where evaluations come after seconds (`_ratios`).
+    samples_ratio: Interval | None = None
 
     @property
     def metric(self) -> Metric:
@@ -133,13 +134,14 @@ class TimeToSolution:
         text = f"{where} reaches {goal} in {with_limits(self.seconds)} s"
         if self.num_reached < len(self.trainings):
             text += f" ({self.num_reached} of {plural(len(self.trainings), 'training')} did)"
-        if not (self.base and self.speed_up and self.rate_ratio and self.samples_ratio):
+        if not (self.base and self.speed_up and self.rate_ratio):
             return text + "."
         base = f"{self.base.backend} on {plural(self.base.num_ranks, 'rank')}"
-        return (
-            f"{text}, {ratio_text(self.speed_up)} times as fast as {base}: {ratio_text(self.rate_ratio)} times as many "
-            f"samples/s, {ratio_text(self.samples_ratio)} times as many samples are needed."
-        )
+        text += f", {ratio_text(self.speed_up)} times as fast as {base}: "
+        text += f"{ratio_text(self.rate_ratio)} times as many samples/s"
+        if not self.samples_ratio:
+            return text + "."
+        return f"{text}, {ratio_text(self.samples_ratio)} times as many samples are needed."
 
 
 def fastest_first(rows: Iterable[TimeToSolution]) -> list[TimeToSolution]:
@@ -195,7 +197,7 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
     reference = _base_of(launches, cells, base=base)
     ratios: dict[str, Interval | None] = {}
     if reference and reference.cell != launches.cell:
-        ratios = _ratios(trainings, _trainings(reference))
+        ratios = _ratios(trainings, _trainings(reference), by_seconds=bool(target.evaluate_seconds))
     timed = [training for training in trainings if training.seconds is not None]
     whole = [Run(training.seconds or 0.0, training.reached) for training in timed]
     return TimeToSolution(
@@ -256,8 +258,14 @@ def _base_of(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
     return next((other for other in own if other.cell == cell), None)
 
 
-def _ratios(trainings: Sequence[Training], reference: Sequence[Training]) -> dict[str, Interval | None]:
-    """The ratios to the base; none unless all trainings reached the target: nobody knows what the others take."""
+def _ratios(
+    trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool
+) -> dict[str, Interval | None]:
+    """The ratios to the base; none unless all trainings reached the target: nobody knows what the others take.
+
+    Samples to the target are known to the samples between two evaluations. Where those come `by_seconds`, they are more
+    for who is faster, so that the ratio would be biased against it: there is none.
+    """
     if not reference or not all(training.reached for training in (*trainings, *reference)):
         return {}
 
@@ -273,7 +281,7 @@ def _ratios(trainings: Sequence[Training], reference: Sequence[Training]) -> dic
         "speed_up": ratio("seconds", of_base=True),
         "training_speed_up": ratio("training_seconds", of_base=True),
         "rate_ratio": ratio("rate", of_base=False),
-        "samples_ratio": ratio("samples", of_base=False),
+        "samples_ratio": None if by_seconds else ratio("samples", of_base=False),
     }
 
 
@@ -308,6 +316,8 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "learning_rate": target.learning_rate,
         "learning_rate_scaling": target.scaling,
         **_rules(target),
+        "evaluate_every": target.evaluate_every,
+        "evaluate_seconds": target.evaluate_seconds,
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
         "num_reached": row.num_reached,

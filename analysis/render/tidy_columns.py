@@ -147,6 +147,10 @@ TRAININGS = (
     Column("threshold", "number", "the metric's value to be reached"),
     Column("learning_rate", "number", "that was used"),
     Column("learning_rate_scaling", "string", "how it follows the global batch"),
+    Column("evaluate_every", "integer", "steps between evaluations; unknown where they come after seconds"),
+    Column(
+        "evaluate_seconds", "number", "of training between evaluations; unknown where they come after samples"
+    ),
     Column("end", "string", "reached, budget or diverged"),
     Column("reached", "boolean", "if not, all times and counts would have been larger: they are censored"),
     Column("num_steps", "integer", "until its end"),

@@ -28,6 +28,8 @@ def training_row(record: Record, target: Target, solution: Solution) -> dict[str
         "threshold": target.threshold,
         "learning_rate": target.learning_rate,
         "learning_rate_scaling": target.scaling,
+        "evaluate_every": target.evaluate_every,
+        "evaluate_seconds": target.evaluate_seconds,
         "end": solution.end,
         "reached": solution.end == "reached",
         "num_steps": last.step,

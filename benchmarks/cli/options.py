@@ -294,6 +294,10 @@ STUDY_OPTIONS = (
     ),
     click.option("--evaluate-samples", type=int, help="Samples between two evaluations of time-to-solution."),
     click.option(
+        "--evaluate-seconds",
+        help="Training time between two evaluations of time-to-solution, e.g. 5s, instead of samples.",
+    ),
+    click.option(
         "--max-seconds", help="Time after which a training of time-to-solution gives up, e.g. 5min."
     ),
     click.option("--learning-rate", type=float, help="Learning rate of 1 rank, in time-to-solution."),
@@ -350,8 +354,8 @@ STUDY_OPTIONS = (
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 TARGET_OPTIONS = (
-    "evaluate_samples", "max_seconds", "learning_rate", "warm_up_samples", "decay_samples", "decay_factor",
-    "optimizer", "momentum", "weight_decay", "trust_coefficient",
+    "evaluate_samples", "evaluate_seconds", "max_seconds", "learning_rate", "warm_up_samples",
+    "decay_samples", "decay_factor", "optimizer", "momentum", "weight_decay", "trust_coefficient",
 )  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (

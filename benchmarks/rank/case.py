@@ -184,6 +184,7 @@ class CaseRun:
                 emit=self._emit,
                 write=self._write,
                 set_up_seconds=time.perf_counter() - begin,
+                longest_window=context.rules.stall_seconds / 4,
             ).run()
             self._write_energy()
             results: list[Gate] = []

@@ -22,6 +22,9 @@ from dlscale.models import load_workload
 from dlscale.models.quality.metric import HeldOut
 from dlscale.models.workload import Input, Replica, Shard
 
+INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
+SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
+
 
 class Evaluator:
     """The quality of a trainer's networks on held-out samples. Collective.
@@ -112,17 +115,21 @@ class TargetTraining:
     emit: Emit
     write: Callable[[Evaluated | Ended], None]
     set_up_seconds: float  # on this rank
+    longest_window: float = (
+        math.inf
+    )  # seconds: a window is written when it has ended, and silence looks like a hang
     _step: int = 0
     _training: float = 0.0
+    _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0
 
     def run(self) -> End:
         """Train until the target is reached, the time is over, or the loss is no number; returns which."""
         set_up = self.control.maximum(self.set_up_seconds)
         self._train(1, first=True)
-        every, end = self.target.evaluate_every, None
+        end = None
         while end is None:
-            self._train(every - self._step % every)  # the first window is of 1 step
+            self._train_until_due()
             end = self._evaluate()
         evaluator = self.evaluator
         self.write(
@@ -135,6 +142,28 @@ class TargetTraining:
         )
         return end
 
+    def _train_until_due(self) -> None:
+        """Train until the next evaluation, by 1 step at least.
+
+        All ranks take the same steps: seconds are the slowest rank's, which all of them know. Evaluations by seconds
+        are due at multiples of the interval, and come at the step that is nearest by the last window's pace; where that
+        told little, as the first step's does, the rest is trained in another window.
+        """
+        if every := self.target.evaluate_every:
+            due_step = self._step + every - self._step % every  # the first window is of 1 step
+            while self._step < due_step:
+                self._train(self._fitting(due_step - self._step))
+            return
+        interval = self.target.evaluate_seconds or math.inf
+        due = interval * (1 + math.floor((self._training + INTERVAL_TOLERANCE * interval) / interval))
+        while True:
+            self._train(self._fitting((due - self._training) / self._step_seconds))
+            if due - self._training <= max(INTERVAL_TOLERANCE * interval, self._step_seconds / 2):
+                return
+
+    def _fitting(self, num_steps: float) -> int:
+        return max(1, round(min(num_steps, self.longest_window / self._step_seconds)))
+
     def _train(self, num_steps: int, *, first: bool = False) -> None:
         steps: Steppable = self.trainer
         if self.target.schedule:
@@ -146,8 +175,10 @@ class TargetTraining:
                 global_batch=self.cell.global_batch,
             )
         window = time_window(steps, self.control, phase="warmup" if first else "steady", num_steps=num_steps)
+        seconds = self.control.maximum(window.seconds)
         self._step += num_steps
-        self._training += self.control.maximum(window.seconds)
+        self._training += seconds
+        self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
         self.emit(window)
 
     def _evaluate(self) -> End | None:

@@ -20,6 +20,7 @@ from pydantic import (
     PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
 from dlscale.base.definitions import Frozen
@@ -121,7 +122,8 @@ class Target(Frozen):
     metric: str  # of the workload's `quality.METRICS`
     threshold: float = Field(allow_inf_nan=False)
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
-    evaluate_every: PositiveInt  # steps
+    evaluate_every: PositiveInt | None = None  # steps; None: `evaluate_seconds` say when
+    evaluate_seconds: PositiveFloat | None = None  # of training, by the slowest rank's clock
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
     learning_rate: PositiveFloat
     scaling: LearningRateScaling = "none"
@@ -132,10 +134,16 @@ class Target(Frozen):
         """The learning rate of the step that begins after so many samples over all ranks."""
         return self.schedule.rate(self.learning_rate, samples) if self.schedule else self.learning_rate
 
+    @model_validator(mode="after")
+    def _check_interval(self) -> Target:
+        if (self.evaluate_every is None) == (self.evaluate_seconds is None):
+            raise ValueError("either evaluate_every or evaluate_seconds says when evaluations come")
+        return self
+
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A target with neither schedule nor optimizer is written as before there were any."""
-        return _without_empty(handler(self), {"schedule", "optimizer"})
+        """What a target has not is not written, so that cells keep their ids whatever targets have later."""
+        return _without_empty(handler(self), {"evaluate_every", "evaluate_seconds", "schedule", "optimizer"})
 
 
 class Cell(Frozen):

@@ -42,7 +42,7 @@ from dlscale.benchmarks.study.axes import (
     variant_settings,
     with_axes,
 )
-from dlscale.benchmarks.study.target import TargetRules
+from dlscale.benchmarks.study.target import TargetRules, with_changes
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
@@ -263,6 +263,7 @@ DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
 OPTION_OF = {
     "metric": "--target",
     "evaluate_samples": "--evaluate-samples",
+    "evaluate_seconds": "--evaluate-seconds",
     "max_seconds": "--max-seconds",
     "learning_rate": "--learning-rate",
     "scaling": "--learning-rate-scaling",
@@ -309,7 +310,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
     values["rules"] = values["rules"] | rules
     if target:
-        values["target"] = values["target"] | target
+        values["target"] = with_changes(values["target"], target)
     for backend, settings in options.items():
         values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
     named = {field for field in FIELDS if changes.get(field) is not None}

@@ -51,6 +51,9 @@ class Goal(Frozen):
     samples: PositiveInt | None = None
 
 
+INTERVALS = ("evaluate_samples", "evaluate_seconds")
+
+
 class TargetRules(Frozen):
     """A study's [target]."""
 
@@ -58,7 +61,9 @@ class TargetRules(Frozen):
     metric: str | None = None  # of all workloads, instead of their goals'
     threshold: Threshold | None = None
     held_out: float = Field(gt=0, lt=1)
-    evaluate_samples: PositiveInt  # samples between two evaluations, rounded to whole steps
+    # Between two evaluations, one of both: samples, rounded to whole steps, or seconds of training.
+    evaluate_samples: PositiveInt | None = None
+    evaluate_seconds: PositiveFloat | None = Field(None, allow_inf_nan=False)
     max_seconds: PositiveFloat = Field(allow_inf_nan=False)  # of one training, its evaluations included
     learning_rate: Rate | None = None  # of all workloads
     scaling: LearningRateScaling = "none"
@@ -107,7 +112,7 @@ class TargetRules(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study without large-batch rules is written as before there were any, so that its folder keeps its name."""
+        """A study without what came later is written as before, so that its folder keeps its name."""
         fields: dict[str, Any] = handler(self)
         return {
             name: value
@@ -120,16 +125,37 @@ class TargetRules(Frozen):
     def _check_order(cls, value: list[int]) -> list[int]:
         return check_ascending(value)
 
-    @field_validator("max_seconds", mode="before")
+    @model_validator(mode="after")
+    def _check_interval(self) -> TargetRules:
+        if (self.evaluate_samples is None) == (self.evaluate_seconds is None):
+            raise ValueError(
+                "evaluations come after samples or after seconds: give either --evaluate-samples or --evaluate-seconds"
+            )
+        if self.evaluate_seconds and self.evaluate_seconds >= self.max_seconds:
+            raise ValueError(
+                f"--evaluate-seconds {self.evaluate_seconds:g}: --max-seconds {self.max_seconds:g} are over before the "
+                "first evaluation; evaluate more often, or allow more"
+            )
+        return self
+
+    @field_validator("max_seconds", "evaluate_seconds", mode="before")
     @classmethod
     def _read_seconds(cls, value: Any) -> Any:
         return parse_seconds(value) if isinstance(value, str) else value
 
 
 _LATER = {
+    *INTERVALS,
     *("warm_up_samples", "decay_samples", "decay_factor"),
     *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
 }
+
+
+def with_changes(own: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A study's target with what the user says: an interval of either kind takes the place of the study's."""
+    if any(name in changes for name in INTERVALS):
+        own = {name: value for name, value in own.items() if name not in INTERVALS}
+    return own | changes
 
 
 def resolved(
@@ -161,12 +187,14 @@ def resolved(
             f"(metrics: {', '.join(metrics)})"
         )
     _check(metric, threshold, metrics, workload)
+    every = max(1, round(rules.evaluate_samples / global_batch)) if rules.evaluate_samples else None
     rate = rules.learning_rate or (goal and goal.learning_rate) or preset.learning_rate
     return Target(
         metric=metric,
         threshold=threshold,
         held_out=rules.held_out,
-        evaluate_every=max(1, round(rules.evaluate_samples / global_batch)),
+        evaluate_every=every,
+        evaluate_seconds=rules.evaluate_seconds,
         max_seconds=rules.max_seconds,
         learning_rate=rate * _growth(rules.scaling, global_batch / base_batch),
         scaling=rules.scaling,

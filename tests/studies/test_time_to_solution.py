@@ -38,8 +38,8 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
 
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
-    """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing."""
-    for rate in ("1e30", "1e-9"):
+    """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""
+    for rate, interval in (("1e30", ("--evaluate-samples", "160")), ("1e-9", ("--evaluate-seconds", "0.3s"))):
         done = bench.run(
             *(
                 "--backends",
@@ -53,13 +53,17 @@ def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
                 "--max-seconds",
                 "1s",
             ),
-            *("--evaluate-samples", "160", "--learning-rate", rate),
+            *(*interval, "--learning-rate", rate),
             study="time-to-solution",
         )
         assert done.returncode == 4, done.stdout + done.stderr
         assert "0 of 1 training reached AUC 1 in at most 1 s" in " ".join(done.stdout.split())
-    assert {record.solution.end for record in bench.records()} == {"budget", "diverged"}
-    assert all(record.good for record in bench.records())
+    ends = {record.solution.end: record for record in bench.records()}
+    assert ends.keys() == {"budget", "diverged"}
+    assert all(record.good for record in ends.values())
+    target = ends["budget"].case.cell.target
+    assert (target.evaluate_every, target.evaluate_seconds) == (None, 0.3)
+    assert ends["budget"].solution.evaluations[0].training_seconds > 0.1
 
 
 def _losses(records, block):

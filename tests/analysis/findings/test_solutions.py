@@ -30,7 +30,7 @@ SET_UP, EVALUATING = 0.4, 0.5
 
 
 def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, num_training=None, **fields):
-    record = make_record(target=TARGET, local_batch=16, **fields)
+    record = make_record(**{"target": TARGET} | fields, local_batch=16)
     batch = record.case.cell.global_batch
     evaluations = [
         Evaluation(
@@ -107,6 +107,23 @@ def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(stud
     assert ring.share.center == pytest.approx(5 / 6)
     assert ring.expected.center > ring.seconds.center
     assert "(5 of 6 trainings did)" in ring.text
+
+
+def test_evaluations_by_seconds_give_no_ratio_of_samples(make_record):
+    """More samples lie between two evaluations of who is faster: the ratio would be biased."""
+    by_seconds = {name: value for name, value in TARGET.items() if name != "evaluate_every"}
+    own = {"steps": 40, "step_seconds": 0.5, "target": by_seconds | {"evaluate_seconds": 5.0}}
+    records = [
+        training(make_record, block=block, backend=backend, num_ranks=num_ranks, **own)
+        for block in range(6)
+        for num_ranks, backend in ((1, "none"), (2, "ring"))
+    ]
+    ring = rows(records)["ring"]
+    assert ring.samples_ratio is None
+    assert (ring.speed_up.center, ring.rate_ratio.center) == (pytest.approx(1), pytest.approx(2))
+    assert ring.text.endswith("times as fast as none on 1 rank: 2.00 [2.00, 2.00] times as many samples/s.")
+    (row, _) = scaling_json(scaling_table(records))["time_to_solution"]
+    assert (row["evaluate_every"], row["evaluate_seconds"], row["samples"]) == (None, 5.0, 640)
 
 
 def test_where_most_missed_it_says_how_close_they_came(study):

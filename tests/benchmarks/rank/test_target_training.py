@@ -1,6 +1,7 @@
 """When a training with a target ends, and what it says; the clock moves only when a step is taken."""
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -52,8 +53,8 @@ class Trainer:
         return {} if value is None else {"auc": value}
 
 
-def run(monkeypatch, aucs, losses=(), **target):
-    clock = Trainer(aucs, losses)
+def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, **target):
+    clock = clock or Trainer(aucs, losses)
     for module in (measure, solution):
         monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     written, windows = [], []
@@ -69,6 +70,7 @@ def run(monkeypatch, aucs, losses=(), **target):
         emit=windows.append,
         write=written.append,
         set_up_seconds=1.5,
+        longest_window=longest_window,
     ).run()
     assert written[-1] == Ended(end=end, set_up_seconds=1.5, num_held_out=7, num_training=40)
     return end, written[:-1], windows
@@ -115,3 +117,55 @@ def test_a_loss_that_is_no_number_ends_it_without_an_evaluation(monkeypatch, los
 
 def test_scores_that_are_no_numbers_end_it(monkeypatch):
     assert run(monkeypatch, [0.5, None])[0] == "diverged"
+
+
+BY_SECONDS = {"evaluate_every": None, "evaluate_seconds": 4.0}
+
+
+def test_evaluations_by_seconds_come_at_multiples_of_the_interval(monkeypatch):
+    end, evaluations, windows = run(monkeypatch, [0.5, 0.6, 0.95], **BY_SECONDS)
+    assert end == "reached"
+    assert [evaluation.step for evaluation in evaluations] == [8, 16, 24], "of 0.5 s, from the first step on"
+    assert [evaluation.training_seconds for evaluation in evaluations] == [4, 8, 12]
+    assert [window.num_steps for window in windows] == [1, 7, 8, 8]
+
+
+class Uneven(Trainer):
+    """Steps take what `seconds` say, the last for ever."""
+
+    def __init__(self, aucs, seconds):
+        super().__init__(aucs, [])
+        self._seconds = [*seconds]
+
+    def step(self):
+        self.now += self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0]
+
+
+def test_a_slow_first_step_does_not_bring_the_evaluation_forward(monkeypatch):
+    """Of 3 s, as TensorFlow's, before steps of 0.01 s."""
+    clock = Uneven([0.95], [3.0, 0.01])
+    _, (evaluation,), windows = run(monkeypatch, [], clock=clock, **BY_SECONDS)
+    assert evaluation.training_seconds == pytest.approx(4.0, abs=0.2)
+    assert [window.num_steps for window in windows] == [1, 1, 99]
+
+
+def test_an_interval_shorter_than_a_step_evaluates_after_every_step(monkeypatch):
+    clock = Uneven([0.5, 0.5, 0.95], [6.0])
+    _, evaluations, _ = run(monkeypatch, [], clock=clock, **BY_SECONDS)
+    assert [evaluation.step for evaluation in evaluations] == [2, 3, 4]
+
+
+def test_an_evaluation_that_came_late_moves_no_later_one(monkeypatch):
+    """The machine is four times slower for 7 steps, then as before."""
+    clock = Uneven([0.5, 0.6, 0.95], [0.5, *[2.0] * 7, 0.5])
+    _, evaluations, _ = run(monkeypatch, [], clock=clock, **BY_SECONDS)
+    assert [evaluation.training_seconds for evaluation in evaluations] == [14.5, 16.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    "interval", [{"evaluate_every": 100}, {"evaluate_every": None, "evaluate_seconds": 50.0}]
+)
+def test_no_window_is_so_long_that_the_launch_looks_like_a_hang(monkeypatch, interval):
+    _, (evaluation,), windows = run(monkeypatch, [0.95], longest_window=10.0, **interval)
+    assert evaluation.step == 100
+    assert [window.num_steps for window in windows] == [1, 20, 20, 20, 20, 19]

@@ -39,6 +39,14 @@ def test_evaluations_come_after_equal_numbers_of_samples():
     assert {target.evaluate_every for target in targets(evaluate_samples=1).values()} == {1}
 
 
+def test_evaluations_come_after_equal_seconds_where_the_user_says_so():
+    found = targets(evaluate_seconds="5s")
+    assert {(target.evaluate_every, target.evaluate_seconds) for target in found.values()} == {(None, 5.0)}
+    assert "evaluate_every" not in found[1].model_dump()
+    assert "evaluate_seconds" not in targets()[1].model_dump(), "cells by samples have the ids that they had"
+    assert "evaluate_seconds" not in load_study("time-to-solution").model_dump()["target"]
+
+
 @pytest.mark.parametrize(("scaling", "growth"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_follows_the_batch_as_asked(scaling, growth):
     found = targets(learning_rate=2e-3, scaling=scaling)
@@ -144,6 +152,13 @@ def test_the_plan_knows_about_how_long_it_takes():
         ({"metric": "auc", "threshold": -0.1}, "can never be reached"),
         ({"metric": "f1", "threshold": 0.5}, "no metric 'f1'; choose one of: auc"),
         ({"metric": "signal_efficiency"}, "has no target; give one, e.g. --target signal_efficiency=0.9"),
+        (
+            {"evaluate_samples": 960, "evaluate_seconds": 5.0},
+            "give either --evaluate-samples or --evaluate-seconds",
+        ),
+        ({"evaluate_seconds": 60.0}, "--max-seconds 60 are over before the first evaluation"),
+        ({"evaluate_seconds": 0.0}, "evaluate_seconds: input should be greater than 0"),
+        ({"evaluate_seconds": "soon"}, "evaluate_seconds"),
         ({"held_out": 1e-6}, "holds out 0 and leaves 4000"),
         ({"held_out": 0.9999}, "one global batch of 32"),
         ({"max_seconds": 0.001}, "an evaluation on 503 held-out samples takes about 0.033 s alone"),
