@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlscale.analysis.figures.drawing import curves_of, dodge
+from dlscale.analysis.figures.drawing import curves_of, dodge, limits
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
     Measure,
@@ -35,20 +35,34 @@ LEAD = (
 
 
 def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence per cell, the fastest on the most ranks first."""
-    return tuple(row.text for row in fastest_first(rows))
+    """A sentence per cell, the fastest on the most ranks first; of several trainings each says which it is about."""
+    several = len({row.family for row in rows}) > 1
+    return tuple(
+        f"{_training_title([row])}: {row.text}" if several else row.text for row in fastest_first(rows)
+    )
 
 
 def solution_blocks(rows: Sequence[TimeToSolution]) -> Iterator[Block]:
     """Sentences, plots per training family, and the table; nothing without trainings that have a target."""
-    for row in fastest_first(rows):
-        yield Sentence(text=row.text, tags=tags_of(row.cell))
-    for place, family in enumerate(sorted({row.family for row in rows})):
-        own = [row for row in rows if row.family == family]
-        yield from learning_plots(own, place)
-        yield from time_plots(own, place)
+    for row, sentence in zip(fastest_first(rows), solution_sentences(rows), strict=True):
+        yield Sentence(text=sentence, tags=tags_of(row.cell))
+    families = sorted({row.family for row in rows})
+    plots = [
+        (*learning_plots(own, place), *time_plots(own, place))
+        for place, family in enumerate(families)
+        if (own := [row for row in rows if row.family == family])
+    ]
+    # Plots of one kind follow each other, so that those of two frameworks stand side by side.
+    kinds = dict.fromkeys(_kind(plot) for own in plots for plot in own)
+    for kind in kinds:
+        yield from (plot for own in plots for plot in own if _kind(plot) == kind)
     if rows:
         yield SOLUTIONS.of(rows)
+
+
+def _kind(plot: Plot) -> str:
+    """The plot's name without the number of its family."""
+    return plot.name.rpartition("-")[0]
 
 
 def learning_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
@@ -69,7 +83,7 @@ def _learning_plot(
     target = rows[0].target
     return Plot(
         name=name,
-        title=f"{measure.title} against {progress.name}: {_training_title(rows)}",
+        title=f"{_training_title(rows)}: {measure.title} against {progress.name}",
         says=f"The way of every training to {goal_text(target)}.",
         x=Axis(title=progress.title),
         y=Axis(title=measure.title),
@@ -106,12 +120,13 @@ def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
         return
     names = list(dict.fromkeys(curve.name for curve in curves))
     shown = [row for curve in curves for row in curve.rows]
+    known = [row.seconds for row in shown if row.seconds]
     yield Plot(
         name=f"time-to-solution-{place}",
-        title=f"time to {goal_text(rows[0].target)}: {_training_title(rows)}",
+        title=f"{_training_title(rows)}: time to {goal_text(rows[0].target)}",
         says=" ".join(solution_sentences(rows)),
         x=rank_axis(shown),
-        y=Axis(title="time to solution [s]"),
+        y=Axis(title="time to solution [s]", low=0, high=1.08 * limits(known)[1]),
         series=tuple(
             Series(
                 name=curve.name,

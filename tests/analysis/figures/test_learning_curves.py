@@ -6,7 +6,7 @@ from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import learning_curves
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.render.html.model import Plot
+from dlscale.analysis.render.html.model import Plot, Sentence
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
 
@@ -79,6 +79,21 @@ def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
     ]
     (ideal,) = plot.guides
     assert ideal.points == ((1, pytest.approx(seconds)), (2, pytest.approx(seconds / 2)))
+
+
+def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
+    records = study("torch", "tensorflow")
+    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    plots = [block for block in section.blocks if isinstance(block, Plot)]
+    assert [plot.name for plot in plots[:4]] == [
+        "quality-time-0",
+        "quality-time-1",
+        "quality-epochs-0",
+        "quality-epochs-1",
+    ]
+    assert [plot.series[0].tags.framework for plot in plots] == ["tensorflow", "torch"] * 7
+    sentences = [block.text for block in section.blocks if isinstance(block, Sentence)]
+    assert {text.split(": ")[0] for text in sentences} == {"HEP-CNN, tensorflow", "HEP-CNN, torch"}
 
 
 def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
