@@ -51,8 +51,12 @@ APART = frozenset({"canary", "exchange"})
 
 
 def steady_windows(record: Record) -> list[Window]:
-    """The windows that count: those after the warm-up."""
-    return [window for window in record.windows if window.phase == "steady"]
+    """The windows that count: those after the warm-up.
+
+    A training with a target may resume one step before its end: then that is all that the launch has.
+    """
+    steady = [window for window in record.windows if window.phase == "steady"]
+    return steady or (record.windows if record.solution else [])
 
 
 def world_step_seconds(record: Record) -> Seconds:

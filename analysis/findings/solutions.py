@@ -1,8 +1,9 @@
 """Time to solution: how long trainings took to reach their target, how many samples, and why.
 
 A training's time counts from its launch: start of the ranks, import of the framework and of the backend, connecting,
-building the networks, training, evaluating. Gates, which only a benchmark has, are left out. Relative to 1 rank the
-time of training is a product: samples to the target x time per sample.
+building the networks, training, evaluating. Gates, which only a benchmark has, are left out. Of several launches all
+starts count, and what saving and restoring the state took; work that a killed launch lost is counted apart. Relative to
+1 rank the time of training is a product: samples to the target x time per sample.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, number, plural, ratio_text, with_limits
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
-from dlscale.benchmarks.records.record import Base, Cell, Evaluation, Record, Solution, Target
+from dlscale.benchmarks.records.record import Base, Cell, Evaluation, Record, Solution, Target, TrainingLaunch
 from dlscale.models import load_workload
 from dlscale.models.quality.metric import Metric
 
@@ -38,6 +39,7 @@ class Training:
     launch_seconds: float | None  # before the networks are built; None if a rank's is not known
     seconds_per_step: float  # the median over windows, as of every launch
     seconds_per_epoch: float | None = None  # of its steps alone; None if the number of samples is not known
+    launches: tuple[TrainingLaunch, ...] = ()  # empty where it was not saved: then it had one
 
     @property
     def last(self) -> Evaluation:
@@ -51,20 +53,44 @@ class Training:
 
     @property
     def seconds(self) -> float | None:
-        """From the launch to the end, evaluations included."""
+        """From the launch to the end: evaluations, saving and the starts of all launches that count are included."""
         return self.seconds_at(self.last)
 
     def seconds_at(self, evaluation: Evaluation) -> float | None:
         """From the launch to the end of that evaluation."""
-        if self.launch_seconds is None:
+        launches = [one for one in self.launches if one.counts and one.first_step < evaluation.step]
+        own = self.launch_seconds
+        starts = [None if own is None else own + self.solution.set_up_seconds]
+        if launches:
+            starts = [launch.start_seconds for launch in launches]
+        known = [seconds for seconds in starts if seconds is not None]
+        if len(known) < len(starts):
             return None
-        own = evaluation.training_seconds + evaluation.evaluating_seconds
-        return self.launch_seconds + self.solution.set_up_seconds + own
+        trained = evaluation.training_seconds + evaluation.evaluating_seconds
+        return math.fsum(known) + trained + _saving_seconds(launches)
+
+    @property
+    def saving_seconds(self) -> float:
+        """Saving and restoring the state, in the launches that count."""
+        return _saving_seconds(launch for launch in self.launches if launch.counts)
+
+    @property
+    def lost_seconds(self) -> float:
+        """Work of killed launches that was done again, and is in no other time."""
+        return math.fsum(
+            launch.lost_seconds
+            + (0.0 if launch.counts else (launch.start_seconds or 0.0) + launch.restoring_seconds)
+            for launch in self.launches
+        )
 
     def epoch_at(self, evaluation: Evaluation) -> float | None:
         """The epochs until that evaluation: samples over those of an epoch."""
         num_training = self.solution.num_training
         return evaluation.samples / num_training if num_training else None
+
+
+def _saving_seconds(launches: Iterable[TrainingLaunch]) -> float:
+    return math.fsum(launch.saving_seconds + launch.restoring_seconds for launch in launches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +149,34 @@ class TimeToSolution:
         )
 
     @property
+    def saving_share(self) -> float | None:
+        """The median share of saving and restoring in the time from the launch; None where no training was saved."""
+        shares = [t.saving_seconds / t.seconds for t in self.trainings if t.launches and t.seconds]
+        return float(np.median(shares)) if shares else None
+
+    @property
+    def num_resumed(self) -> int:
+        """Trainings of more than one launch."""
+        return sum(len(training.launches) > 1 for training in self.trainings)
+
+    @property
+    def lost_seconds(self) -> float:
+        """Work that was done again, over all trainings."""
+        return math.fsum(training.lost_seconds for training in self.trainings)
+
+    @property
     def text(self) -> str:
-        """A sentence with the result."""
+        """Sentences with the result, and with what interruptions lost."""
+        if not self.num_resumed:
+            return self._result
+        trainings = plural(len(self.trainings), "training")
+        return (
+            f"{self._result} {self.num_resumed} of {trainings} took more than one launch; {number(self.lost_seconds)} "
+            "s of work was done twice and is not counted."
+        )
+
+    @property
+    def _result(self) -> str:
         goal = goal_text(self.target)
         where = f"{cell_name(self.cell, self.evidence)} on {plural(self.cell.num_ranks, 'rank')}"
         if not self.seconds:
@@ -238,6 +290,7 @@ def _training(case: MeasuredCase, solution: Solution) -> Training:
         launch_seconds=launch_seconds(record),
         seconds_per_step=case.world,
         seconds_per_epoch=case.world * num_training / case.cell.global_batch if num_training else None,
+        launches=tuple(record.launches),
     )
 
 
@@ -300,7 +353,8 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
 
     `seconds_per_step` and `seconds_per_epoch` are medians over trainings of each one's median over windows: steps
     alone. `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
-    `samples_ratio`. `expected_seconds` is with restarts of trainings that end short of the target.
+    `samples_ratio`. `expected_seconds` is with restarts of trainings that end short of the target. `lost_seconds` are
+    of all trainings together, and in no other number.
     """
     cell, target = row.cell, row.target
     return {
@@ -323,6 +377,9 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "num_reached": row.num_reached,
         "closest": row.closest,
         "evaluating_share": row.evaluating_share,
+        "saving_share": row.saving_share,
+        "num_resumed": row.num_resumed,
+        "lost_seconds": row.lost_seconds,
         **interval_columns("seconds", row.seconds),
         **interval_columns("training_seconds", row.training_seconds),
         **interval_columns("samples", row.samples),
@@ -406,6 +463,9 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("time", lambda row: row.seconds, unit="s"),
         Column("training", lambda row: row.training_seconds, unit="s"),
         Column("evaluating", lambda row: 100 * row.evaluating_share, unit="%", detail=True),
+        Column("saving", lambda row: row.saving_share and 100 * row.saving_share, unit="%", detail=True),
+        Column("resumed", lambda row: row.num_resumed or None, detail=True),
+        Column("lost", lambda row: row.lost_seconds or None, unit="s", detail=True),
         Column("expected", lambda row: row.expected, unit="s", detail=True),
         Column("samples", lambda row: row.samples),
         Column("per step", lambda row: row.seconds_per_step.times(1000), unit="ms", detail=True),
@@ -419,7 +479,9 @@ SOLUTIONS = TableOf[TimeToSolution](
     data=to_solution_row,
     legend=(
         "Time: from the launch until an evaluation found the target reached; gates are left out. Training: from the "
-        "first step, without evaluations; evaluating: its share of the time from the first step. Medians over all "
+        "first step, without evaluations; evaluating: its share of the time from the first step. Saving: the share of "
+        "checkpoints, written and read, in the time; resumed: trainings of several launches; lost: their work that was "
+        "done again, in no other number. Medians over all "
         "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
         "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
         "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Per step, epoch: "

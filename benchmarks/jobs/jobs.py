@@ -143,7 +143,7 @@ def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: 
 
 def _shorter(plan: Plan) -> str:
     """Advice that makes a launch shorter."""
-    if plan.study.rules.train_steps:
+    if plan.study.rules.train_steps or plan.study.target:
         return "checkpoints at shorter intervals (--checkpoint-every)"
     return "fewer windows (--budget)"
 
@@ -155,7 +155,8 @@ def _with_canaries(plan: Plan, launches: tuple[Launch, ...], index: int) -> tupl
 def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
     """A training on the job's largest number of nodes, run first and last to show whether the machine changed.
 
-    Its backend is the first of the study that exchanges gradients, so that the network is part of it.
+    Its backend is the first of the study that exchanges gradients, so that the network is part of it. It measures
+    speed alone, also where the trainings have a target.
     """
     order = [*sorted(plan.study.backends, key=lambda name: not capabilities(name).exchanges)]
     # A reference on the whole machine may use a backend that the study does not compare.
@@ -165,7 +166,7 @@ def _canary(plan: Plan, launches: Sequence[Launch], block: int) -> Launch:
         compared,
         key=lambda launch: (launch.cell.num_nodes, launch.cell.num_ranks, -order.index(launch.cell.backend)),
     )
-    cell = largest.cell.model_copy(update={"control": "canary"})
+    cell = largest.cell.model_copy(update={"control": "canary", "target": None})
     return Launch(cases=(Case(cell=cell, block=block, position=0),), data=largest.data)
 
 

@@ -30,10 +30,11 @@ from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
+from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.leftovers import sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline
-from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
+from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
 from dlscale.benchmarks.records.record import Case, Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
@@ -117,7 +118,13 @@ def refuse(prepared: PreparedLaunch, store: Store, reason: str) -> list[Record]:
         if latest is None or latest.failure != failure:
             attempt = store.next_attempt(case)
             latest = assemble(
-                case, index, spools, attempt=attempt, metadata=prepared.metadata, failure=failure
+                case,
+                index,
+                spools,
+                attempt=attempt,
+                metadata=prepared.metadata,
+                failure=failure,
+                saved=_saved_training(case, prepared.spec, store),
             )
             store.add(latest)
         records.append(latest)
@@ -144,7 +151,15 @@ def collect(
 
     def write(case: Case, index: int, spools: Sequence[RankSpool], failure: Failure | None) -> Record:
         attempt = store.next_attempt(case)
-        record = assemble(case, index, spools, attempt=attempt, metadata=metadata, failure=failure)
+        record = assemble(
+            case,
+            index,
+            spools,
+            attempt=attempt,
+            metadata=metadata,
+            failure=failure,
+            saved=_saved_training(case, spec, store),
+        )
         store.add(record)
         return record
 
@@ -174,6 +189,18 @@ def collect(
     else:
         rmtree(spool_folder)
     return records
+
+
+def _saved_training(case: Case, spec: LaunchSpec, store: Store) -> SavedTraining | None:
+    """What the disk has of a training with a target, and of its launches so far; None where it is not saved."""
+    folder = spec.checkpoints_of(case)
+    if folder is None or case.cell.target is None:
+        return None
+    try:
+        latest = store.latest(case)
+    except UsageError:  # damaged, which the reports name
+        latest = None
+    return SavedTraining(step=last_checkpoint_step(folder), launches=latest.launches if latest else [])
 
 
 def collect_leftovers(spool_folder: Path, store: Store) -> int:

@@ -27,7 +27,14 @@ from dlscale.benchmarks.rank.other_programs import OtherPrograms
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
 from dlscale.benchmarks.records.record import Cell, Gate, Target
-from dlscale.benchmarks.records.spool import CaseResult, Event, GateResult, MeasuredWindow, SpoolWriter
+from dlscale.benchmarks.records.spool import (
+    CaseResult,
+    Event,
+    GateResult,
+    MeasuredWindow,
+    Phase,
+    SpoolWriter,
+)
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload
@@ -173,6 +180,8 @@ class CaseRun:
         try:
             replica = (self.reference_factory or self.factory)(shard=context.shard, seed=context.seed)
             evaluator = Evaluator(self.cell, self.source, replica, world=context.world, shard=context.shard)
+            set_up_seconds = time.perf_counter() - begin
+            self._write(Phase("set_up", set_up_seconds))
             end = TargetTraining(
                 cell=self.cell,
                 target=target,
@@ -183,7 +192,8 @@ class CaseRun:
                 evaluator=evaluator,
                 emit=self._emit,
                 write=self._write,
-                set_up_seconds=time.perf_counter() - begin,
+                set_up_seconds=set_up_seconds,
+                saving=self._training_run(trainer),
                 longest_window=context.rules.stall_seconds / 4,
             ).run()
             self._write_energy()

@@ -22,7 +22,10 @@ from dlscale.models.workload import State
 
 
 class TrainingRun:
-    """`measure.TrainingProgress` of a trainer whose training may have begun in an earlier launch. Collective."""
+    """`measure.TrainingProgress` of a trainer whose training may have begun in an earlier launch. Collective.
+
+    `notes` is the text that was saved with the state that the training resumes from; empty at its beginning.
+    """
 
     def __init__(
         self,
@@ -38,14 +41,25 @@ class TrainingRun:
         self._control, self._world, self._write = control, world, write
         self._step: int = self._world.bcast(last_checkpoint_step(folder) if self._is_first else 0)
         self._saved = self._step
+        self.notes = ""
         if self._step:
             self._restore()
 
-    def passed(self, num_steps: int) -> None:
-        """Count the steps, and save the state if that is due."""
+    @property
+    def step(self) -> int:
+        """Steps of the training so far, over all launches."""
+        return self._step
+
+    def passed(self, num_steps: int, notes: Callable[[], str] = str) -> None:
+        """Count the steps, and save the state with `notes` if that is due."""
         self._step += num_steps
-        if self._rules.checkpoint_every and self._step - self._saved >= self._rules.checkpoint_every:
-            self._save()
+        if self._rules.checkpoint_every and self.num_to_save() <= 0:
+            self._save(notes)
+
+    def num_to_save(self) -> int:
+        """Steps until the state is due to be saved."""
+        num_steps: int = self._saved + self._rules.checkpoint_every - self._step
+        return num_steps
 
     def num_left(self) -> int:
         """Steps to the training's end."""
@@ -55,14 +69,14 @@ class TrainingRun:
     def _is_first(self) -> bool:
         return bool(self._world.Get_rank() == 0)
 
-    def _save(self) -> None:
+    def _save(self, notes: Callable[[], str]) -> None:
         """Rank 0's state; the others wait, for the weights may not change meanwhile."""
         self._trainer.synchronize()
         self._control.barrier()
         start = time.perf_counter()
         num_bytes = 0
         if self._is_first:
-            num_bytes = save_checkpoint(self._folder, self._trainer.state(), step=self._step)
+            num_bytes = save_checkpoint(self._folder, self._trainer.state(), step=self._step, notes=notes())
         self._control.barrier()
         seconds = time.perf_counter() - start
         self._saved = self._step
@@ -74,17 +88,22 @@ class TrainingRun:
         self._control.barrier()
         start = time.perf_counter()
         state = load_checkpoint(self._folder, step=self._step) if self._is_first else None
+        self.notes = self._world.bcast(checkpoint_notes(self._folder, step=self._step) if state else "")
         state = share_checkpoint(self._world, state)
         try:
             self._trainer.restore(state)
         except STATE_ERRORS as error:
-            raise UsageError(
-                f"the checkpoint in {self._folder} is of another training ({error}); delete it, and the training "
-                "begins anew"
-            ) from None
+            raise self.of_another(error) from None
         self._control.barrier()
         if self._is_first:
             self._write(TrainingResumed(step=self._step, seconds=time.perf_counter() - start))
+
+    def of_another(self, error: Exception) -> UsageError:
+        """The error of a state or notes that this training did not save."""
+        return UsageError(
+            f"the checkpoint in {self._folder} is of another training ({' '.join(str(error).split())[:200]}); delete "
+            "it, and the training begins anew"
+        )
 
 
 def check_can_resume(backend: Backend) -> None:
@@ -99,11 +118,12 @@ def check_can_resume(backend: Backend) -> None:
 
 
 PATTERN = re.compile(r"step-(\d{10})\.safetensors")
+NOTES = "notes"  # among the file's metadata
 STATE_ERRORS = (ValueError, KeyError, TypeError, IndexError)  # of one that was made by something else
 
 
-def save_checkpoint(folder: Path, state: State, *, step: int) -> int:
-    """Write the state after `step` steps, durably, in the place of an earlier one; returns its bytes.
+def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "") -> int:
+    """Write the state after `step` steps with `notes`, durably, in the place of an earlier one; returns its bytes.
 
     Raises UsageError if the disk is full or the folder cannot be written; the earlier one is kept then.
     """
@@ -111,7 +131,8 @@ def save_checkpoint(folder: Path, state: State, *, step: int) -> int:
     from safetensors.numpy import save as packed
 
     make_folder(folder)
-    content = packed({name: np.asarray(value, order="C") for name, value in state.items()})
+    arrays = {name: np.asarray(value, order="C") for name, value in state.items()}
+    content = packed(arrays, metadata={NOTES: notes} if notes else None)
     write_atomically(path := _checkpoint_path(folder, step), content)
     for other in folder.iterdir():
         if PATTERN.fullmatch(other.name) and other != path:
@@ -134,11 +155,27 @@ def load_checkpoint(folder: Path, *, step: int) -> State:
     try:
         state: State = unpacked(path.read_bytes())
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
-        raise UsageError(
-            f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); "
-            "delete it, and the training begins anew"
-        ) from None
+        raise _unreadable(path, error) from None
     return state
+
+
+def checkpoint_notes(folder: Path, *, step: int) -> str:
+    """The notes saved with that state; empty without any. Raises UsageError if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    path = _checkpoint_path(folder, step)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            notes: str = (file.metadata() or {}).get(NOTES, "")
+    except (OSError, SafetensorError, *STATE_ERRORS) as error:
+        raise _unreadable(path, error) from None
+    return notes
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    return UsageError(
+        f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); delete it, and the training begins anew"
+    )
 
 
 def share_checkpoint(control: Any, state: State | None) -> State:

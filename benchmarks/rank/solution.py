@@ -1,7 +1,8 @@
 """A training that goes on until it reaches its target: windows of steps, and an evaluation after each.
 
 Training time is that of the windows, as everywhere; evaluating is timed apart, behind a barrier of its own. All ranks
-evaluate, each its own pieces of the held-out samples, on a replica that is given the trained weights.
+evaluate, each its own pieces of the held-out samples, on a replica that is given the trained weights. A training that
+is saved resumes with its times and evaluations: what was known when the state was saved is beside it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveInt
 
+from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.rank.checkpoints import TrainingRun
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
-from dlscale.benchmarks.records.record import Cell, End, Target
+from dlscale.benchmarks.records.record import Cell, End, Evaluation, Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.collectives import Trainer
 from dlscale.models import load_workload
@@ -101,6 +105,15 @@ class ScheduledTrainer:
         self._trainer.synchronize()
 
 
+class TargetNotes(Frozen):
+    """What a training with a target knows besides its state, after `step`; seconds over all launches."""
+
+    step: PositiveInt
+    training_seconds: NonNegativeFloat
+    evaluating_seconds: NonNegativeFloat
+    evaluations: list[Evaluation]
+
+
 @dataclass(kw_only=True)
 class TargetTraining:
     """One training of a cell with a target. Collective."""
@@ -115,22 +128,28 @@ class TargetTraining:
     emit: Emit
     write: Callable[[Evaluated | Ended], None]
     set_up_seconds: float  # on this rank
-    longest_window: float = (
-        math.inf
-    )  # seconds: a window is written when it has ended, and silence looks like a hang
+    saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
+    # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
+    longest_window: float = math.inf
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0
+    _due: float = math.inf  # seconds of training at the next evaluation
+    _evaluations: list[Evaluated] = field(default_factory=list)
 
     def run(self) -> End:
-        """Train until the target is reached, the time is over, or the loss is no number; returns which."""
+        """Train until the target is reached, the time is over, or the loss is no number; returns which.
+
+        Raises UsageError if what was saved is of another training.
+        """
         set_up = self.control.maximum(self.set_up_seconds)
-        self._train(1, first=True)
-        end = None
+        if self.saving and self.saving.step:
+            self._resume(self.saving)
+        self._set_due()
+        end = self._train(1, phase="warmup")
         while end is None:
-            self._train_until_due()
-            end = self._evaluate()
+            end = self._train(self._num_to_stop(), phase="steady")
         evaluator = self.evaluator
         self.write(
             Ended(
@@ -142,29 +161,64 @@ class TargetTraining:
         )
         return end
 
-    def _train_until_due(self) -> None:
-        """Train until the next evaluation, by 1 step at least.
+    def _resume(self, saving: TrainingRun) -> None:
+        try:
+            notes = TargetNotes.model_validate_json(saving.notes)
+            if notes.step != saving.step:
+                raise ValueError(f"its notes are of step {notes.step}, its state of step {saving.step}")
+        except ValueError as error:  # pydantic's is one
+            raise saving.of_another(error) from None
+        self._step, self._training = notes.step, notes.training_seconds
+        self._evaluating = notes.evaluating_seconds
+        for evaluation in notes.evaluations:
+            self._report(Evaluated(**evaluation.model_dump()))
 
-        All ranks take the same steps: seconds are the slowest rank's, which all of them know. Evaluations by seconds
-        are due at multiples of the interval, and come at the step that is nearest by the last window's pace; where that
-        told little, as the first step's does, the rest is trained in another window.
+    def _notes(self) -> str:
+        return TargetNotes(
+            step=self._step,
+            training_seconds=self._training,
+            evaluating_seconds=self._evaluating,
+            evaluations=[Evaluation(**asdict(evaluation)) for evaluation in self._evaluations],
+        ).model_dump_json()
+
+    def _set_due(self) -> None:
+        """When the next evaluation is due, if seconds say so: at the next multiple of the interval."""
+        if interval := self.target.evaluate_seconds:
+            passed = math.floor((self._training + INTERVAL_TOLERANCE * interval) / interval)
+            self._due = interval * (1 + passed)
+
+    def _seconds_left(self) -> float:
+        return self.target.max_seconds - self._training - self._evaluating
+
+    def _num_to_stop(self) -> int:
+        """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
+
+        All ranks take the same steps: seconds are the slowest rank's, which all of them know. By seconds an evaluation
+        comes at the step that is nearest by the last window's pace; where that told little, as the first step's does,
+        the rest is trained in another window.
         """
         if every := self.target.evaluate_every:
-            due_step = self._step + every - self._step % every  # the first window is of 1 step
-            while self._step < due_step:
-                self._train(self._fitting(due_step - self._step))
-            return
-        interval = self.target.evaluate_seconds or math.inf
-        due = interval * (1 + math.floor((self._training + INTERVAL_TOLERANCE * interval) / interval))
-        while True:
-            self._train(self._fitting((due - self._training) / self._step_seconds))
-            if due - self._training <= max(INTERVAL_TOLERANCE * interval, self._step_seconds / 2):
-                return
+            to_evaluation = every - self._step % every
+        else:
+            to_evaluation = round((self._due - self._training) / self._step_seconds)
+        seconds = min(self._seconds_left(), self.longest_window)
+        num_steps = min(to_evaluation, seconds / self._step_seconds)
+        if self.saving:
+            num_steps = min(num_steps, self.saving.num_to_save())
+        return max(1, math.ceil(num_steps))
 
-    def _fitting(self, num_steps: float) -> int:
-        return max(1, round(min(num_steps, self.longest_window / self._step_seconds)))
+    def _is_due(self) -> bool:
+        """Whether an evaluation is due: by steps, by seconds, or because the time is over."""
+        if self._seconds_left() <= 0:
+            return True
+        if every := self.target.evaluate_every:
+            return self._step % every == 0
+        tolerance = INTERVAL_TOLERANCE * (self.target.evaluate_seconds or math.inf)
+        # The first step, which is slow, tells little of when that will be.
+        return self._step > 1 and self._due - self._training <= max(tolerance, self._step_seconds / 2)
 
-    def _train(self, num_steps: int, *, first: bool = False) -> None:
+    def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
+        """A window, and what is due after it; returns how the training ends there, None if it goes on."""
         steps: Steppable = self.trainer
         if self.target.schedule:
             steps = ScheduledTrainer(
@@ -174,12 +228,20 @@ class TargetTraining:
                 begin=self._step,
                 global_batch=self.cell.global_batch,
             )
-        window = time_window(steps, self.control, phase="warmup" if first else "steady", num_steps=num_steps)
+        window = time_window(steps, self.control, phase=phase, num_steps=num_steps)
         seconds = self.control.maximum(window.seconds)
         self._step += num_steps
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
         self.emit(window)
+        end = self._evaluate() if self._is_due() else None
+        if self.saving and end is None:
+            self.saving.passed(num_steps, self._notes)
+        return end
+
+    def _report(self, evaluation: Evaluated) -> None:
+        self._evaluations.append(evaluation)
+        self.write(evaluation)
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
@@ -188,7 +250,7 @@ class TargetTraining:
         loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
         metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
         self._evaluating += self.control.maximum(time.perf_counter() - begin)
-        self.write(
+        self._report(
             Evaluated(
                 step=self._step,
                 samples=self._step * self.cell.global_batch,
@@ -198,9 +260,10 @@ class TargetTraining:
                 metrics=metrics,
             )
         )
+        self._set_due()
         if self.target.metric not in metrics:
             return "diverged"
         measure = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
         if measure.reached(metrics[self.target.metric], self.target.threshold):
             return "reached"
-        return "budget" if self._training + self._evaluating >= self.target.max_seconds else None
+        return "budget" if self._seconds_left() <= 0 else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.redaction import redact, redacted
@@ -26,6 +27,7 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     Setting,
     Solution,
+    TrainingLaunch,
     Window,
 )
 from dlscale.benchmarks.records.spool import (
@@ -38,10 +40,13 @@ from dlscale.benchmarks.records.spool import (
     GateResult,
     MeasuredWindow,
     NodeInfo,
+    PhaseName,
     RankInfo,
     RankSpool,
     TrainingResumed,
 )
+
+START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
 
 
 class LaunchMetadata(Frozen):
@@ -59,6 +64,14 @@ class LaunchMetadata(Frozen):
     allocation: Allocation | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTraining:
+    """What is on the disk of a case's training after a launch of it."""
+
+    step: int  # of the last saved state; 0 without one
+    launches: list[TrainingLaunch] = field(default_factory=list)  # before this one
+
+
 def assemble(
     case: Case,
     index: int,
@@ -67,11 +80,13 @@ def assemble(
     attempt: int,
     metadata: LaunchMetadata,
     failure: Failure | None,
+    saved: SavedTraining | None = None,
 ) -> Record:
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
-    had already ended keep their results, and a failed gate is a failure of its own.
+    had already ended keep their results, and a failed gate is a failure of its own. `saved`: of a training with a
+    target that has checkpoints.
     """
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates = _gates(workers, index)
@@ -113,6 +128,7 @@ def assemble(
         checkpoints=[Checkpoint(**asdict(saved)) for saved in workers[0].of(CheckpointSaved, index)],
         resumed=_resumed(workers[0].first(TrainingResumed, index)),
         solution=_solution(workers[0], index),
+        launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
@@ -184,6 +200,45 @@ def _solution(spool: RankSpool, index: int) -> Solution | None:
     ended = spool.first(Ended, index)
     evaluations = [Evaluation(**asdict(event)) for event in spool.of(Evaluated, index)]
     return Solution(**asdict(ended), evaluations=evaluations) if ended else None
+
+
+def _launches(
+    workers: Sequence[RankSpool], index: int, *, attempt: int, saved: SavedTraining, ended: bool
+) -> list[TrainingLaunch]:
+    """The launches of a training, this one last if it took a step. One that began anew has none before it."""
+    windows, resumed = _windows(workers, index), workers[0].first(TrainingResumed, index)
+    if not windows:
+        return saved.launches
+    first = resumed.step if resumed else 0
+    after = list(accumulate((window.num_steps for window in windows), initial=first))[1:]
+    kept = after[-1] if ended else max(first, saved.step)
+    lost = [window for window, step in zip(windows, after, strict=True) if step > kept]
+    evaluations = workers[0].of(Evaluated, index)
+    evaluating = [0.0, *(event.evaluating_seconds for event in evaluations if event.step <= kept)][-1]
+    before = [] if first == 0 and any(launch.kept_step for launch in saved.launches) else saved.launches
+    own = TrainingLaunch(
+        attempt=attempt,
+        first_step=first,
+        kept_step=kept,
+        start_seconds=_start_seconds(workers, index),
+        restoring_seconds=resumed.seconds if resumed else 0.0,
+        saving_seconds=math.fsum(event.seconds for event in workers[0].of(CheckpointSaved, index)),
+        lost_steps=max(0, after[-1] - kept),
+        lost_seconds=math.fsum(max(window.seconds) for window in lost)
+        + (evaluations[-1].evaluating_seconds - evaluating if evaluations else 0.0),
+    )
+    return [*before, own]
+
+
+def _start_seconds(workers: Sequence[RankSpool], index: int) -> float | None:
+    """From the launch to a case's first step, without gates: each phase on its slowest rank."""
+    slowest = []
+    for name in START_PHASES:
+        known = [seconds for spool in workers if (seconds := spool.seconds(name, index)) is not None]
+        if len(known) < len(workers):
+            return None
+        slowest.append(max(known))
+    return math.fsum(slowest)
 
 
 def _phases(spools: Sequence[RankSpool], index: int) -> Phases:

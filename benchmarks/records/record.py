@@ -320,6 +320,30 @@ class Solution(Frozen):
         return _without_empty(handler(self), {"num_training"})
 
 
+class TrainingLaunch(Frozen):
+    """One of the launches of a training with a target that is saved: what it took, and how much of it counts.
+
+    Seconds are the slowest rank's, and those of steps and evaluations that were reported to their end. A launch that
+    kept nothing, `kept_step` == `first_step`, has lost its start as well.
+    """
+
+    attempt: PositiveInt  # at the case; its record has the windows
+    first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
+    kept_step: NonNegativeInt  # of the state that the next launch finds; of the last one, the training's end
+    start_seconds: (
+        NonNegativeFloat | None
+    )  # launch to first step without gates and restoring; None if unknown
+    restoring_seconds: NonNegativeFloat
+    saving_seconds: NonNegativeFloat
+    lost_steps: NonNegativeInt = 0  # after `kept_step`: the next launch took them again
+    lost_seconds: NonNegativeFloat = 0.0  # training and evaluating, likewise
+
+    @property
+    def counts(self) -> bool:
+        """Whether the training went on from what it did."""
+        return self.kept_step > self.first_step
+
+
 class Failure(Frozen):
     """The reason for a missing result. `rank` is the first one that failed, if known."""
 
@@ -395,6 +419,7 @@ class Record(Frozen):
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
     solution: Solution | None = None  # of a cell with a target; None also if the launch did not end by itself
+    launches: list[TrainingLaunch] = []  # of that training so far, in order; empty where it is not saved
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
@@ -403,7 +428,7 @@ class Record(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A record of a training without a target is written as before there were any."""
-        return _without_empty(handler(self), {"solution"})
+        return _without_empty(handler(self), {"solution", "launches"})
 
     @property
     def clocks(self) -> list[list[int]]:

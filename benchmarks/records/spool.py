@@ -21,7 +21,8 @@ from dlscale.base.parsing import parse_json_object
 
 SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
 
-PhaseName = Literal["start_up", "import_backend", "connect", "gates"]
+# The last one is of a case: networks, weights and trainer of a training with a target.
+PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
 Setting = str | int | float | bool
 
 
@@ -318,9 +319,16 @@ class RankSpool:
         """The first event of that kind, None if there is none."""
         return next(iter(self.of(kind, case)), None)
 
-    def seconds(self, phase: PhaseName) -> float | None:
-        """Duration of that phase; None if it was not reached."""
-        return next((event.seconds for event in self.of(Phase) if event.name == phase), None)
+    def seconds(self, phase: PhaseName, case: int | None = None) -> float | None:
+        """Duration of that phase, of the launch or of the case; None if it was not reached."""
+        return next(
+            (
+                event.seconds
+                for place, event in self.events
+                if isinstance(event, Phase) and event.name == phase and place in (None, case)
+            ),
+            None,
+        )
 
 
 def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:

@@ -99,13 +99,17 @@ class Plan:
     def _case_seconds(self, cell: Cell, *, to_end: bool = True) -> float:
         """Wall time for one case: its share of the budget, or the minimum measuring time if that is more.
 
-        A training of fixed length takes all of its steps or, unless `to_end`, those to its first checkpoint.
+        A training of fixed length or to a target takes all of its steps or, unless `to_end`, those to its first
+        checkpoint.
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if self.study.target and cell.target:
             samples = expected_samples(self.study.target, cell.workload, cell.preset)
             longest = cell.target.max_seconds
-            return min(longest, step * samples / cell.global_batch) if samples else longest
+            whole = min(longest, step * samples / cell.global_batch) if samples else longest
+            return (
+                min(whole, rules.checkpoint_every * step) if rules.checkpoint_every and not to_end else whole
+            )
         if cell.control in SHORT_CONTROLS:
             return SHORT_CONTROL_SECONDS
         num_steps = max(rules.min_windows, rules.min_steps)

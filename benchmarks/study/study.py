@@ -236,10 +236,8 @@ class Study(Frozen):
 
     @model_validator(mode="after")
     def _targets_end_trainings(self) -> Study:
-        if self.target and self.rules.has_training_run:
-            raise ValueError(
-                "trainings of time-to-solution end at their target: leave out --train-steps and --checkpoint-every"
-            )
+        if self.target and self.rules.train_steps:
+            raise ValueError("trainings of time-to-solution end at their target: leave out --train-steps")
         return self
 
     @field_validator("servers")

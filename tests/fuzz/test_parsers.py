@@ -47,7 +47,7 @@ from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
 from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.message_sizes.launch import _imb_times
-from dlscale.benchmarks.rank.checkpoints import load_checkpoint, save_checkpoint
+from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.files import (
     PACK_FILE,
     BadFile,
@@ -241,7 +241,9 @@ def packed_records() -> bytes:
 
 def checkpoint() -> bytes:
     with TemporaryDirectory() as folder:
-        save_checkpoint(Path(folder), {"network0.0": np.ones((2, 3), np.float32)}, step=5)
+        save_checkpoint(
+            Path(folder), {"network0.0": np.ones((2, 3), np.float32)}, step=5, notes='{"step": 5}'
+        )
         return next(Path(folder).iterdir()).read_bytes()
 
 
@@ -347,7 +349,7 @@ PARSERS = {
     "pack": Parser(name="records.parquet", content=packed_records, read=packed),
     "checkpoint": Parser(
         name="step-0000000005.safetensors", content=checkpoint,
-        read=lambda p: load_checkpoint(p.parent, step=5),
+        read=lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
     ),
     "published values": Parser(
         name="goyal-table-1.csv", content=(PUBLISHED / "goyal-table-1.csv").read_bytes,

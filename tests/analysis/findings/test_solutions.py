@@ -14,7 +14,7 @@ from dlscale.analysis.findings.solutions import rules_text, to_solution_row
 from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.benchmarks.records.record import Evaluation, Solution, Target
+from dlscale.benchmarks.records.record import Evaluation, Solution, Target, TrainingLaunch
 from dlscale.models.optimizers import optimizer_rule
 
 TARGET = {
@@ -193,6 +193,47 @@ def test_thinning_keeps_the_ends_and_the_extremes(most):
     assert len(places) <= most
     assert {0, 999, values.index(max(values)), values.index(min(values))} <= set(places)
     assert thinned(values[:most], most) == list(range(most))
+
+
+def saved(record, *launches):
+    return record.model_copy(update={"launches": [TrainingLaunch(**one) for one in launches]})
+
+
+def part(attempt, first, kept, *, lost=0.0, start=2.5):
+    return {
+        "attempt": attempt,
+        "first_step": first,
+        "kept_step": kept,
+        "start_seconds": start,
+        "restoring_seconds": 0.25 if first else 0.0,
+        "saving_seconds": 1.0 if kept > first else 0.0,
+        "lost_seconds": lost,
+    }
+
+
+def test_a_training_of_several_launches_counts_what_led_to_its_end(make_record):
+    """The second of its launches kept nothing: its start is lost as well."""
+    whole = [training(make_record, steps=100, step_seconds=0.1, block=block) for block in (0, 1)]
+    parts = (part(1, 0, 40, lost=3.0), part(2, 40, 40, lost=1.0), part(3, 40, 100))
+    row = rows([saved(whole[0], *parts), saved(whole[1], part(1, 0, 100))])["none"]
+    assert [t.seconds for t in row.trainings] == [
+        pytest.approx(2 * 2.5 + 0.25 + 2 * 1.0 + 100 * 0.1 + EVALUATING),
+        pytest.approx(2.5 + 1.0 + 100 * 0.1 + EVALUATING),
+    ]
+    assert row.trainings[0].saving_seconds == 2.25
+    assert row.lost_seconds == 3.0 + 1.0 + 2.5 + 0.25
+    assert row.saving_share == pytest.approx((2.25 / 17.75 + 1 / 14) / 2)
+    assert row.text.endswith(
+        "1 of 2 trainings took more than one launch; 6.75 s of work was done twice and is not counted."
+    )
+    unknown = saved(whole[0], part(1, 0, 40, start=None), part(2, 40, 100))
+    assert rows([unknown])["none"].trainings[0].seconds is None
+
+
+def test_one_that_resumed_a_step_before_its_end_gives_numbers(make_record):
+    record = training(make_record, steps=100, step_seconds=0.1)
+    only = record.model_copy(update={"windows": record.windows[:1]})
+    assert rows([only])["none"].num_reached == 1
 
 
 def test_json_page_and_figures_have_it(study, tmp_path):

@@ -39,12 +39,10 @@ def machine(ranks_per_node=1, num_nodes=100, **changes):
     return System.model_validate(values | changes)
 
 
-def planned(system, **changes):
+def planned(system, name="weak-scaling", data="synthetic", **changes):
     wanted = {"backends": ["none", "ring"], "preset": "tiny"} | changes
-    study = load_study("weak-scaling", **wanted)
-    return expand(
-        study, environment="site", shape=shape(study, system), data="synthetic", policy=system.policy
-    )
+    study = load_study(name, **wanted)
+    return expand(study, environment="site", shape=shape(study, system), data=data, policy=system.policy)
 
 
 def jobs_of(plan, policy=Policy(), limit=None, **more):  # noqa: B008 - immutable
@@ -219,6 +217,42 @@ def test_one_that_is_not_saved_or_too_seldom_must_fit():
         plan = planned(machine(), backends=["ring"], **{**LONG, "rules": rules})
         with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
             jobs_of(plan, limit=3600)
+
+
+def to_a_target(every, max_seconds):
+    target = {"goals": {}, "metric": "auc", "threshold": 0.9, "max_seconds": max_seconds}
+    return planned(
+        machine(),
+        "time-to-solution",
+        data=None,
+        backends=["ring"],
+        nodes=[2],
+        launches=1,
+        target=target,
+        rules={"checkpoint_every": every},
+    )
+
+
+def test_a_training_to_a_target_may_take_several_jobs_where_it_is_saved():
+    plan = to_a_target(every=100, max_seconds=9 * 3600.0)
+    jobs, warnings = jobs_of(plan, limit=3600)
+    assert [job.seconds for job in jobs] == [3600]
+    assert "each from the last checkpoint on" in warnings[-1]
+    assert plan.least_seconds(plan.launches) < 60
+    with pytest.raises(UsageError, match="checkpoints at shorter intervals"):
+        jobs_of(to_a_target(every=0, max_seconds=9 * 3600.0), limit=3600)
+
+
+def test_one_that_ends_before_its_first_checkpoint_needs_no_more_than_that():
+    plan = to_a_target(every=10**9, max_seconds=30.0)
+    assert plan.least_seconds(plan.launches) == plan.seconds(plan.launches)
+
+
+def test_canaries_of_trainings_to_a_target_measure_speed_alone():
+    jobs, _ = jobs_of(to_a_target(every=0, max_seconds=30.0))
+    first, training, last = jobs[0].launches
+    assert training.cell.target
+    assert (first.cell.control, first.cell.target, last.cell.target) == ("canary", None, None)
 
 
 def test_a_study_without_the_control_none_has_its_canaries_over_what_it_compares():

@@ -1,6 +1,7 @@
 """A training's state on disk: there whole or not at all, and refused in one line where it is damaged."""
 
 import json
+import resource
 import struct
 
 import numpy as np
@@ -70,3 +71,29 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is not writable"):
         checkpoints.save_checkpoint(tmp_path / "file" / "case", STATE, step=1)
+
+
+def test_notes_are_kept_with_the_state(tmp_path):
+    notes = json.dumps({"evaluations": [0.1, 1 / 3], "text": "Größe \n"})
+    checkpoints.save_checkpoint(tmp_path, STATE, step=40, notes=notes)
+    assert checkpoints.checkpoint_notes(tmp_path, step=40) == notes
+    assert sorted(checkpoints.load_checkpoint(tmp_path, step=40)) == sorted(STATE)
+    checkpoints.save_checkpoint(tmp_path, STATE, step=41)
+    assert checkpoints.checkpoint_notes(tmp_path, step=41) == ""
+    (tmp_path / "step-0000000041.safetensors").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"cannot be read .*; delete it"):
+        checkpoints.checkpoint_notes(tmp_path, step=41)
+
+
+def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
+    checkpoints.save_checkpoint(tmp_path, STATE, step=40, notes="before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"cannot write .*step-0000000080.*; earlier files are kept"):
+            checkpoints.save_checkpoint(tmp_path, STATE, step=80, notes="after")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert checkpoints.last_checkpoint_step(tmp_path) == 40
+    assert checkpoints.checkpoint_notes(tmp_path, step=40) == "before"
+    assert len(list(tmp_path.iterdir())) == 1, "nothing half-written is left"

@@ -108,6 +108,15 @@ def test_it_gives_up_when_its_time_is_over(monkeypatch):
     assert [evaluation.step for evaluation in evaluations] == [4, 8, 12], "of 4 s each"
 
 
+def test_its_time_is_over_long_before_an_evaluation_is_due(monkeypatch):
+    end, evaluations, windows = run(
+        monkeypatch, itertools.repeat(0.5), evaluate_every=1_000_000, max_seconds=12.0, longest_window=5.0
+    )
+    assert end == "budget"
+    assert [window.num_steps for window in windows] == [1, 10, 10, 3], "5 s at most, 12 s together"
+    assert [evaluation.step for evaluation in evaluations] == [24]
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_ends_it_without_an_evaluation(monkeypatch, loss):
     end, evaluations, _ = run(monkeypatch, [0.5], losses=[0.4, loss])

@@ -180,5 +180,11 @@ def test_ranks_have_to_step_together_and_somebody_to_have_the_whole_network():
 def test_only_this_study_has_a_target():
     with pytest.raises(UsageError, match="weak-scaling has no target: --learning-rate belongs to time-to"):
         load_study("weak-scaling", target={"learning_rate": 1e-3})
-    with pytest.raises(UsageError, match="leave out --train-steps and --checkpoint-every"):
+    with pytest.raises(UsageError, match="end at their target: leave out --train-steps"):
         load_study("time-to-solution", rules={"train_steps": 100})
+
+
+def test_trainings_are_saved_where_their_state_is_on_every_rank():
+    assert plan("time-to-solution", backends=["ring"], rules={"checkpoint_every": 50}).launches
+    with pytest.raises(UsageError, match="do not work with backend grpc_ps, whose servers hold part"):
+        plan("time-to-solution", backends=["grpc_ps"], rules={"checkpoint_every": 50})

@@ -1,0 +1,153 @@
+"""A training with a target that is stopped and resumed, on one rank: it arrives where an uninterrupted one does."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank import checkpoints
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, save_checkpoint
+from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
+from dlscale.benchmarks.records.record import Target
+from dlscale.benchmarks.records.spool import CheckpointSaved, Ended, Evaluated, TrainingResumed
+from dlscale.benchmarks.study.study import Rules
+from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
+from dlscale.models.workload import Execution, Shard
+
+FRAMEWORKS = [
+    pytest.param("torch", id="torch"),
+    pytest.param("tensorflow", id="tensorflow", marks=pytest.mark.requires("tensorflow")),
+]
+FACTS = load_workload("hep_cnn")
+TARGET = Target(
+    metric="auc", threshold=1.0, held_out=0.01, evaluate_every=4, max_seconds=600.0, learning_rate=3e-3
+)
+WORLD = SimpleNamespace(
+    bcast=lambda value: value,
+    gather=lambda value: [value],
+    allgather=lambda value: [value],
+    Bcast=lambda _: None,
+    Get_rank=lambda: 0,
+)
+CONTROL = SimpleNamespace(barrier=lambda: None, maximum=lambda value: value)
+
+
+class KilledError(Exception):
+    """The end of a launch."""
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch):
+    """Which has nobody to send its state to."""
+    monkeypatch.setattr(checkpoints, "_state_bytes", lambda: None)
+
+
+def launch(folder, *, framework="torch", every=3, killed_after=None, max_seconds=600.0):
+    """(events, windows, trainer) of one launch of the training."""
+    events, windows = [], []
+    source = replace(FACTS.input("tiny"), held_out=TARGET.held_out, order=5)
+    factory = FACTS.factory(
+        framework=framework,
+        preset="tiny",
+        local_batch=8,
+        source=source,
+        execution=Execution(learning_rate=TARGET.learning_rate),
+    )
+    shard = Shard(index=0, count=1)
+    trainer = connect("none", control=None, framework=framework).distribute(factory, shard=shard, seed=7)
+    cell = SimpleNamespace(workload="hep_cnn", preset="tiny", num_servers=0, num_ranks=1, global_batch=8)
+    rules = Rules(checkpoint_every=every)
+    saving = TrainingRun(trainer, rules, folder, control=CONTROL, world=WORLD, write=events.append)
+    num_steps = saving.step
+
+    def emit(window):
+        nonlocal num_steps
+        windows.append(window)
+        num_steps += window.num_steps
+        if killed_after and num_steps >= killed_after:
+            raise KilledError
+
+    evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD, shard=shard)
+    training = TargetTraining(
+        cell=cell,
+        target=TARGET.model_copy(update={"max_seconds": max_seconds}),
+        trainer=trainer,
+        control=CONTROL,
+        world=WORLD,
+        evaluator=evaluator,
+        emit=emit,
+        write=events.append,
+        set_up_seconds=0.1,
+        saving=saving,
+    )
+    try:
+        training.run()
+    except KilledError:
+        assert killed_after
+    return events, windows, trainer
+
+
+def of(kind, events):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def quality(events):
+    return [(event.step, event.samples, event.loss, event.metrics) for event in of(Evaluated, events)]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_resumed_training_arrives_at_the_same_bits(tmp_path, monkeypatch, framework):
+    clock = iter(range(10**6))  # every look at it takes a second, so that budgets end where they are to end
+    for module in ("checkpoints", "measure", "solution"):
+        monkeypatch.setattr(f"dlscale.benchmarks.rank.{module}.time.perf_counter", lambda: float(next(clock)))
+    # A window takes a second, and so does an evaluation: 1, 2, 3 | 4, evaluated | 6 | 8, evaluated | 9 ...
+    budget = {"framework": framework, "max_seconds": 9.5}
+    whole, _, never_stopped = launch(tmp_path / "whole", **budget)
+    assert whole[-1] == Ended(end="budget", set_up_seconds=0.1, num_held_out=whole[-1].num_held_out)
+    assert [event.step for event in of(Evaluated, whole)] == [4, 8, 12]
+    assert [event.step for event in of(CheckpointSaved, whole)] == [3, 6, 9]
+
+    folder = tmp_path / "parts"
+    first, _, _ = launch(folder, killed_after=4, **budget)  # while it is evaluated: only 3 steps were saved
+    assert quality(first) == []
+    second, windows, _ = launch(folder, killed_after=8, **budget)
+    assert of(TrainingResumed, second)[0].step == 3
+    assert [window.num_steps for window in windows] == [1, 2, 2]
+    last, windows, resumed = launch(folder, **budget)
+    assert of(TrainingResumed, last)[0].step == 6
+    assert [window.num_steps for window in windows] == [1, 1, 1, 3]
+    assert quality(last) == quality(whole), "those of the second launch are among them"
+    assert last[-1] == whole[-1], "the budget is that of all launches"
+    for expected, found in zip(never_stopped.weights(), resumed.weights(), strict=True):
+        assert np.array_equal(expected, found)
+    ends = [of(Evaluated, events)[-1] for events in (whole, last)]
+    assert ends[1].evaluating_seconds == ends[0].evaluating_seconds, "each of 1 s"
+    assert ends[1].training_seconds >= ends[0].training_seconds
+
+
+def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path):
+    launch(tmp_path, every=50, killed_after=2)
+    events, windows, _ = launch(tmp_path, every=50, max_seconds=1e-6)
+    assert of(TrainingResumed, events) == []
+    assert [window.num_steps for window in windows] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: "",
+        lambda notes: notes[:-1],
+        lambda notes: notes.replace('"step":3', '"step":2', 1),
+        lambda notes: notes.replace("seconds", "minutes", 1),
+    ],
+)
+def test_notes_of_something_else_are_one_line(tmp_path, spoil):
+    launch(tmp_path, killed_after=4)
+    state = checkpoints.load_checkpoint(tmp_path, step=3)
+    save_checkpoint(tmp_path, state, step=3, notes=spoil(checkpoint_notes(tmp_path, step=3)))
+    with pytest.raises(UsageError, match=r"is of another training \(.*\); delete it, and the") as caught:
+        launch(tmp_path)
+    assert "\n" not in str(caught.value)

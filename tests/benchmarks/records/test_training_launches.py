@@ -1,0 +1,122 @@
+"""The launches of a training with a target that is saved: what each record says of them, and of what was lost."""
+
+import pytest
+
+from dlscale.benchmarks.records.assemble import SavedTraining, assemble
+from dlscale.benchmarks.records.record import Failure, Record, Target, TrainingLaunch
+from dlscale.benchmarks.records.spool import (
+    CaseEnd,
+    CaseResult,
+    CheckpointSaved,
+    Ended,
+    Evaluated,
+    MeasuredWindow,
+    Phase,
+    RankSpool,
+    TrainingResumed,
+)
+from tests.benchmarks.records.test_assemble import CASE, METADATA
+
+TARGET = Target(
+    metric="auc", threshold=0.9, held_out=0.1, evaluate_every=10, max_seconds=60.0, learning_rate=1e-3
+)
+TO_TARGET = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"target": TARGET})})
+KILLED = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
+
+
+def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
+    """The record of a launch of 2 ranks: windows of 5 steps, 1 s and 2 s long, evaluations of 0.25 s."""
+    spools = [RankSpool(0), RankSpool(1)]
+    for rank, spool in enumerate(spools):
+        events = spool.events
+        if starts:
+            events += [(None, Phase(name, 1.0)) for name in ("start_up", "import_backend", "gates")]
+            events += [(None, Phase("connect", 0.5 + rank))]
+        events += [(1, Phase("set_up", 99.0)), (0, Phase("set_up", 0.5))]
+        if begin:
+            events.append((0, TrainingResumed(step=begin, seconds=0.125)))
+        for step in range(5, steps + 1, 5):
+            if step > begin:
+                events.append((0, MeasuredWindow("steady", 5, float(step), 1.0 + rank)))
+            if step % 10 == 0:
+                events.append((0, evaluation(step)))
+            if step in saved:
+                events.append((0, CheckpointSaved(step=step, seconds=0.1, num_bytes=10)))
+        if ends:
+            events.append((0, Ended(end="reached", set_up_seconds=0.5, num_held_out=9)))
+            events.append((0, CaseResult(steady=None, settings={})))
+            events.append((0, CaseEnd(peak_rss_bytes=1, load=None)))
+    return assemble(
+        TO_TARGET,
+        0,
+        spools,
+        attempt=len(before or []) + 1,
+        metadata=METADATA,
+        failure=None if ends else KILLED,
+        saved=SavedTraining(step=max(saved, default=begin), launches=before or []),
+    )
+
+
+def evaluation(step):
+    seconds = {"training_seconds": 2.0 * step / 5, "evaluating_seconds": 0.25 * step / 10}
+    return Evaluated(step=step, samples=4 * step, **seconds, loss=0.5, metrics={"auc": 0.5})
+
+
+def test_a_training_of_three_launches_says_what_each_of_them_took_and_lost():
+    first = launch(steps=25, saved=(15,))
+    assert first.solution is None
+    assert first.launches == [
+        TrainingLaunch(
+            attempt=1,
+            first_step=0,
+            kept_step=15,
+            start_seconds=1.0 + 1.0 + 1.5 + 0.5,  # each phase of its slowest rank, gates left out
+            restoring_seconds=0.0,
+            saving_seconds=0.1,
+            lost_steps=10,
+            lost_seconds=2 * 2.0 + 0.25,  # two windows, and the evaluation after step 20
+        )
+    ]
+    second = launch(begin=15, steps=25, before=first.launches)
+    assert [one.counts for one in second.launches] == [True, False]
+    assert (second.launches[1].lost_steps, second.launches[1].lost_seconds) == (10, 2 * 2.0 + 0.25)
+    last = launch(begin=15, steps=40, saved=(30,), ends=True, before=second.launches)
+    assert last.good
+    assert [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in last.launches] == [
+        (1, 0, 15, 10),
+        (2, 15, 15, 10),
+        (3, 15, 40, 0),
+    ]
+    assert last.launches[-1].restoring_seconds == 0.125
+    assert last.launches[-1].lost_seconds == 0.0
+    assert [one.step for one in last.solution.evaluations] == [10, 20, 30, 40]
+    assert Record.model_validate_json(last.model_dump_json()) == last
+
+
+def test_one_that_began_anew_has_none_before_it():
+    """Somebody deleted the checkpoint, or the training had ended and is measured again."""
+    first = launch(steps=20, saved=(15,))
+    again = launch(steps=40, ends=True, before=first.launches)
+    assert [(one.attempt, one.first_step, one.kept_step) for one in again.launches] == [(2, 0, 40)]
+
+
+def test_what_was_lost_before_the_first_checkpoint_is_told():
+    first = launch(steps=20)
+    again = launch(steps=40, ends=True, before=first.launches)
+    assert [(one.kept_step, one.lost_steps) for one in again.launches] == [(0, 20), (40, 0)]
+
+
+@pytest.mark.parametrize("steps", [0, 20])
+def test_a_launch_that_took_no_step_adds_nothing_and_forgets_nothing(steps):
+    first = launch(steps=steps, saved=(15,) if steps else ())
+    assert launch(begin=15, steps=15, before=first.launches).launches == first.launches
+
+
+def test_a_start_that_is_not_known_is_none():
+    assert launch(steps=10, starts=False).launches[0].start_seconds is None
+
+
+def test_other_trainings_have_none_and_their_records_are_written_as_before():
+    spools = [RankSpool(0), RankSpool(1)]
+    record = assemble(CASE, 0, spools, attempt=1, metadata=METADATA, failure=KILLED)
+    assert "launches" not in record.model_dump()
