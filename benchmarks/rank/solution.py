@@ -17,14 +17,14 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.rank.checkpoints import TrainingRun
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.records.record import Cell, End, Evaluation, Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.collectives import Trainer
 from dlscale.models import load_workload
 from dlscale.models.quality.metric import HeldOut
-from dlscale.models.workload import Input, Replica, Shard
+from dlscale.models.workload import Input, Replica, Shard, State
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
@@ -34,6 +34,7 @@ class Evaluator:
     """The quality of a trainer's networks on held-out samples. Collective.
 
     `replica` gets what the trainer has: its state, with what batch norm keeps, or, where servers hold it, its weights.
+    Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
     """
 
     def __init__(self, cell: Cell, source: Input, replica: Replica, *, world: Any, shard: Shard) -> None:
@@ -43,6 +44,7 @@ class Evaluator:
         )
         self._replica, self._world, self._shard = replica, world, shard
         self._by_state = not cell.num_servers
+        self._of_first = facts.running_statistics and cell.num_ranks > 1
         if self._by_state:
             # The optimizers make what they keep in their first step; restoring overwrites all of it.
             replica.apply([np.zeros_like(weight) for weight in replica.weights()])
@@ -60,7 +62,7 @@ class Evaluator:
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
         if self._by_state:
-            self._replica.restore(trainer.state())
+            self._replica.restore(network_state(trainer, self._world, of_first=self._of_first))
         else:
             self._replica.load(trainer.weights())
         pieces = list(self._held_out.measure(self._replica.predict, self._shard))
@@ -70,6 +72,13 @@ class Evaluator:
             found = self._held_out.metrics([piece for own in gathered for piece in own])
         shared: dict[str, float] = self._world.bcast(found)
         return shared
+
+
+def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
+    """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then."""
+    if not of_first:
+        return trainer.state()
+    return share_checkpoint(world, trainer.state() if world.Get_rank() == 0 else None)
 
 
 class ScheduledTrainer:

@@ -10,6 +10,7 @@ from dlscale.benchmarks.rank.case import STEPS_UNTIL_BUCKETS
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
 from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes
 from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
@@ -298,6 +299,7 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
         trainer.step()
     trainer.synchronize()
     expected, weights = trainer.state(), trainer.weights()
+    evaluated = network_state(trainer, world, of_first=True)
     trainer.close()
 
     other = backend.distribute(factory, shard=shard, seed=11)
@@ -311,4 +313,6 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
     if shard.index == 0:  # what batch norm remembers is each rank's own, and all go on from that of rank 0
         assert [name for name in expected if not np.array_equal(found[name], expected[name])] == []
     assert all(np.array_equal(one, two) for one, two in zip(other.weights(), weights, strict=True))
+    again = network_state(other, world, of_first=True)
+    assert all(np.array_equal(again[name], value) for name, value in evaluated.items()), "on every rank"
     other.close()

@@ -3,6 +3,7 @@
 import json
 import resource
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,3 +98,14 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
     assert checkpoints.last_checkpoint_step(tmp_path) == 40
     assert checkpoints.checkpoint_notes(tmp_path, step=40) == "before"
     assert len(list(tmp_path.iterdir())) == 1, "nothing half-written is left"
+
+
+@pytest.mark.parametrize(
+    ("delay", "wire", "words"),
+    [(1, "float32", "gradients under way"), (0, "bfloat16", "what rounding has left over")],
+)
+def test_options_that_leave_something_on_every_rank_are_refused(delay, wire, words):
+    backend = SimpleNamespace(capabilities=SimpleNamespace(name="ring"), delay=delay, wire=wire)
+    with pytest.raises(UsageError, match=f"backend ring has {words}.*leave --checkpoint-every out"):
+        checkpoints.check_can_resume(backend)
+    checkpoints.check_can_resume(SimpleNamespace(**vars(backend) | {"delay": 0, "wire": "float32"}))
