@@ -23,6 +23,7 @@ from dlscale.benchmarks.rank.controls import (
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
+from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
@@ -180,6 +181,7 @@ class CaseRun:
         try:
             replica = (self.reference_factory or self.factory)(shard=context.shard, seed=context.seed)
             evaluator = Evaluator(self.cell, self.source, replica, world=context.world, shard=context.shard)
+            unmeasured = unmeasurable_because(context.backend.capabilities, self.cell.num_ranks)
             set_up_seconds = time.perf_counter() - begin
             self._write(Phase("set_up", set_up_seconds))
             end = TargetTraining(
@@ -192,6 +194,8 @@ class CaseRun:
                 evaluator=evaluator,
                 emit=self._emit,
                 write=self._write,
+                noise=None if unmeasured else self._noise_meter(replica),
+                unmeasured=unmeasured,
                 set_up_seconds=set_up_seconds,
                 saving=self._training_run(trainer),
                 longest_window=context.rules.stall_seconds / 4,
@@ -206,6 +210,16 @@ class CaseRun:
             return results
         finally:
             trainer.close()
+
+    def _noise_meter(self, replica: Replica) -> NoiseMeter:
+        """Draws with the replica that evaluates; its energy is not the training's."""
+        context = self.context
+        return NoiseMeter(
+            replica=replica,
+            control=context.control,
+            world=context.world,
+            aside=context.meter.paused if context.meter else nullcontext,
+        )
 
     def _write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
         self._write(

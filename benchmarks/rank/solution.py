@@ -19,6 +19,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
+from dlscale.benchmarks.rank.noise import NoiseMeter
 from dlscale.benchmarks.records.record import Cell, End, Evaluation, Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.collectives import Trainer
@@ -137,6 +138,8 @@ class TargetTraining:
     emit: Emit
     write: Callable[[Evaluated | Ended], None]
     set_up_seconds: float  # on this rank
+    noise: NoiseMeter | None = None  # with the evaluator's replica; None where `unmeasured` says why
+    unmeasured: str = ""
     saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
     # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
     longest_window: float = math.inf
@@ -166,6 +169,8 @@ class TargetTraining:
                 set_up_seconds=set_up,
                 num_held_out=evaluator.num_samples,
                 num_training=evaluator.num_training,
+                noise_every=self.noise.every if self.noise else 0,
+                noise_unmeasured=self.unmeasured,
             )
         )
         return end
@@ -252,6 +257,10 @@ class TargetTraining:
         self._evaluations.append(evaluation)
         self.write(evaluation)
 
+    def _draw_noise(self) -> dict[str, float] | None:
+        since = self._evaluations[-1].step if self._evaluations else 0
+        return self.noise.draw(self._step, since=since) if self.noise else None
+
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
         self.control.barrier()
@@ -267,6 +276,7 @@ class TargetTraining:
                 evaluating_seconds=self._evaluating,
                 loss=loss if math.isfinite(loss) else None,
                 metrics=metrics,
+                noise=self._draw_noise() if metrics else None,
             )
         )
         self._set_due()

@@ -288,6 +288,18 @@ class Resumption(Frozen):
     seconds: PositiveFloat  # reading and broadcasting it
 
 
+class GradientNoise(Frozen):
+    """Square norms of gradients of `num_batches` local batches, of all ranks, at the same weights.
+
+    Neither of training nor of evaluating: the seconds are in no other number of the record.
+    """
+
+    num_batches: PositiveInt
+    local_square_norm: NonNegativeFloat  # mean over the local batches of their gradients' square norms
+    mean_square_norm: NonNegativeFloat  # of the mean of all the gradients
+    seconds: NonNegativeFloat  # of the slowest rank
+
+
 class Evaluation(Frozen):
     """A training's quality after `step`, on held-out samples. Seconds are the slowest rank's, since the first step.
 
@@ -300,6 +312,11 @@ class Evaluation(Frozen):
     evaluating_seconds: NonNegativeFloat  # this evaluation included
     loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
     metrics: dict[str, float]
+    noise: GradientNoise | None = None  # None where none was due, or the norms were not finite
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_empty(handler(self), {"noise"})
 
 
 End = Literal["reached", "budget", "diverged"]
@@ -312,12 +329,14 @@ class Solution(Frozen):
     set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
     num_held_out: PositiveInt
     num_training: PositiveInt | None = None  # samples of an epoch; None where that was not written yet
+    noise_every: NonNegativeInt = 0  # steps per local batch of which gradient noise was drawn; 0: none was
+    noise_unmeasured: str = ""  # why not
     evaluations: list[Evaluation]
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A solution without what was added later is written as it was."""
-        return _without_empty(handler(self), {"num_training"})
+        return _without_empty(handler(self), {"num_training", "noise_every", "noise_unmeasured"})
 
 
 class TrainingLaunch(Frozen):

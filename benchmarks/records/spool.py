@@ -122,6 +122,7 @@ class Evaluated:
     evaluating_seconds: float
     loss: float | None
     metrics: dict[str, float]
+    noise: dict[str, float] | None = None  # a `rank.noise.NoiseDraw`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,8 @@ class Ended:
     set_up_seconds: float
     num_held_out: int
     num_training: int
+    noise_every: int = 0
+    noise_unmeasured: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

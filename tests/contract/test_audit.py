@@ -1,9 +1,11 @@
 """Audits of trainers over every backend that gives its state: right ones pass, and later faults do not."""
 
+import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.noise import square_norms
 from dlscale.collectives import capabilities
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
@@ -98,3 +100,22 @@ def test_gradients_of_one_rank_that_go_wrong_later_fail(pair, connected, device,
 
     failed, _ = audited(connected(*pair), pair[1], device, world, fault=fault)
     assert "audit_scale" in failed
+
+
+def test_norms_of_gradients_are_those_of_all_ranks(world):
+    """What the gradient noise scale is estimated from, over the control plane."""
+    shard = Shard(index=world.Get_rank(), count=world.Get_size())
+    workload = load_workload("hep_cnn")
+    factory = workload.factory(
+        framework="torch",
+        preset="tiny",
+        local_batch=2,
+        source=workload.input("tiny"),
+        execution=Execution(),
+    )
+    drawn = factory(shard=shard, seed=3)
+    own = [np.concatenate([g.ravel() for g in drawn.gradients()]).astype(np.float64) for _ in range(2)]
+    every = np.array([gradient for gathered in world.allgather(own) for gradient in gathered])
+    local, mean = square_norms(factory(shard=shard, seed=3), 2, world=world)
+    assert local == pytest.approx((every**2).sum(axis=1).mean())
+    assert mean == pytest.approx((every.mean(axis=0) ** 2).sum())

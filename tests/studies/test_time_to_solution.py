@@ -19,6 +19,7 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     for record in records:
         solution, cell = record.solution, record.case.cell
         assert (solution.end, solution.num_held_out) == ("reached", 503)
+        assert (solution.noise_every, solution.noise_unmeasured) == (120, "")
         *before, last = solution.evaluations
         assert last.metrics["auc"] >= 0.75 > max((e.metrics["auc"] for e in before), default=0.0)
         assert [e.step for e in solution.evaluations] == [
