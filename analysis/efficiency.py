@@ -34,6 +34,7 @@ from dlscale.analysis.findings.outliers import (
     trim,
     trimmed,
 )
+from dlscale.analysis.findings.predicted_solutions import WeakScaling
 from dlscale.analysis.findings.rank_times import RankTimes, rank_times
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
@@ -229,6 +230,7 @@ class ScalingTable:
     failures: tuple[Record, ...]
     provenance: Provenance
     launches: tuple[CellLaunches, ...] = field(repr=False)
+    weak_scaling: WeakScaling | None = None  # whose rates predict times to solution; None: their own do
 
     @property
     def families(self) -> tuple[Family, ...]:

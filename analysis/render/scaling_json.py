@@ -13,6 +13,8 @@ from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.checkpoints import to_saving_row
 from dlscale.analysis.findings.energy import to_energy_row
 from dlscale.analysis.findings.ladder import ladder_rows
+from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
+from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.startup import to_start_up_row
@@ -22,6 +24,7 @@ SCALING_SCHEMA = 1  # raised when a key changes its name or meaning; new keys ma
 
 def scaling_json(table: ScalingTable) -> dict[str, Any]:
     """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
+    noises = noise_scales(table.solutions)
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
     return {
         "schema": SCALING_SCHEMA,
@@ -36,6 +39,8 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "interference": table.interference and asdict(table.interference) | {"busy": table.interference.busy},
         "time_to_solution": [to_solution_row(row) for row in table.solutions],
         "evaluations": evaluation_rows(table.solutions),
+        "noise_scales": [to_noise_row(noise) for noise in noises],
+        "predicted_solutions": prediction_rows(predictions(noises, table.weak_scaling)),
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }

@@ -18,6 +18,8 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
+from dlscale.analysis.findings.noise_scale import noise_scales
+from dlscale.analysis.findings.predicted_solutions import predictions
 from dlscale.analysis.findings.solutions import SOLUTIONS, fastest_first, goal_text, rules_text
 from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
@@ -97,6 +99,11 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     yield Text(f"{family.constants}; to {goal_text(target)} on held-out samples" + f"; {rules}" * bool(rules))
     for row in fastest_first(rows):
         yield Text(row.text)
+    noises = noise_scales(rows)
+    for noise in noises:
+        yield Text(noise.text)
+    for prediction in predictions(noises, table.weak_scaling):
+        yield Text(prediction.text)
     yield Grid(brief(SOLUTIONS.of(rows)), sections=False)
 
 

@@ -14,6 +14,8 @@ from dlscale.analysis.findings import backends, bounds, communication, energy, s
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
+from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
+from dlscale.analysis.findings.predicted_solutions import PREDICTED, predictions, shown_points
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
@@ -45,6 +47,9 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += render_legend(waterfall_table.LOSSES.legend)
     if table.exchanges:
         parts += render_legend(communication.BUCKETS.legend)
+    noises = noise_scales(table.solutions)
+    parts += render_table(NOISE.of(noises))
+    parts += render_table(PREDICTED.of(shown_points(predictions(noises, table.weak_scaling))))
     parts += render_table(STARTUP.of(table.start_ups))
     parts += render_table(CHECKPOINTS.of(table.savings))
     parts += render_table(HARDWARE.of(hardware_use(table.rows)))

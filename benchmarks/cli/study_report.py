@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import click
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.findings.predicted_solutions import WeakScaling
 from dlscale.analysis.findings.variants import Variants
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page
@@ -20,6 +22,7 @@ from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerpr
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
+from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
 from dlscale.benchmarks.records.record import BASES, Base, Case, Record, Setting
@@ -114,21 +117,39 @@ def load(store: Store, *, base: Base | None = None) -> Loaded:
     records, planned = with_curve_names(
         records, store.planned(), settings=variants.settings if variants else ()
     )
+    table = scaling_table(
+        records,
+        planned=planned,
+        parities=load_parity(store.folder),
+        order=order_of(store.folder),
+        variants=variants,
+        base=base or _base_of(store.folder) or _usual_base(planned),
+    )
+    if table.solutions:
+        table = replace(table, weak_scaling=_weak_scaling(store.folder, table))
     return Loaded(
         folder=store.folder,
         records=records,
-        table=scaling_table(
-            records,
-            planned=planned,
-            parities=load_parity(store.folder),
-            order=order_of(store.folder),
-            variants=variants,
-            base=base or _base_of(store.folder) or _usual_base(planned),
-        ),
+        table=table,
         bad_files=bad_files,
         left_out=left_out,
         plan=counted(planned) if planned else "",
     )
+
+
+def _weak_scaling(folder: Path, table: ScalingTable) -> WeakScaling | None:
+    """The newest weak-scaling study of the same system that trained what those with targets train; None without one."""
+    wanted = {row.family for row in table.solutions if row.family.scaling_mode == "weak"}
+    place = folder.resolve().parent
+    for other in reversed(study_folders(place.parent)) if wanted else ():
+        study = _study_in(other)
+        if other.parent != place or study.get("scaling_mode") != "weak" or study.get("target") is not None:
+            continue
+        records, _ = of_one_fingerprint(load_records(other)[0])
+        launches = tuple(measured for measured in launches_of(records) if measured.family in wanted)
+        if launches:
+            return WeakScaling(study=other.name, launches=launches)
+    return None
 
 
 def _usual_base(planned: Iterable[Case]) -> Base:

@@ -347,6 +347,8 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             "interference",
             "time_to_solution",
             "evaluations",
+            "noise_scales",
+            "predicted_solutions",
             "productivity",
         ),
     ]

@@ -29,6 +29,8 @@ from dlscale.analysis.render.html.curves import (
     own_efficiency_plots,
     throughput_plots,
 )
+from dlscale.analysis.render.html.larger_batches import LEAD as LARGER_BATCHES
+from dlscale.analysis.render.html.larger_batches import larger_batch_blocks
 from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.model import (
     Block,
@@ -81,6 +83,7 @@ def page_of(
     )
     sections = [
         _section("solutions", "Time to solution", solution_blocks(table.solutions), lead=LEAD),
+        _section("batches", "Larger batches", larger_batch_blocks(table), lead=LARGER_BATCHES),
         _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),
         _section("ladder", "Gain of each step", _ladders(table)),

@@ -1,0 +1,289 @@
+"""The time to a target that larger batches predict: samples at each global batch over measured samples per second.
+
+    T(P) = E(B(P)) / R(P), with E(B) = E_min (1 + B / B_noise) and the rate R(P) of P ranks
+
+B_noise is that of the gradients, or without one the critical batch of the samples; E_min is fitted to the cells that
+were trained. Rates are of a weak-scaling study or of the trainings themselves, at the numbers of ranks that were
+measured: nothing is extrapolated over ranks. Times are those of training, without launch and evaluations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dlscale.analysis.findings.noise_scale import (
+    BatchLaw,
+    NoiseScale,
+    arrived,
+    bootstrap_interval,
+    law_of_samples,
+    law_of_scale,
+    resampled_blocks,
+    samples_by_block,
+)
+from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.render.tables import Column, TableOf, tags_of, training_columns
+from dlscale.analysis.render.text import backend_name, interval_columns, plural, with_limits
+from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
+from dlscale.benchmarks.records.record import Cell
+
+OWN_RATES = "the trainings' own rates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakScaling:
+    """A weak-scaling study whose rates predict times to solution."""
+
+    study: str
+    launches: tuple[CellLaunches, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRates:
+    """The samples per second of a cell's launches, by block."""
+
+    cell: Cell
+    rates: Mapping[Block, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedPoint:
+    """What is predicted on one number of ranks."""
+
+    cell: Cell  # whose rate was measured
+    samples: float  # to the target
+    rate: float  # samples/s, the median
+    seconds: Interval  # of training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The predicted time of training of one backend over ranks, the fewest first; two or more."""
+
+    noise: NoiseScale
+    of_gradients: bool  # whether B_noise is that of the gradients
+    source: str  # of the rates
+    points: tuple[PredictedPoint, ...]
+    best: Interval  # ranks on which the time is least
+
+    @property
+    def cell(self) -> Cell:
+        """That on the most ranks."""
+        return self.points[-1].cell
+
+    @property
+    def stops(self) -> bool:
+        """Whether the time stops falling within the measured ranks."""
+        return self.best.center < self.cell.num_ranks
+
+    @property
+    def text(self) -> str:
+        """A sentence with the result."""
+        basis = "gradient noise" if self.of_gradients else "samples of several batches"
+        most, low, high = plural(self.cell.num_ranks, "rank"), self.best.low, self.best.high
+        lead = (
+            f"Predicted from the {basis} and {self.source}: over {backend_name(self.cell)} training to "
+            f"{goal_text(self.noise.target)} takes the least time on"
+        )
+        if not self.stops:
+            text = f"{lead} {most}, the most that were measured: where it stops falling is not within them"
+            few = (
+                f", though {plural(int(low), 'rank')} cannot be excluded."
+                if low and low < self.best.center
+                else "."
+            )
+            return text + few
+        text = f"{lead} {with_limits(self.best, '{:.0f}'.format)} rank{'s' * (self.best.center > 1)}"
+        if high is not None and high >= self.cell.num_ranks:
+            return (
+                f"{text}; that it goes on falling up to {most}, the most that were measured, is not excluded."
+            )
+        return f"{text}; more do not make it faster."
+
+
+def predictions(noises: Sequence[NoiseScale], weak: WeakScaling | None) -> list[Prediction]:
+    """One for each backend of comparable trainings for which rates on two numbers of ranks are known."""
+    found = []
+    for noise in noises:
+        for cells, source in _rates(noise, weak):
+            if prediction := _predicted(noise, cells, source):
+                found.append(prediction)
+    return found
+
+
+def _rates(noise: NoiseScale, weak: WeakScaling | None) -> list[tuple[list[CellRates], str]]:
+    """(the rates of a backend by ranks, whose they are): of the weak-scaling study if it has this family's."""
+    source, own = OWN_RATES, _own_rates(noise)
+    if weak and (of_study := _study_rates(noise, weak)):
+        source, own = f"the rates of {weak.study}", of_study
+    curves: dict[str, list[CellRates]] = {}
+    for rates in own:
+        curves.setdefault(backend_name(rates.cell), []).append(rates)
+    alone = [
+        rates for rates in own if rates.cell.backend == "none" and rates.cell.num_ranks == 1
+    ]  # every curve's
+    found = []
+    for curve in curves.values():
+        if curve[0].cell.backend == "none":
+            continue
+        ranks = {rates.cell.num_ranks: rates for rates in (*alone, *curve)}
+        if len(ranks) > 1:
+            found.append(([ranks[count] for count in sorted(ranks)], source))
+    return found
+
+
+def _own_rates(noise: NoiseScale) -> list[CellRates]:
+    return [
+        CellRates(
+            cell=row.cell, rates={t.block: t.last.samples / t.last.training_seconds for t in row.trainings}
+        )
+        for row in noise.rows
+    ]
+
+
+def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
+    return [
+        CellRates(cell=launches.cell, rates=launches.by_block("samples_per_second"))
+        for launches in good_launches(weak.launches, controls={"train"})
+        if launches.family == noise.family and launches.evidence == noise.rows[0].evidence
+    ]
+
+
+def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Prediction | None:
+    known = arrived(noise.rows)
+    batches = np.array([row.cell.global_batch for row in known], dtype=float)
+    medians = np.array([row.samples.center for row in known if row.samples])
+    if not known or not (noise.scale or len(set(batches)) > 1):
+        return None
+    scale = np.array(noise.scale.center) if noise.scale else None
+    law = _law(batches, medians, scale)
+    rates = [float(np.median(list(own.rates.values()))) for own in cells]
+    counts = [own.cell.num_ranks for own in cells]
+    seconds = np.array(
+        [law.samples(own.cell.global_batch) / rate for own, rate in zip(cells, rates, strict=True)]
+    )
+    best = counts[int(np.argmin(seconds))]
+    resampled, num_blocks = _resampled(noise, cells, batches), len(noise.blocks)
+    points = tuple(
+        PredictedPoint(
+            cell=own.cell,
+            samples=float(law.samples(own.cell.global_batch)),
+            rate=rate,
+            seconds=_interval(
+                float(seconds[place]), None if resampled is None else resampled[place], num_blocks
+            ),
+        )
+        for place, (own, rate) in enumerate(zip(cells, rates, strict=True))
+    )
+    least = None if resampled is None else np.array(counts)[np.argmin(resampled, axis=0)].astype(float)
+    return Prediction(
+        noise=noise,
+        of_gradients=noise.scale is not None,
+        source=source,
+        points=points,
+        best=_interval(float(best), least, num_blocks),
+    )
+
+
+def _law(batches: Floats, samples: Floats, scale: Floats | None) -> BatchLaw:
+    return law_of_samples(batches, samples) if scale is None else law_of_scale(batches, samples, scale)
+
+
+def _interval(center: float, values: Floats | None, num_blocks: int) -> Interval:
+    if values is None:
+        return Interval(center=center, low=None, high=None, level=LEVEL, method=INSUFFICIENT, n=num_blocks)
+    return replace(bootstrap_interval(center, values), n=num_blocks)
+
+
+def _resampled(noise: NoiseScale, cells: Sequence[CellRates], batches: Floats) -> Floats | None:
+    """[cells, resamples] seconds with seeds, and launches of another study's rates, drawn with replacement.
+
+    None where there are too few. A resample without a noise scale above 0 has samples that do not grow.
+    """
+    blocks = noise.blocks
+    if len(blocks) < MIN_BLOCKS:
+        return None
+    places = resampled_blocks(len(blocks))
+    samples = np.stack(
+        [np.median(samples_by_block(row, blocks)[places], axis=1) for row in arrived(noise.rows)], axis=1
+    )
+    usable = np.isfinite(samples).all(axis=1)
+    scale = None
+    if noise.scale:
+        sums = np.array([noise.draws.get(block, (0.0, 0.0)) for block in blocks])[places].sum(axis=1)
+        usable &= sums[:, 1] > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.inf)[usable]
+    if not usable.any():
+        return None
+    law = _law(batches, samples[usable], scale)
+    seconds = []
+    for own in cells:
+        values = np.array([own.rates[block] for block in blocks if block in own.rates])
+        drawn = places if len(values) == len(blocks) else None
+        if drawn is None:  # launches of another study: drawn by themselves
+            values = np.array(list(own.rates.values()))
+            drawn = resampled_blocks(len(values))
+        seconds.append(law.samples(own.cell.global_batch) / np.median(values[drawn], axis=1)[usable])
+    return np.stack(seconds)
+
+
+def prediction_rows(found: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Every predicted point: never a measured time, which `time_to_solution` has."""
+    return [
+        {
+            "workload": point.cell.workload,
+            "preset": point.cell.preset,
+            "framework": point.cell.framework,
+            "backend": prediction.cell.backend,
+            "num_ranks": point.cell.num_ranks,
+            "num_nodes": point.cell.num_nodes,
+            "global_batch": point.cell.global_batch,
+            "metric": prediction.noise.target.metric,
+            "threshold": prediction.noise.target.threshold,
+            "law": "gradients" if prediction.of_gradients else "samples",
+            "rates": prediction.source,
+            "samples_per_second": point.rate,
+            "predicted_samples": point.samples,
+            **interval_columns("predicted_training_seconds", point.seconds),
+            **interval_columns("best_ranks", prediction.best),
+            "stops_falling": prediction.stops,
+        }
+        for prediction in found
+        for point in prediction.points
+    ]
+
+
+Shown = tuple[Prediction, PredictedPoint]
+
+PREDICTED = TableOf[Shown](
+    name="predicted-solutions",
+    caption="Predicted time of training to the target",
+    columns=(
+        *training_columns(lambda shown: shown[0].noise.family),
+        Column("target", lambda shown: goal_text(shown[0].noise.target), numeric=False, common=True),
+        Column("backend", lambda shown: backend_name(shown[0].cell), numeric=False),
+        Column("ranks", lambda shown: shown[1].cell.num_ranks),
+        Column("global batch", lambda shown: shown[1].cell.global_batch),
+        Column("rate", lambda shown: shown[1].rate, unit="samples/s"),
+        Column("samples", lambda shown: shown[1].samples),
+        Column("training", lambda shown: shown[1].seconds, unit="s, predicted"),
+    ),
+    data=lambda shown: prediction_rows([shown[0]])[shown[0].points.index(shown[1])],
+    legend=(
+        "Only the rates were measured: samples to the target follow from the gradient noise scale, or without one from "
+        "the samples at several batches, and from the cells that were trained. Without launch and evaluations. "
+        "Intervals are bootstrapped over seeds."
+    ),
+    tags=lambda shown: tags_of(shown[1].cell),
+)
+
+
+def shown_points(found: Sequence[Prediction]) -> list[Shown]:
+    """The rows of `PREDICTED`."""
+    return [(prediction, point) for prediction in found for point in prediction.points]

@@ -1,0 +1,221 @@
+"""The noise scale, the samples at other batches and the predicted time, of trainings that follow the law exactly."""
+
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
+from dlscale.analysis.findings.predicted_solutions import WeakScaling, predictions
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.statistics import ratio_of_sums
+from dlscale.benchmarks.cli.study_report import load
+from dlscale.benchmarks.records.record import Evaluation, GradientNoise, Solution
+from dlscale.benchmarks.records.store import Store
+
+TARGET = {
+    "metric": "auc",
+    "threshold": 0.9,
+    "held_out": 0.125,
+    "evaluate_every": 240,
+    "max_seconds": 60.0,
+    "learning_rate": 1e-3,
+}
+LEAST, SCALE = 16_000, 64.0  # samples, of E(B) = LEAST (1 + B / SCALE)
+SQUARE, LOCAL_BATCH = 2.0, 16
+
+
+def noise(num_batches, *, factor=1.0):
+    """Expected norms for |G|^2 = SQUARE and B_noise = SCALE."""
+    trace = factor * SQUARE * SCALE
+    return GradientNoise(
+        num_batches=num_batches,
+        local_square_norm=SQUARE + trace / LOCAL_BATCH,
+        mean_square_norm=SQUARE + trace / LOCAL_BATCH / num_batches,
+        seconds=0.01,
+    )
+
+
+def training(make_record, num_ranks, block, *, rate, drawn=True, least=LEAST, scale=SCALE, end="reached"):
+    backend = "ring" if num_ranks > 1 else "none"
+    record = make_record(
+        target=TARGET, local_batch=LOCAL_BATCH, backend=backend, num_ranks=num_ranks, block=block
+    )
+    batch = record.case.cell.global_batch
+    steps = round(least * (1 + batch / scale) / batch)
+    last = Evaluation(
+        step=steps,
+        samples=steps * batch,
+        training_seconds=steps * batch / rate,
+        evaluating_seconds=0.1,
+        loss=0.5,
+        metrics={"auc": 0.95},
+        noise=noise(max(num_ranks, 2), factor=1 + 0.1 * (block - 2.5)) if drawn else None,
+    )
+    solution = Solution(
+        end=end, set_up_seconds=0.4, num_held_out=500, noise_every=120 * drawn, evaluations=[last]
+    )
+    return record.model_copy(update={"solution": solution})
+
+
+@pytest.fixture
+def study(make_record):
+    """6 seeds on 1, 2 and 4 ranks; `rates` are samples per second by ranks."""
+
+    def make(rates, **changed):
+        return scaling_table(
+            [
+                training(make_record, num_ranks, block, rate=rate, **changed)
+                for block in range(6)
+                for num_ranks, rate in rates.items()
+            ]
+        )
+
+    return make
+
+
+LINEAR = {1: 100.0, 2: 200.0, 4: 400.0}
+FLAT = {1: 100.0, 2: 190.0, 4: 200.0}
+
+
+def test_gradients_and_samples_give_the_same_scale(study):
+    (found,) = noise_scales(study(LINEAR).solutions)
+    assert found.num_draws == 18
+    assert found.scale.center == pytest.approx(SCALE)
+    assert found.scale.low < SCALE < found.scale.high
+    assert found.critical.center == pytest.approx(SCALE, rel=0.01)
+    assert found.critical.low == pytest.approx(found.critical.high), "all seeds took the same"
+    assert "is 64 [" in found.text
+
+
+def test_trainings_of_one_batch_have_no_critical_batch(study):
+    (found,) = noise_scales(study({1: 100.0}).solutions)
+    assert found.critical is None
+
+
+def test_samples_that_do_not_grow_have_no_critical_batch(study):
+    (found,) = noise_scales(study(LINEAR, scale=-640.0).solutions)
+    assert found.critical is None
+    law = law_of_samples(np.array([16.0, 32.0]), np.array([[100.0, 90.0], [100.0, 200.0], [100.0, 300.0]]))
+    assert law.scale[0] == math.inf
+    assert law.scale[1] == pytest.approx(0.0), "every step is needed"
+    assert law.scale[2] == 0.0
+    assert law.samples(16)[2] == pytest.approx((1 / 100 + 2 / 300) / (1 / 100**2 + 4 / 300**2), rel=0.01)
+
+
+def test_without_draws_it_says_why(study, make_record):
+    (found,) = noise_scales(study(LINEAR, drawn=False).solutions)
+    assert (found.scale, found.cost_share) == (None, None)
+    assert "was not measured: the records are older." in found.text
+
+
+def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
+    (found,) = predictions(noise_scales(study(LINEAR).solutions), None)
+    assert [point.cell.num_ranks for point in found.points] == [1, 2, 4]
+    assert found.best.center == 4
+    assert not found.stops
+    expected = LEAST * (1 + 64 / SCALE) / 400
+    assert found.points[-1].seconds.center == pytest.approx(expected, rel=0.01)
+    assert found.points[-1].seconds.low <= expected <= found.points[-1].seconds.high
+    assert "on 4 ranks, the most that were measured: where it stops falling is not within them." in found.text
+    assert "Predicted from the gradient noise and the trainings' own rates" in found.text
+
+
+def test_time_that_stops_falling_names_the_ranks(study):
+    (found,) = predictions(noise_scales(study(FLAT).solutions), None)
+    assert (found.best.center, found.best.high, found.stops) == (2, 2, True)
+    assert found.text.endswith("takes the least time on 2 [2, 2] ranks; more do not make it faster.")
+
+
+def test_without_gradients_the_samples_of_several_batches_predict(study):
+    (found,) = predictions(noise_scales(study(FLAT, drawn=False).solutions), None)
+    assert not found.of_gradients
+    assert found.best.center == 2
+
+
+def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_record):
+    noises = noise_scales(study({1: 100.0, 2: 150.0}).solutions)
+    rates = [
+        make_record(
+            local_batch=LOCAL_BATCH,
+            backend="none" if num_ranks == 1 else "ring",
+            num_ranks=num_ranks,
+            block=block,
+        )
+        for block in range(7)
+        for num_ranks in (1, 2, 8)
+    ]
+    weak = WeakScaling(study="weak-scaling-1a2b", launches=tuple(launches_of(rates)))
+    (found,) = predictions(noises, weak)
+    assert found.source == "the rates of weak-scaling-1a2b"
+    assert [point.cell.num_ranks for point in found.points] == [1, 2, 8]
+    other = tuple(launches_of([r.model_copy(update={"system": "cori"}) for r in rates]))
+    (found,) = predictions(noises, WeakScaling(study="weak-scaling-1a2b", launches=other))
+    assert found.source == "the trainings' own rates"
+
+
+def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(make_record, tmp_path):
+    def write(name, records, study, *, age):
+        store = Store(tmp_path / "local" / name)
+        launches = [[record.case.model_dump(mode="json")] for record in records]
+        store.open({"schema": 1, "study": study, "launches": launches})
+        for index, record in enumerate(records):
+            (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
+        os.utime(store.records_folder, (age, age))
+        return store
+
+    rates = [make_record(local_batch=LOCAL_BATCH, block=block) for block in range(2)]
+    others = [make_record(local_batch=LOCAL_BATCH + 1, block=block) for block in range(2)]
+    trained = [training(make_record, 1, block, rate=100.0) for block in range(2)]
+    target = write("time-to-solution-1", trained, {"scaling_mode": "weak", "target": {}}, age=4e9)
+    assert load(target).table.weak_scaling is None
+    write("weak-scaling-1", rates, {"scaling_mode": "weak"}, age=1e9)
+    write("weak-scaling-2", rates, {"scaling_mode": "weak"}, age=2e9)
+    write("weak-scaling-of-another-batch", others, {"scaling_mode": "weak"}, age=3e9)
+    write("strong-scaling-1", rates, {"scaling_mode": "strong"}, age=3e9)
+    assert load(target).table.weak_scaling.study == "weak-scaling-2"
+
+
+def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
+    table = study(FLAT)
+    found = json.loads(json.dumps(scaling_json(table)))
+    (row,) = found["noise_scales"]
+    assert row["noise_scale"] == pytest.approx(SCALE)
+    assert row["trace"] == pytest.approx(SQUARE * SCALE)
+    assert [row["num_ranks"] for row in found["predicted_solutions"]] == [1, 2, 4]
+    assert not any("predicted" in key for row in found["time_to_solution"] for key in row)
+    page = page_of(table, [])
+    (section,) = [section for section in page.sections if section.name == "batches"]
+    assert {getattr(block, "name", "") for block in section.blocks} == {
+        *("", "predicted-0", "noise-scale", "predicted-solutions")
+    }
+    screens = [*render_screen(table).renderables, *render_scaling(table).renderables]
+    assert any("takes the least time on 2" in str(part) for part in screens)
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+def test_the_interval_of_a_ratio_of_sums_covers(spread):
+    """Of noisy denominators too, which may be negative; 6 blocks."""
+    rng = np.random.default_rng(0)
+    hits, unbounded = 0, 0
+    for _ in range(2000):
+        under = rng.normal(1.0, spread, 6)
+        found = ratio_of_sums(5 + rng.normal(0, 1, 6), under)
+        if found is not None:
+            hits += found.low <= 5 <= (math.inf if found.high is None else found.high)
+            unbounded += found.high is None
+    assert hits / 2000 >= 0.93
+    assert (unbounded > 200) == (spread == 1.0)
+
+
+def test_no_ratio_of_sums_that_are_not_positive():
+    assert ratio_of_sums([1.0, 1.0, 1.0], [1.0, -2.0, 0.5]) is None
+    assert ratio_of_sums([], []) is None
+    assert ratio_of_sums([1.0, 3.0], [1.0, 1.0]).low is None
