@@ -17,6 +17,7 @@ from math import nan
 from typing import Any, Literal
 
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -207,11 +208,7 @@ def draw_curves(
         axes.errorbar(
             [num_ranks * factor for num_ranks, _ in points],
             [interval.center for _, interval in points],
-            # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
-            yerr=[
-                [nan if interval.low is None else interval.center - interval.low for _, interval in points],
-                [nan if interval.high is None else interval.high - interval.center for _, interval in points],
-            ],
+            yerr=np.transpose([whiskers(interval) for _, interval in points]),
             # Dark and in front, so that an interval smaller than its marker is visible inside it. In print bars lie on
             # top of each other, and only their colour says whose they are.
             barsabove=True,
@@ -223,6 +220,20 @@ def draw_curves(
             **line_style(look, joined=curve.joined),
             **marker_style(look, curve.evidence),
         )
+
+
+def whiskers(interval: Interval) -> tuple[float, float]:
+    """Lengths of the bars below and above a point, for `errorbar`; one side alone has none on the other.
+
+    NaN draws no bar: a point without an interval must not look like one with a tiny interval.
+    """
+    low, high = interval.low, interval.high
+    if low is None and high is None:
+        return nan, nan
+    return (
+        0.0 if low is None else interval.center - low,
+        0.0 if high is None else high - interval.center,
+    )
 
 
 def curve_handles(curves: Sequence[Curve]) -> list[Line2D]:

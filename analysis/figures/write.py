@@ -26,6 +26,8 @@ from dlscale.analysis.figures import (
     heatmap,
     ladder,
     learning_curves,
+    larger_batches,
+    pareto,
     solution,
     startup,
     step_time,
@@ -54,6 +56,8 @@ NAMES = (
     "time-to-solution",
     "learning-curves",
     "frameworks",
+    "larger-batches",
+    "pareto",
 )
 
 
@@ -71,7 +75,8 @@ def write_figures(
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
     `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `frameworks` has the same training
-    in both frameworks side by side. If backends were compared, `-backends.csv` has the numbers.
+    in both frameworks side by side. `larger-batches` is what their gradients predict, `pareto` what the target costs.
+    If backends were compared, `-backends.csv` has the numbers.
     Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
@@ -195,6 +200,11 @@ def _drawn(
         return learning_curves.draw(family, table.solutions_of(family), table.provenance, form)
     if name == "heatmap":
         return heatmap.draw(*common, table.heats, table.lateness, form)
+    if name == "larger-batches":
+        rows = table.solutions_of(family)
+        return larger_batches.draw(family, rows, table.weak_scaling, table.provenance, form)
+    if name == "pareto":
+        return pareto.draw(family, table.solutions_of(family), table.energies, table.provenance, form)
     return None
 
 

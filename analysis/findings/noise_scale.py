@@ -24,6 +24,7 @@ from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats,
 from dlscale.benchmarks.records.record import GradientNoise, Target
 
 NUM_RESAMPLES = 1000
+ROUNDING = 1e-9  # a growth of samples below this is none
 RESAMPLE_SEED = 20181214  # of the draws with replacement: the same records give the same limits
 
 
@@ -174,10 +175,26 @@ def law_of_samples(batches: Floats, samples: Floats) -> BatchLaw:
     uu, uv, vv = (u * u).sum(axis=-1), (u * v).sum(axis=-1), (v * v).sum(axis=-1)
     both = uu * vv - uv**2
     least, steps = (vv * sum_u - uv * sum_v) / both, (uu * sum_v - uv * sum_u) / both
+    steps = np.where(
+        abs(steps) * batches.max() < ROUNDING * least, -1.0, steps
+    )  # equal samples are no growth
     return BatchLaw(
         np.asarray(np.where(least < 0, 0.0, np.where(steps < 0, sum_u / uu, least))),
         np.asarray(np.where(steps < 0, 0.0, np.where(least < 0, sum_v / vv, steps))),
     )
+
+
+def laws(noise: NoiseScale) -> dict[str, BatchLaw]:
+    """The laws by what B_noise is known from, "gradients" and "samples"; none without a median of samples."""
+    known = arrived(noise.rows)
+    batches = np.array([row.cell.global_batch for row in known], dtype=float)
+    samples = np.array([row.samples.center for row in known if row.samples])
+    found = {}
+    if known and noise.scale and noise.scale.center > 0:
+        found["gradients"] = law_of_scale(batches, samples, np.array(noise.scale.center))
+    if len(set(batches)) > 1:
+        found["samples"] = law_of_samples(batches, samples)
+    return found
 
 
 def resampled_blocks(num_blocks: int) -> np.ndarray[Any, np.dtype[np.int64]]:

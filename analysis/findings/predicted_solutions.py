@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.findings.noise_scale import (
-    BatchLaw,
     NoiseScale,
     arrived,
     bootstrap_interval,
     law_of_samples,
     law_of_scale,
+    laws,
     resampled_blocks,
     samples_by_block,
 )
@@ -155,20 +155,17 @@ def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
 
 
 def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Prediction | None:
-    known = arrived(noise.rows)
-    batches = np.array([row.cell.global_batch for row in known], dtype=float)
-    medians = np.array([row.samples.center for row in known if row.samples])
-    if not known or not (noise.scale or len(set(batches)) > 1):
+    if not (found := laws(noise)):
         return None
-    scale = np.array(noise.scale.center) if noise.scale else None
-    law = _law(batches, medians, scale)
+    of_gradients = "gradients" in found
+    law = found["gradients" if of_gradients else "samples"]
     rates = [float(np.median(list(own.rates.values()))) for own in cells]
     counts = [own.cell.num_ranks for own in cells]
     seconds = np.array(
         [law.samples(own.cell.global_batch) / rate for own, rate in zip(cells, rates, strict=True)]
     )
     best = counts[int(np.argmin(seconds))]
-    resampled, num_blocks = _resampled(noise, cells, batches), len(noise.blocks)
+    resampled, num_blocks = _resampled(noise, cells, of_gradients=of_gradients), len(noise.blocks)
     points = tuple(
         PredictedPoint(
             cell=own.cell,
@@ -183,15 +180,11 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
     least = None if resampled is None else np.array(counts)[np.argmin(resampled, axis=0)].astype(float)
     return Prediction(
         noise=noise,
-        of_gradients=noise.scale is not None,
+        of_gradients=of_gradients,
         source=source,
         points=points,
         best=_interval(float(best), least, num_blocks),
     )
-
-
-def _law(batches: Floats, samples: Floats, scale: Floats | None) -> BatchLaw:
-    return law_of_samples(batches, samples) if scale is None else law_of_scale(batches, samples, scale)
 
 
 def _interval(center: float, values: Floats | None, num_blocks: int) -> Interval:
@@ -200,28 +193,29 @@ def _interval(center: float, values: Floats | None, num_blocks: int) -> Interval
     return replace(bootstrap_interval(center, values), n=num_blocks)
 
 
-def _resampled(noise: NoiseScale, cells: Sequence[CellRates], batches: Floats) -> Floats | None:
+def _resampled(noise: NoiseScale, cells: Sequence[CellRates], *, of_gradients: bool) -> Floats | None:
     """[cells, resamples] seconds with seeds, and launches of another study's rates, drawn with replacement.
 
     None where there are too few. A resample without a noise scale above 0 has samples that do not grow.
     """
-    blocks = noise.blocks
+    blocks, known = noise.blocks, arrived(noise.rows)
     if len(blocks) < MIN_BLOCKS:
         return None
     places = resampled_blocks(len(blocks))
-    samples = np.stack(
-        [np.median(samples_by_block(row, blocks)[places], axis=1) for row in arrived(noise.rows)], axis=1
-    )
+    batches = np.array([row.cell.global_batch for row in known], dtype=float)
+    samples = np.stack([np.median(samples_by_block(row, blocks)[places], axis=1) for row in known], axis=1)
     usable = np.isfinite(samples).all(axis=1)
-    scale = None
-    if noise.scale:
-        sums = np.array([noise.draws.get(block, (0.0, 0.0)) for block in blocks])[places].sum(axis=1)
+    sums = np.array([noise.draws.get(block, (0.0, 0.0)) for block in blocks])[places].sum(axis=1)
+    if of_gradients:
         usable &= sums[:, 1] > 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scale = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.inf)[usable]
     if not usable.any():
         return None
-    law = _law(batches, samples[usable], scale)
+    if of_gradients:
+        square, trace = sums[usable].T
+        scale = np.divide(trace, square, out=np.full_like(trace, np.inf), where=square > 0)
+        law = law_of_scale(batches, samples[usable], scale)
+    else:
+        law = law_of_samples(batches, samples[usable])
     seconds = []
     for own in cells:
         values = np.array([own.rates[block] for block in blocks if block in own.rates])

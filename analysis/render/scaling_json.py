@@ -14,6 +14,7 @@ from dlscale.analysis.findings.checkpoints import to_saving_row
 from dlscale.analysis.findings.energy import to_energy_row
 from dlscale.analysis.findings.ladder import ladder_rows
 from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
+from dlscale.analysis.findings.pareto import priced, to_pareto_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
@@ -41,6 +42,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "evaluations": evaluation_rows(table.solutions),
         "noise_scales": [to_noise_row(noise) for noise in noises],
         "predicted_solutions": prediction_rows(predictions(noises, table.weak_scaling)),
+        "pareto": [to_pareto_row(cell) for cell in priced(table.solutions, table.energies)],
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }

@@ -15,6 +15,7 @@ from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
+from dlscale.analysis.findings.pareto import PARETO, priced
 from dlscale.analysis.findings.predicted_solutions import PREDICTED, predictions, shown_points
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
@@ -47,6 +48,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += render_legend(waterfall_table.LOSSES.legend)
     if table.exchanges:
         parts += render_legend(communication.BUCKETS.legend)
+    parts += render_table(PARETO.of(priced(table.solutions, table.energies)))
     noises = noise_scales(table.solutions)
     parts += render_table(NOISE.of(noises))
     parts += render_table(PREDICTED.of(shown_points(predictions(noises, table.weak_scaling))))

@@ -349,6 +349,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
             "evaluations",
             "noise_scales",
             "predicted_solutions",
+            "pareto",
             "productivity",
         ),
     ]

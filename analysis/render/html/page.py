@@ -82,7 +82,9 @@ def page_of(
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
     )
     sections = [
-        _section("solutions", "Time to solution", solution_blocks(table.solutions), lead=LEAD),
+        _section(
+            "solutions", "Time to solution", solution_blocks(table.solutions, table.energies), lead=LEAD
+        ),
         _section("batches", "Larger batches", larger_batch_blocks(table), lead=LARGER_BATCHES),
         _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),

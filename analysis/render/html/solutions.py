@@ -14,6 +14,8 @@ from dlscale.analysis.findings.learning_curves import (
     measures,
     thinning_text,
 )
+from dlscale.analysis.findings.energy import Energy
+from dlscale.analysis.findings.pareto import PARETO, comparable, front_text, priced
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,
     TimeToSolution,
@@ -24,7 +26,7 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.render.html.curves import rank_axis
 from dlscale.analysis.render.html.labels import interval_note
 from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, Sentence, Series
-from dlscale.analysis.render.tables import tags_of, workload_title
+from dlscale.analysis.render.tables import Tags, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, plural, with_limits
 
 MOST_POINTS = 5000  # of a plot, over all trainings
@@ -42,8 +44,8 @@ def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
     )
 
 
-def solution_blocks(rows: Sequence[TimeToSolution]) -> Iterator[Block]:
-    """Sentences, plots per training family, and the table; nothing without trainings that have a target."""
+def solution_blocks(rows: Sequence[TimeToSolution], energies: Sequence[Energy]) -> Iterator[Block]:
+    """Sentences, plots per training family, and the tables; nothing without trainings that have a target."""
     for row, sentence in zip(fastest_first(rows), solution_sentences(rows), strict=True):
         yield Sentence(text=sentence, tags=tags_of(row.cell))
     families = sorted({row.family for row in rows})
@@ -58,6 +60,11 @@ def solution_blocks(rows: Sequence[TimeToSolution]) -> Iterator[Block]:
         yield from (plot for own in plots for plot in own if _kind(plot) == kind)
     if rows:
         yield SOLUTIONS.of(rows)
+    cells = priced(rows, energies)
+    for group in comparable(cells):
+        yield Sentence(text=front_text(group), tags=Tags(workload=group[0].row.cell.workload))
+    if cells:
+        yield PARETO.of(cells)
 
 
 def _kind(plot: Plot) -> str:

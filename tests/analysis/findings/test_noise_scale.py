@@ -103,6 +103,7 @@ def test_trainings_of_one_batch_have_no_critical_batch(study):
 def test_samples_that_do_not_grow_have_no_critical_batch(study):
     (found,) = noise_scales(study(LINEAR, scale=-640.0).solutions)
     assert found.critical is None
+    assert law_of_samples(np.array([16.0, 32.0, 64.0]), np.full((1, 3), 3200.0)).scale == math.inf
     law = law_of_samples(np.array([16.0, 32.0]), np.array([[100.0, 90.0], [100.0, 200.0], [100.0, 300.0]]))
     assert law.scale[0] == math.inf
     assert law.scale[1] == pytest.approx(0.0), "every step is needed"
