@@ -33,12 +33,11 @@ from dlscale.analysis.findings.noise_scale import NoiseScale, arrived, laws, noi
 from dlscale.analysis.findings.predicted_solutions import (
     Prediction,
     WeakScaling,
-    prediction_rows,
     predictions,
 )
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.render.text import backend_name, interval_columns
 from dlscale.analysis.statistics import Interval
 
 LAWS: dict[str, dict[str, Any]] = {
@@ -61,16 +60,20 @@ def draw(
     provenance: Provenance,
     form: Form = SCREEN,
 ) -> tuple[Captioned, list[dict[str, Any]]] | None:
-    """The figure of a family and the predicted points; None where nothing says how samples grow with the batch.
+    """The figure of a family and its left part in rows; None where nothing says how samples grow with the batch.
 
     Left the measured samples to the target over the global batch, and E(B) = E_min (1 + B / B_noise); right the times
     of training that follow, over ranks, none of them measured.
     """
-    own = arrived([row for row in rows if not form.backends or row.cell.backend in form.backends])
-    noises = noise_scales(own)
-    if not any(map(laws, noises)):
+    own = [row for row in arrived(rows) if not form.backends or row.cell.backend in form.backends]
+    noises = noise_scales(rows)
+    if not own or not any(map(laws, noises)):
         return None
-    found = predictions(noises, weak)
+    found = [
+        prediction
+        for prediction in predictions(noises, weak)
+        if not form.backends or prediction.cell.backend in form.backends
+    ]
     measured = curves_of(own, _samples)
     predicted = [_curve(prediction) for prediction in found]
     figure, axes = figure_with_axes(
@@ -95,7 +98,30 @@ def draw(
     _draw_samples(axes[0], own, measured, noises)
     if found:
         _draw_predicted(axes[1], found, predicted, among=[*measured, *predicted], form=form)
-    return figure, prediction_rows(found)
+    return figure, samples_rows(noises)
+
+
+def samples_rows(noises: Sequence[NoiseScale]) -> list[dict[str, Any]]:
+    """The samples to the target of every cell that has a median, and what each law makes of its batch."""
+    return [
+        {
+            "workload": row.cell.workload,
+            "preset": row.cell.preset,
+            "framework": row.cell.framework,
+            "backend": row.cell.backend,
+            "num_ranks": row.cell.num_ranks,
+            "global_batch": row.cell.global_batch,
+            "evidence": row.evidence,
+            **interval_columns("samples", row.samples),
+            **{
+                f"samples_by_{name}": float(law.samples(row.cell.global_batch)) if law else None
+                for name in LAWS
+                for law in (laws(noise).get(name),)
+            },
+        }
+        for noise in noises
+        for row in arrived(noise.rows)
+    ]
 
 
 def _samples(row: TimeToSolution) -> Interval | None:
@@ -114,7 +140,7 @@ def _draw_samples(
     along = np.geomspace(batches[0] / 1.5, batches[-1] * 1.5, NUM_PLACES)
     for noise in noises:
         for name, law in laws(noise).items():
-            axes.plot(along, law.least_samples + law.least_steps * along, **LAWS[name])
+            axes.plot(along, [float(law.samples(batch)) for batch in along], **LAWS[name])
     looks = looks_of(curves)
     for place, curve in enumerate(curves):
         shift = 1.05 ** (place - (len(curves) - 1) / 2)  # cells of one batch beside each other

@@ -25,8 +25,8 @@ from dlscale.analysis.figures import (
     efficiency,
     heatmap,
     ladder,
-    learning_curves,
     larger_batches,
+    learning_curves,
     pareto,
     solution,
     startup,
@@ -38,6 +38,8 @@ from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
 from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, warning
 from dlscale.analysis.findings.backends import to_backend_rows
+from dlscale.analysis.findings.noise_scale import noise_scales
+from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.solutions import TimeToSolution, evaluation_rows
 from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
@@ -75,8 +77,8 @@ def write_figures(
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
     `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `frameworks` has the same training
-    in both frameworks side by side. `larger-batches` is what their gradients predict, `pareto` what the target costs.
-    If backends were compared, `-backends.csv` has the numbers.
+    in both frameworks side by side. `larger-batches` are the samples at larger batches, with
+    `-predicted.csv` for the time over ranks; `pareto` is what the target costs. If backends were compared, `-backends.csv` has the numbers.
     Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
@@ -105,6 +107,10 @@ def _write_figures(table: ScalingTable, folder: Path, *, form: Form, only: Colle
         every = evaluation_rows(table.solutions_of(family))
         if every and form == SCREEN and not {"time-to-solution", "learning-curves"}.isdisjoint(only):
             written.append(save_rows(folder / f"{stem}-evaluations", every, table.provenance))
+        noises = noise_scales(table.solutions_of(family))
+        points = prediction_rows(predictions(noises, table.weak_scaling))
+        if points and form == SCREEN and "larger-batches" in only:
+            written.append(save_rows(folder / f"{stem}-predicted", points, table.provenance))
     written += _of_several_families(table, folder, form, only)
     written += _frameworks(table, folder, form) if "frameworks" in only else []
     written += _starts(table, folder, form) if "start-up" in only else []

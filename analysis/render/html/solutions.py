@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dlscale.analysis.figures.drawing import curves_of, dodge, limits
+from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
     Measure,
@@ -14,7 +15,6 @@ from dlscale.analysis.findings.learning_curves import (
     measures,
     thinning_text,
 )
-from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.pareto import PARETO, comparable, front_text, priced
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import WeakScaling, predictions
 from dlscale.analysis.launches import launches_of
@@ -199,6 +200,15 @@ def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
     }
     screens = [*render_screen(table).renderables, *render_scaling(table).renderables]
     assert any("takes the least time on 2" in str(part) for part in screens)
+
+
+def test_one_number_of_ranks_has_a_figure_and_no_prediction(study, tmp_path):
+    table = study({1: 100.0})
+    assert predictions(noise_scales(table.solutions), None) == []
+    names = {path.name for path in write_figures(table, tmp_path, only=["larger-batches"])}
+    assert {name.rpartition("-")[2] for name in names} == {
+        *("batches.png", "batches.pdf", "batches.svg", "batches.csv")
+    }
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0])

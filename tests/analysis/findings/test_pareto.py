@@ -6,6 +6,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import whiskers
+from dlscale.analysis.figures.form import Form
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.pareto import front, front_text, priced, shown_cost
 from dlscale.analysis.render.html.page import page_of
@@ -119,7 +120,16 @@ def test_json_page_and_figure_have_it(solutions, tmp_path):
     assert {name for name in written if name.endswith("csv")} == {
         f"{stem}-pareto.csv",
         f"{stem}-larger-batches.csv",
+        f"{stem}-predicted.csv",
     }
+
+
+def test_larger_batches_are_drawn_for_screens_and_in_print(solutions, tmp_path):
+    table = solutions({("ring", 2): 60.0, ("ring", 4): 55.0, ("gloo", 2): 60.0})
+    for form in (Form(), Form(width=3.3, backends=("gloo",))):
+        written = write_figures(table, tmp_path, only=["larger-batches"], form=form)
+        (csv,) = [path for path in written if path.name.endswith("larger-batches.csv")]
+        assert "samples_by_gradients" in csv.read_text()
 
 
 def test_a_whisker_on_one_side_is_drawn():
