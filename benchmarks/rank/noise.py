@@ -49,6 +49,10 @@ class NoiseMeter:
         nullcontext  # so that nothing else is counted meanwhile
     )
 
+    def prepare(self) -> None:
+        """Compute a gradient before the training, for TensorFlow traces the first one. Not collective."""
+        self.replica.gradients()
+
     def draw(self, step: int, *, since: int) -> dict[str, float] | None:
         """A `NoiseDraw` at the evaluation after `step`; None where none is due, or norms are not finite.
 

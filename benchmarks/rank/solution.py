@@ -156,6 +156,8 @@ class TargetTraining:
         Raises UsageError if what was saved is of another training.
         """
         set_up = self.control.maximum(self.set_up_seconds)
+        if self.noise:
+            self.noise.prepare()
         if self.saving and self.saving.step:
             self._resume(self.saving)
         self._set_due()

@@ -176,6 +176,8 @@ def test_a_training_goes_on_as_if_nothing_had_been_drawn(framework):
         trainer = backend.distribute(factory, shard=shard, seed=7)
         replica = factory(shard=shard, seed=7)
         replica.apply([np.zeros_like(weight) for weight in replica.weights()])
+        if drawing:
+            NoiseMeter(replica=replica, control=None, world=None, evaluate_every=1).prepare()
         norms = []
         for step in range(4):
             trainer.step()
