@@ -75,13 +75,13 @@ def wait_for(condition, what, limit=120):
     raise AssertionError(f"waited {limit} s for {what}")
 
 
-def folder_of(results):
-    (folder,) = results.glob("testbed/tiny-*")
+def folder_of(results, study="tiny"):
+    (folder,) = results.glob(f"testbed/{study}-*")
     return folder
 
 
-def records_of(results):
-    paths = sorted((folder_of(results) / "records").glob("*.json"))
+def records_of(results, study="tiny"):
+    paths = sorted((folder_of(results, study) / "records").glob("*.json"))
     return [Record.model_validate_json(path.read_bytes()) for path in paths]
 
 
@@ -206,6 +206,37 @@ def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
     assert before <= set(good)
     assert sum(record.case.cell.control == "train" for record in records if record.good) == 2
     assert "2 of 2 cases done" in dlscale(cluster, "status", "--results", str(elsewhere)).stdout
+
+
+def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
+    """It ends when its time is over, counted over both starts; the canaries at both ends have no target."""
+    elsewhere = tmp_path / "results"
+    done = dlscale(
+        *(cluster, "run", "time-to-solution", "--system", str(cluster.system), "--results", str(elsewhere)),
+        *("--backends", "ring", "--nodes", "2", "--launches", "1", "--checkpoint-every", "5"),
+        *("--target", "auc=1.0", "--evaluate-samples", "320", "--max-seconds", "10s"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = folder_of(elsewhere, "time-to-solution")
+    wait_for(lambda: list(folder.glob("checkpoints/*/step-*.safetensors")), "a checkpoint")
+    job = (folder / "jobs" / "job-000.id").read_text().strip()
+    cluster.slurm("scontrol", "requeue", job)
+    wait_for(
+        lambda: "PENDING" in cluster.slurm("squeue", "--noheader", "--format=%T"), "the job in the queue"
+    )
+    start_again(cluster, job)
+
+    records = records_of(elsewhere, "time-to-solution")
+    stopped, ended = [record for record in records if record.case.cell.target]
+    assert stopped.failure.kind == "interrupted"
+    assert (ended.good, ended.solution.end) == (True, "budget")
+    first, second = ended.launches
+    assert 0 < first.kept_step == second.first_step == ended.resumed.step
+    before, last = (e.training_seconds + e.evaluating_seconds for e in ended.solution.evaluations[-2:])
+    assert before < 10.0 <= last
+    windows = sum(max(window.seconds) for window in ended.windows)
+    assert windows < ended.solution.evaluations[-1].training_seconds
+    assert not list(folder.glob("checkpoints/*/*"))
 
 
 def test_a_job_whose_node_died_goes_on_when_the_node_is_back(cluster, tmp_path):
