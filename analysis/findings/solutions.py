@@ -58,16 +58,11 @@ class Training:
 
     def seconds_at(self, evaluation: Evaluation) -> float | None:
         """From the launch to the end of that evaluation."""
-        launches = [one for one in self.launches if one.counts and one.first_step < evaluation.step]
-        own = self.launch_seconds
-        starts = [None if own is None else own + self.solution.set_up_seconds]
-        if launches:
-            starts = [launch.start_seconds for launch in launches]
-        known = [seconds for seconds in starts if seconds is not None]
-        if len(known) < len(starts):
-            return None
-        trained = evaluation.training_seconds + evaluation.evaluating_seconds
-        return math.fsum(known) + trained + _saving_seconds(launches)
+        own = None if self.launch_seconds is None else self.launch_seconds + self.solution.set_up_seconds
+        outside = seconds_outside(self.launches, own, evaluation)
+        return (
+            None if outside is None else outside + evaluation.training_seconds + evaluation.evaluating_seconds
+        )
 
     @property
     def saving_seconds(self) -> float:
@@ -87,6 +82,20 @@ class Training:
         """The epochs until that evaluation: samples over those of an epoch."""
         num_training = self.solution.num_training
         return evaluation.samples / num_training if num_training else None
+
+
+def seconds_outside(
+    launches: Sequence[TrainingLaunch], start_seconds: float | None, evaluation: Evaluation
+) -> float | None:
+    """Of a training until an evaluation, what is neither training nor evaluating: starts, and checkpoints.
+
+    Of the launches those count that it goes back to; without any, it is `start_seconds`. None if a start is not known.
+    """
+    counting = [one for one in launches if one.counts and one.first_step < evaluation.step]
+    if not counting:
+        return start_seconds
+    known = [one.start_seconds for one in counting if one.start_seconds is not None]
+    return math.fsum(known) + _saving_seconds(counting) if len(known) == len(counting) else None
 
 
 def _saving_seconds(launches: Iterable[TrainingLaunch]) -> float:

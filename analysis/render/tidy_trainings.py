@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.findings.solutions import launch_seconds
-from dlscale.benchmarks.records.record import Record, Solution, Target
+from dlscale.analysis.findings.solutions import launch_seconds, seconds_outside
+from dlscale.benchmarks.records.record import Evaluation, Record, Solution, Target
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -17,7 +17,7 @@ Arrays = dict[str, NDArray[Any]]
 def training_row(record: Record, target: Target, solution: Solution) -> dict[str, object]:
     """A training's columns beside its key. `seconds` are from the launch to its end, as in the report."""
     cell, last = record.case.cell, solution.evaluations[-1]
-    before = launch_seconds(record)
+    outside = _outside(record, solution, last)
     own = last.training_seconds + last.evaluating_seconds
     return {
         **{name: getattr(cell, name) for name in ("workload", "preset", "framework", "backend", "num_ranks")},
@@ -38,8 +38,8 @@ def training_row(record: Record, target: Target, solution: Solution) -> dict[str
         "num_training_samples": solution.num_training,
         "num_held_out_samples": solution.num_held_out,
         "num_evaluations": len(solution.evaluations),
-        "seconds": None if before is None else before + solution.set_up_seconds + own,
-        "launch_seconds": before,
+        "seconds": None if outside is None else outside + own,
+        "launch_seconds": launch_seconds(record),
         "set_up_seconds": solution.set_up_seconds,
         "training_seconds": last.training_seconds,
         "evaluating_seconds": last.evaluating_seconds,
@@ -55,8 +55,7 @@ def evaluation_arrays(record: Record, solution: Solution, *, counts: bool) -> Ar
         return np.array([value(evaluation) for evaluation in evaluations], dtype=np.float64)
 
     training, evaluating = column(lambda e: e.training_seconds), column(lambda e: e.evaluating_seconds)
-    before, samples = launch_seconds(record), column(lambda e: e.samples)
-    since = np.nan if before is None else before + solution.set_up_seconds
+    outside, samples = column(lambda e: _outside(record, solution, e)), column(lambda e: e.samples)
     return {
         **{
             name: np.array(getattr(cell, name), dtype=object) for name in ("workload", "framework", "backend")
@@ -68,11 +67,17 @@ def evaluation_arrays(record: Record, solution: Solution, *, counts: bool) -> Ar
         "num_steps": column(lambda e: e.step),
         "num_samples": samples,
         "num_epochs": samples / (solution.num_training or np.nan),
-        "seconds": since + training + evaluating,
+        "seconds": outside + training + evaluating,
         "training_seconds": training,
         "evaluating_seconds": evaluating,
         "loss": column(lambda e: e.loss),
     }
+
+
+def _outside(record: Record, solution: Solution, evaluation: Evaluation) -> float | None:
+    before = launch_seconds(record)
+    start = None if before is None else before + solution.set_up_seconds
+    return seconds_outside(record.launches, start, evaluation)
 
 
 def metric_arrays(solution: Solution) -> Arrays:

@@ -2,7 +2,8 @@
 
 The checker knows the benchmarks of MLPerf's rounds only, so `training_rules.yaml` has rules for ours in its own format.
 Nothing is submitted: `submission_org` says so. Run time is that of the report: training and evaluating, as the record
-has them; seconds between windows, for writing records, are left out.
+has them; seconds between windows, for writing records and checkpoints, are left out. A training of several launches is
+told as one that began with the last of them.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_a_training_goes_on_as_if_nothing_had_been_drawn(framework):
         replica = factory(shard=shard, seed=7)
         replica.apply([np.zeros_like(weight) for weight in replica.weights()])
         if drawing:
-            NoiseMeter(replica=replica, control=None, world=None, evaluate_every=1).prepare()
+            NoiseMeter(replica=replica, control=None, world=None).prepare()
         norms = []
         for step in range(4):
             trainer.step()
