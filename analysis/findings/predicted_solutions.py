@@ -117,24 +117,22 @@ def predictions(noises: Sequence[NoiseScale], weak: WeakScaling | None) -> list[
 
 
 def _rates(noise: NoiseScale, weak: WeakScaling | None) -> list[tuple[list[CellRates], str]]:
-    """(the rates of a backend by ranks, whose they are): of the weak-scaling study if it has this family's."""
-    source, own = OWN_RATES, _own_rates(noise)
-    if weak and (of_study := _study_rates(noise, weak)):
-        source, own = f"the rates of {weak.study}", of_study
-    curves: dict[str, list[CellRates]] = {}
-    for rates in own:
-        curves.setdefault(backend_name(rates.cell), []).append(rates)
-    alone = [
-        rates for rates in own if rates.cell.backend == "none" and rates.cell.num_ranks == 1
-    ]  # every curve's
-    found = []
-    for curve in curves.values():
-        if curve[0].cell.backend == "none":
-            continue
-        ranks = {rates.cell.num_ranks: rates for rates in (*alone, *curve)}
-        if len(ranks) > 1:
-            found.append(([ranks[count] for count in sorted(ranks)], source))
-    return found
+    """(the rates of a backend by ranks, whose they are): of the weak-scaling study where it has the backend's."""
+    sources = [(_own_rates(noise), OWN_RATES)]
+    if weak:
+        sources.append((_study_rates(noise, weak), f"the rates of {weak.study}"))
+    found: dict[str, tuple[list[CellRates], str]] = {}
+    for every, source in sources:
+        alone = [own for own in every if own.cell.backend == "none" and own.cell.num_ranks == 1]
+        curves: dict[str, list[CellRates]] = {}
+        for own in every:
+            if own.cell.backend != "none":
+                curves.setdefault(backend_name(own.cell), []).append(own)
+        for name, curve in curves.items():
+            ranks = {own.cell.num_ranks: own for own in (*alone, *curve)}
+            if len(ranks) > 1:
+                found[name] = [ranks[count] for count in sorted(ranks)], source
+    return list(found.values())
 
 
 def _own_rates(noise: NoiseScale) -> list[CellRates]:

@@ -142,6 +142,12 @@ def test_without_gradients_the_samples_of_several_batches_predict(study):
     assert found.best.center == 2
 
 
+def renamed(record):
+    """Its cell, over mpi in place of ring."""
+    cell = record.case.cell
+    return cell.model_copy(update={"backend": cell.backend.replace("ring", "mpi")})
+
+
 def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_record):
     noises = noise_scales(study({1: 100.0, 2: 150.0}).solutions)
     rates = [
@@ -158,6 +164,10 @@ def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_
     (found,) = predictions(noises, weak)
     assert found.source == "the rates of weak-scaling-1a2b"
     assert [point.cell.num_ranks for point in found.points] == [1, 2, 8]
+    mpi = [r.model_copy(update={"case": r.case.model_copy(update={"cell": renamed(r)})}) for r in rates]
+    ring, more = predictions(noises, WeakScaling(study="s", launches=tuple(launches_of(mpi))))
+    assert (ring.cell.backend, ring.source) == ("ring", "the trainings' own rates")
+    assert (more.cell.backend, more.source) == ("mpi", "the rates of s")
     other = tuple(launches_of([r.model_copy(update={"system": "cori"}) for r in rates]))
     (found,) = predictions(noises, WeakScaling(study="weak-scaling-1a2b", launches=other))
     assert found.source == "the trainings' own rates"
