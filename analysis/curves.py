@@ -12,6 +12,7 @@ from typing import Any
 from dlscale.analysis.records import NamedCell
 from dlscale.analysis.render.text import backend_name
 from dlscale.benchmarks.records.record import Case, Cell, Record, Setting
+from dlscale.benchmarks.records.tuning import configuration_of
 
 # Settings of a cell that separate families, beside the options of backends.
 SETTINGS = ("batch", "precision", "compiled", "memory_format")
@@ -21,6 +22,8 @@ def setting_of(cell: Cell, name: str) -> Setting | None:
     """The cell's value of a setting: the batch along its curve, `horovod.cycle_time_ms`, a variable; None without."""
     if name == "batch":
         return cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
+    if name == "learning_rate":
+        return cell.target.learning_rate if cell.target else None
     if name in SETTINGS:
         value: Setting = getattr(cell, name)
         return value
@@ -38,6 +41,8 @@ def setting_text(name: str, value: object) -> str:
         return str(value)
     if name == "batch":
         return f"batch {value}"
+    if name == "learning_rate":
+        return f"learning rate {value:g}"
     return f"{name.partition('.')[2] or name}={value}"
 
 
@@ -45,11 +50,14 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
     """Cell id -> the cell with its curve's name, which has the options in which the cells of its backend differ.
 
     A backend with one set of options shows all of it, as there is nothing to tell apart. With `settings`, of
-    different families, the name has those of them, and the variables, in which any two trainings differ.
+    different families, the name has those of them, and the variables, in which any two trainings differ. Learning
+    rates are in it where a study tries several for equal cells.
     """
     members = {cell.id: cell for cell in cells if cell.control != "canary"}
     variables = sorted({name for cell in members.values() for name in cell.variables}) if settings else []
     shared = _differing(members.values(), [*settings, *variables])
+    if rates_are_tried(members.values()):
+        shared.append("learning_rate")
     by_backend: dict[str, list[tuple[str, Cell]]] = {}
     for cell_id, cell in members.items():
         by_backend.setdefault(cell.backend, []).append((cell_id, cell))
@@ -68,6 +76,16 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
             fields: dict[str, Any] = {field: getattr(cell, field) for field in Cell.model_fields}
             named[cell_id] = NamedCell.model_construct(**fields, curve=", ".join([name, *parts]))
     return named
+
+
+def rates_are_tried(cells: Iterable[Cell]) -> bool:
+    """Whether two cells differ in their learning rate alone; those that follow the batch, or were tuned, do not."""
+    rates: dict[str, set[float]] = {}
+    for cell in cells:
+        if cell.target:
+            alike = f"{configuration_of(cell)} {cell.model_dump_json(exclude={'target'})}"
+            rates.setdefault(alike, set()).add(cell.target.learning_rate)
+    return any(len(several) > 1 for several in rates.values())
 
 
 def _differing(cells: Iterable[Cell], names: Sequence[str]) -> list[str]:
@@ -98,7 +116,8 @@ def with_curve_names(
     given: dict[str, set[str]] = {}
     for case in (*(record.case for record in records), *planned):
         given.setdefault(case.cell.backend, set()).add(repr(case.cell.backend_options))
-    if not settings and all(len(options) == 1 for options in given.values()):
+    every = [record.case.cell for record in records] + [case.cell for case in planned]
+    if not settings and all(len(options) == 1 for options in given.values()) and not rates_are_tried(every):
         return records, planned
     ids: dict[str, str] = {}  # by the cell's text: an id is costly
     cells: dict[str, Cell] = {}

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from dlscale.analysis.curves import rates_are_tried
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -31,6 +32,7 @@ from dlscale.analysis.findings.solutions import (
     metric_name,
     rules_text,
     to_solution_row,
+    tuned_text,
 )
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name
@@ -64,7 +66,7 @@ def draw(
         handles=[
             *curve_handles(curves),
             Line2D([], [], **REFERENCE | {"label": "target"}),
-            Line2D([], [], **IDEAL),
+            *([] if _searched(own) else [Line2D([], [], **IDEAL)]),
             *evidence_handles(curves, form),
         ],
         small_print=_small_print(own, provenance, most_drawn),
@@ -143,6 +145,8 @@ def zoom(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
 
 def _draw_ideal(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
     """The base's time over the number of ranks."""
+    if _searched(rows):  # every rate has a base of its own
+        return
     bases = [row for row in rows if row.base == row.cell and row.seconds]
     if bases and bases[0].seconds:
         ranks = sorted({row.cell.num_ranks for row in rows})
@@ -150,16 +154,27 @@ def _draw_ideal(axes: Axes, rows: Sequence[TimeToSolution]) -> None:
         axes.plot(ranks, [bases[0].seconds.center * own / count for count in ranks], **IDEAL)
 
 
+def _searched(rows: Sequence[TimeToSolution]) -> bool:
+    return rates_are_tried(row.cell for row in rows)
+
+
+def _rates_text(rows: Sequence[TimeToSolution]) -> str:
+    if _searched(rows):
+        return "Curves are named by their learning rates."
+    target = rows[0].target
+    rules = rules_text(target) or "the same at all sizes"
+    rates = f"Learning rate {target.learning_rate:g} at the first size; {rules}; {tuned_text(target)}."
+    return f"{rates} Ideal: the time of none on its ranks over the number of ranks."
+
+
 def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance, most_drawn: int) -> list[str]:
-    target, first = rows[0].target, rows[0].trainings[0].solution
+    first = rows[0].trainings[0].solution
     ended = sum(len(row.trainings) - row.num_reached for row in rows)
     text = (
         f"Left: every training, with its own seed, evaluated on {first.num_held_out} held-out samples; circles: target "
         "reached. Right: from the launch to the target, gates left out; medians over trainings with order-statistic "
         "intervals, a training that ended short of the target counts as longer than all others "
-        f"({ended} did). Learning rate {target.learning_rate:g} at the first size; "
-        f"{rules_text(target) or 'the same at all sizes'}. Ideal: the time of none on its ranks over the number of "
-        "ranks."
+        f"({ended} did). {_rates_text(rows)}"
     )
     longest = max(len(training.solution.evaluations) for row in rows for training in row.trainings)
     text = " ".join(filter(None, [text, thinning_text(longest, most_drawn)]))

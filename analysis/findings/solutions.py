@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_share
+from dlscale.analysis.curves import rates_are_tried
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import interval_columns, number, plural, ratio_text, with_limits
+from dlscale.analysis.render.text import interval_columns, listed, number, plural, ratio_text, with_limits
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Base, Cell, Evaluation, Record, Solution, Target, TrainingLaunch
 from dlscale.models import load_workload
@@ -87,7 +88,7 @@ class Training:
 def seconds_outside(
     launches: Sequence[TrainingLaunch], start_seconds: float | None, evaluation: Evaluation
 ) -> float | None:
-    """Of a training until an evaluation, what is neither training nor evaluating: starts, and checkpoints.
+    """Seconds of a training until an evaluation that are neither training nor evaluating: starts, and checkpoints.
 
     Of the launches those count that it goes back to; without any, it is `start_seconds`. None if a start is not known.
     """
@@ -129,8 +130,7 @@ class TimeToSolution:
     @property
     def metric(self) -> Metric:
         """What the target is about."""
-        metric: Metric = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
-        return metric
+        return metric_of(self.cell, self.target)
 
     @property
     def num_reached(self) -> int:
@@ -140,14 +140,7 @@ class TimeToSolution:
     @property
     def closest(self) -> float | None:
         """The best value of the metric that any training had; None if none was computed."""
-        values = [
-            evaluation.metrics[self.target.metric]
-            for training in self.trainings
-            for evaluation in training.solution.evaluations
-            if self.target.metric in evaluation.metrics
-        ]
-        best = max if self.metric.higher_is_better else min
-        return best(values, default=None)
+        return closest_value(self.cell, self.target, self.trainings)
 
     @property
     def evaluating_share(self) -> float:
@@ -191,7 +184,8 @@ class TimeToSolution:
         if not self.seconds:
             how = f"{self.num_reached} of {plural(len(self.trainings), 'training')} reached {goal}"
             near = "" if self.closest is None else f"; the best had {self.closest:.4g}"
-            return f"{where}: {how} in at most {number(self.target.max_seconds)} s{near}."
+            samples = f"{self.target.max_samples} samples and " if self.target.max_samples else ""
+            return f"{where}: {how} in at most {samples}{number(self.target.max_seconds)} s{near}."
         text = f"{where} reaches {goal} in {with_limits(self.seconds)} s"
         if self.num_reached < len(self.trainings):
             text += f" ({self.num_reached} of {plural(len(self.trainings), 'training')} did)"
@@ -203,6 +197,41 @@ class TimeToSolution:
         if not self.samples_ratio:
             return text + "."
         return f"{text}, {ratio_text(self.samples_ratio)} times as many samples are needed."
+
+
+def metric_of(cell: Cell, target: Target) -> Metric:
+    """What a cell's target is about."""
+    metric: Metric = load_workload(cell.workload).quality().METRICS[target.metric]
+    return metric
+
+
+def closest_value(cell: Cell, target: Target, trainings: Iterable[Training]) -> float | None:
+    """The best value of the target's metric that any of the trainings had; None if none was computed."""
+    values = [
+        evaluation.metrics[target.metric]
+        for training in trainings
+        for evaluation in training.solution.evaluations
+        if target.metric in evaluation.metrics
+    ]
+    best = max if metric_of(cell, target).higher_is_better else min
+    return best(values, default=None)
+
+
+def tuned_text(target: Target) -> str:
+    """`tuned: 5 rates x 3 seeds`, or `not tuned`."""
+    return f"tuned: {target.tuning.text}" if target.tuning else "not tuned"
+
+
+def unequal_tuning(rows: Iterable[TimeToSolution]) -> tuple[str, ...]:
+    """A sentence where learning rates of some cells were tuned and those of others not, or with another budget."""
+    cells: dict[str, list[str]] = {}
+    for row in rows:
+        name = f"{cell_name(row.cell, row.evidence)} on {plural(row.cell.num_ranks, 'rank')}"
+        cells.setdefault(tuned_text(row.target), []).append(name)
+    if len(cells) < 2:
+        return ()
+    groups = "; ".join(f"{text}: {listed(names)}" for text, names in cells.items())
+    return (f"Learning rates were not tuned alike, which favours those that were tuned more. {groups}.",)
 
 
 def fastest_first(rows: Iterable[TimeToSolution]) -> list[TimeToSolution]:
@@ -246,7 +275,13 @@ def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[
     return tuple(
         sorted(
             rows,
-            key=lambda row: (row.family, row.cell.num_ranks, row.cell.backend != "none", row.cell.backend),
+            key=lambda row: (
+                row.family,
+                row.cell.num_ranks,
+                row.cell.backend != "none",
+                row.cell.backend,
+                row.target.learning_rate,
+            ),
         )
     )
 
@@ -316,8 +351,14 @@ def _base_of(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         other for other in cells if other.family == launches.family and other.evidence == launches.evidence
     ]
     ranks = base_ranks((other.cell for other in own), base)
+    if rates_are_tried(other.cell for other in own):  # one of them each: that of the same rate
+        own = [other for other in own if _rate(other.cell) == _rate(launches.cell)]
     cell = base_cell(launches.cell, [other.cell for other in own], same_backend=False, num_ranks=ranks)
     return next((other for other in own if other.cell == cell), None)
+
+
+def _rate(cell: Cell) -> float | None:
+    return cell.target.learning_rate if cell.target else None
 
 
 def _ratios(
@@ -381,6 +422,10 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **_rules(target),
         "evaluate_every": target.evaluate_every,
         "evaluate_seconds": target.evaluate_seconds,
+        "tuned": bool(target.tuning),
+        "tuning_study": target.tuning and target.tuning.study,
+        "tuning_rates": target.tuning and target.tuning.num_rates,
+        "tuning_seeds": target.tuning and target.tuning.num_seeds,
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
         "num_reached": row.num_reached,
@@ -484,6 +529,7 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
         Column("closest", lambda row: row.closest, detail=True),
         Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
+        Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
     ),
     data=to_solution_row,
     legend=(

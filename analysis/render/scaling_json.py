@@ -19,6 +19,7 @@ from dlscale.analysis.findings.predicted_solutions import prediction_rows, predi
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.startup import to_start_up_row
+from dlscale.analysis.findings.tuning import rate_rows, rate_searches
 
 SCALING_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 
@@ -27,6 +28,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
     """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
     noises = noise_scales(table.solutions)
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
+    searches = rate_searches(table.solutions, table.rows)
     return {
         "schema": SCALING_SCHEMA,
         "rows": scaling_rows(table),
@@ -44,5 +46,6 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "predicted_solutions": prediction_rows(predictions(noises, table.weak_scaling)),
         "pareto": [to_pareto_row(cell) for cell in priced(table.solutions, table.energies)],
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
+        **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }

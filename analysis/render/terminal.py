@@ -20,7 +20,15 @@ from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contras
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
-from dlscale.analysis.findings.solutions import SOLUTIONS, fastest_first, goal_text, rules_text
+from dlscale.analysis.findings.solutions import (
+    SOLUTIONS,
+    fastest_first,
+    goal_text,
+    rules_text,
+    tuned_text,
+    unequal_tuning,
+)
+from dlscale.analysis.findings.tuning import TUNING_LEGEND, rate_searches, rate_table, search_sentences
 from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
@@ -51,6 +59,8 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
         parts += [Text("What to do next", style="bold"), *(Text(f"  {step}") for step in steps), ""]
     if table.ladders:
         parts.append(Text(f"{LADDER.legend} All cells: {FULL}, and the page.", style="dim"))
+    elif rate_searches(table.solutions, table.rows):
+        parts.append(Text(f"All trainings: {FULL}, and the page.", style="dim"))
     elif table.solutions:
         parts.append(Text(SOLUTIONS.legend, style="dim"))
     elif table.rows:
@@ -95,8 +105,19 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     rows = table.solutions_of(family)
     yield Text(family.title, style="bold")
     target = rows[0].target
-    rules = rules_text(target)
-    yield Text(f"{family.constants}; to {goal_text(target)} on held-out samples" + f"; {rules}" * bool(rules))
+    rules = "".join(f"; {text}" for text in [rules_text(target)] if text)
+    goal = f"{family.constants}; to {goal_text(target)} on held-out samples{rules}"
+    if searches := rate_searches(rows, table.of(family)):
+        yield Text(goal)
+        yield from (Text(text) for text in search_sentences(searches))
+        if table.interference and table.interference.busy:
+            yield Text("Numbers of samples, and the choice, do not depend on how busy the machine was.")
+        yield Grid(brief(rate_table(searches)), sections=False)
+        yield Text(TUNING_LEGEND, style="dim")
+        return
+    alike = "" if unequal_tuning(rows) else f", learning rates {tuned_text(target)}"
+    yield Text(f"{goal}{alike}")
+    yield from (Text(text, style="bold") for text in unequal_tuning(rows))
     for row in fastest_first(rows):
         yield Text(row.text)
     noises = noise_scales(rows)

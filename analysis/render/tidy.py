@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.families import environment_text
 from dlscale.analysis.findings.energy import Reading, reading
-from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.findings.solutions import goal_text, tuned_text
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
@@ -161,6 +161,8 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
         "backend_options": options_text(cell),
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
+        "learning_rate": cell.target.learning_rate if cell.target else None,
+        "tuning": tuned_text(cell.target) if cell.target else "",
         "block": record.case.block,
         "position": record.case.position,
         "evidence": record.evidence,

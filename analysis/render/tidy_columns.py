@@ -57,6 +57,8 @@ LAUNCHES = (
     Column("device", "string", "cpu or gpu"),
     Column("control", "string", "`train` is the real thing; the others are in docs/metrics.md"),
     Column("target", "string", "of a training that ends at one: `AUC 0.993`; else empty"),
+    Column("learning_rate", "number", "of a training with a target, after scaling"),
+    Column("tuning", "string", "of that rate: `tuned: 5 rates x 3 seeds`, or `not tuned`; else empty"),
     Column("data", "string", "synthetic, or name and digest of the input"),
     Column("block", "integer", "launches of one block ran close in time"),
     Column("position", "integer", "the place in the block's random order"),

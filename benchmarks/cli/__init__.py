@@ -20,6 +20,7 @@ VERBS = {
     "resume": ("resume", "Resume a study that was interrupted or had failures."),
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
     "ablate": ("ablate", "Turn a backend's settings on step by step, and measure the gain of each step."),
+    "tune": ("tune", "Search the learning rate of each configuration with an equal budget."),
     "report": ("report", "Print a study's table from its records."),
     "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (

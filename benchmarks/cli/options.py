@@ -24,6 +24,7 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
+from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities, with_capability
 from dlscale.models.optimizers import OPTIMIZERS
@@ -300,6 +301,11 @@ STUDY_OPTIONS = (
     click.option(
         "--max-seconds", help="Time after which a training of time-to-solution gives up, e.g. 5min."
     ),
+    click.option(
+        "--max-samples",
+        type=int,
+        help="Samples after which a training of time-to-solution gives up; default: no limit.",
+    ),
     click.option("--learning-rate", type=float, help="Learning rate of 1 rank, in time-to-solution."),
     click.option(
         "--learning-rate-scaling",
@@ -337,6 +343,11 @@ STUDY_OPTIONS = (
         type=float,
         help="Trust coefficient of --optimizer lars (default: 0.001) and larc (0.02).",
     ),
+    click.option(
+        "--tuned",
+        type=click.Path(path_type=Path),
+        help="File of learning rates that dlscale tune found for this study's configurations, in time-to-solution.",
+    ),
     click.option("--seed", type=int, help="Seed for launch order and initial weights."),
     click.option(
         "--allocations", type=int, help="Minimum number of jobs to spread the launches of a cell over."
@@ -354,8 +365,8 @@ STUDY_OPTIONS = (
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 TARGET_OPTIONS = (
-    "evaluate_samples", "evaluate_seconds", "max_seconds", "learning_rate", "warm_up_samples",
-    "decay_samples", "decay_factor", "optimizer", "momentum", "weight_decay", "trust_coefficient",
+    "evaluate_samples", "evaluate_seconds", "max_seconds", "max_samples", "learning_rate",
+    "warm_up_samples", "decay_samples", "decay_factor", "optimizer", "momentum", "weight_decay", "trust_coefficient",
 )  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
@@ -388,7 +399,8 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
         rules={field: options[field] for field in RULE_OPTIONS},
         target=(options["target"] or {})
         | {field: options[field] for field in TARGET_OPTIONS}
-        | {"scaling": options["learning_rate_scaling"]},
+        | {"scaling": options["learning_rate_scaling"]}
+        | {"tuned": read_tuned(options["tuned"]) if options["tuned"] else None},
     )
     if study.launches:
         return study

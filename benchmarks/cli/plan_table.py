@@ -81,6 +81,7 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
             *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
             options_order(cell),
+            cell.target.learning_rate if cell.target else 0.0,
         )
 
     return sorted(rows, key=order)
@@ -147,6 +148,7 @@ def _json_row(row: PlannedCells) -> dict[str, Any]:
         "memory_format": cell.memory_format,
         "variables": cell.variables,
         "device": cell.device,
+        "learning_rate": cell.target.learning_rate if cell.target else None,
         "controls": list(dict.fromkeys(member.control for member in row.cells)),
         "num_cells": len(row.cells),
         "num_launches": row.num_launches,

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dlscale.analysis.advice import advice
 from dlscale.analysis.findings.hardware_use import hardware_use, to_hardware_row
+from dlscale.analysis.findings.tuning import rate_searches
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render import scaling_json
 from dlscale.analysis.render.html.study_facts import study_warnings
@@ -28,6 +29,7 @@ from dlscale.benchmarks.cli.options import (
 )
 from dlscale.benchmarks.cli.report_together import report_together
 from dlscale.benchmarks.cli.study_report import Loaded, load, put
+from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -62,8 +64,8 @@ def report(
     and figures together, in reports in the results folder; each curve is of one study.
 
     Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
-    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval or no training
-    reached its target.
+    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval no training
+    reached its target, or a search of learning rates found none for a configuration.
 
     \b
     Examples:
@@ -92,6 +94,7 @@ def show_study(store: Store) -> int:
         _print_screen(loaded)
         draw_figures(loaded, store.figures_folder)  # first: where the disk is full, one complaint is enough
         put(loaded.page(), loaded.folder, link=True)
+        put_tuned(loaded)
     return _status(loaded)
 
 
@@ -112,6 +115,8 @@ def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: 
         for sentence in loaded.left_out:
             click.echo(f"left out: {sentence}")
     put(page, loaded.folder)
+    if not running:
+        put_tuned(loaded)
     return _status(loaded)
 
 
@@ -130,6 +135,8 @@ def _status(loaded: Loaded) -> int:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in table.rows):
         return NOT_COMPARABLE
+    if searches := rate_searches(table.solutions, table.rows):
+        return 0 if all(search.best for search in searches) else INSUFFICIENT_DATA
     if table.solutions:
         return 0 if any(row.num_reached for row in table.solutions) else INSUFFICIENT_DATA
     intervals = [row.throughput for row in table.rows if row.throughput]

@@ -66,7 +66,9 @@ def variants_of(folder: Path) -> Variants | None:
             own[name] = study.backend_options.get(backend, {}).get(option)
         else:
             own[name] = getattr(study, name) if kind == "field" else study.environment_variables.get(name)
-    return Variants(axes=study.axes, ladder=study.ladder, own=own) or None
+    # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
+    axes = {name: values for name, values in study.axes.items() if kind_of(name) != "target"}
+    return Variants(axes=axes, ladder=study.ladder, own=own) or None
 
 
 def _base_of(folder: Path) -> Base | None:

@@ -287,4 +287,6 @@ class TargetTraining:
         measure = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
         if measure.reached(metrics[self.target.metric], self.target.threshold):
             return "reached"
-        return "budget" if self._seconds_left() <= 0 else None
+        samples = self._step * self.cell.global_batch
+        over = self._seconds_left() <= 0 or samples >= (self.target.max_samples or math.inf)
+        return "budget" if over else None

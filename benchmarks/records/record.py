@@ -111,6 +111,21 @@ Evidence = Literal["measured", "emulated", "simulated", "published"]
 LearningRateScaling = Literal["none", "linear", "sqrt"]
 
 
+class Tuning(Frozen):
+    """The search that a learning rate comes from, and its budget, which every configuration had."""
+
+    study: str  # its folder's name
+    num_rates: PositiveInt  # of the grid
+    num_seeds: PositiveInt  # trainings of each
+    max_samples: PositiveInt  # of a training
+    max_seconds: PositiveFloat
+
+    @property
+    def text(self) -> str:
+        """`5 rates x 3 seeds`."""
+        return f"{self.num_rates} rates x {self.num_seeds} seed{'s' * (self.num_seeds > 1)}"
+
+
 class Target(Frozen):
     """The quality that a training is to reach on held-out samples, and how it goes there.
 
@@ -125,10 +140,12 @@ class Target(Frozen):
     evaluate_every: PositiveInt | None = None  # steps; None: `evaluate_seconds` say when
     evaluate_seconds: PositiveFloat | None = None  # of training, by the slowest rank's clock
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
+    max_samples: PositiveInt | None = None  # likewise, over all ranks; None: as many as the seconds allow
     learning_rate: PositiveFloat
     scaling: LearningRateScaling = "none"
     schedule: RateSchedule | None = None  # None: the rate is constant
     optimizer: OptimizerRule | None = None  # None: the network's own
+    tuning: Tuning | None = None  # that found `learning_rate`; None: it was not tuned
 
     def rate(self, samples: int) -> float:
         """The learning rate of the step that begins after so many samples over all ranks."""
@@ -143,7 +160,8 @@ class Target(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What a target has not is not written, so that cells keep their ids whatever targets have later."""
-        return _without_empty(handler(self), {"evaluate_every", "evaluate_seconds", "schedule", "optimizer"})
+        later = {"evaluate_every", "evaluate_seconds", "max_samples", "schedule", "optimizer", "tuning"}
+        return _without_empty(handler(self), later)
 
 
 class Cell(Frozen):

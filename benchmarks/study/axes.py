@@ -1,8 +1,8 @@
 """Axes of a study: settings with several values, each a curve of its own; and ladders, which turn settings on in steps.
 
-A setting is named as everywhere else: `batch`, `precision`, `compiled` and `memory_format`, a backend's option
-`horovod.cycle_time_ms`, or an environment variable `MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a study's file a list of
-values makes an axis, on the command line values between `|`.
+A setting is named as everywhere else: `batch`, `precision`, `compiled` and `memory_format`, a target's `learning_rate`,
+a backend's option `horovod.cycle_time_ms`, or an environment variable `MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a
+study's file a list of values makes an axis, on the command line values between `|`.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from dlscale.base.redaction import SECRET
 from dlscale.benchmarks.records.record import Setting
 
 FIELDS = ("batch", "precision", "compiled", "memory_format")  # of a study
+TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
 PLAIN = "plain"  # a step of a ladder without settings
 
 Settings = Mapping[str, Setting]
-Kind = Literal["field", "option", "variable"]
+Kind = Literal["field", "target", "option", "variable"]
 
 
 def kind_of(name: str) -> Kind:
     """What a setting is. Raises ValueError for a name that is none."""
     if name in FIELDS:
         return "field"
+    if name in TARGET_FIELDS:
+        return "target"
     if re.fullmatch(r"[a-z_0-9]+\.[A-Za-z_0-9]+", name):
         return "option"
     if re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
         return "variable"
     raise ValueError(
-        f"{name!r} is no setting; give one of {', '.join(FIELDS)}, BACKEND.OPTION, or an environment variable in "
-        "capitals"
+        f"{name!r} is no setting; give one of {', '.join(FIELDS + TARGET_FIELDS)}, BACKEND.OPTION, or an environment "
+        "variable in capitals"
     )
 
 
@@ -135,6 +138,8 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
     for name in FIELDS:
         if isinstance(fields.get(name), list):
             axes[name] = fields[name]
+    if isinstance(target := fields.get("target"), dict):
+        axes |= {name: target[name] for name in TARGET_FIELDS if isinstance(target.get(name), list)}
     for table, prefix in _tables(fields):
         axes |= {f"{prefix}{name}": value for name, value in table.items() if isinstance(value, list)}
     if axes:
@@ -175,6 +180,12 @@ def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
         kind = kind_of(name)
         if kind == "field":
             changed[name] = value
+        elif kind == "target":
+            if not _is_table(changed.get("target")):
+                raise ValueError(
+                    f"{name} is a setting of a study's target, and this one has none; leave it out"
+                )
+            changed["target"] = {**changed["target"], name: value}
         elif kind == "option":
             backend, _, option = name.partition(".")
             options.setdefault(backend, {})[option] = value

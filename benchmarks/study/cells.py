@@ -116,16 +116,22 @@ class CellMaker:
             memory_format=self._study.memory_format,
             device=self._study.device,
             control=control,
-            target=self._target(global_batch),
+            target=self._target(global_batch, self._study.target),
             data=self._data_name,
         )
+        if (rules := self._study.target) and rules.tuned:
+            tuned_rules = rules.model_copy(update={"learning_rate": rules.tuned.rate_of(cell)})
+            target = self._target(global_batch, tuned_rules)
+            cell = cell.model_copy(
+                update={"target": target and target.model_copy(update={"tuning": rules.tuned.budget})}
+            )
         return cell, self._source.path
 
-    def _target(self, global_batch: int) -> Target | None:
-        if self._study.target is None:
+    def _target(self, global_batch: int, rules: TargetRules | None) -> Target | None:
+        if rules is None:
             return None
         return resolved(
-            self._study.target,
+            rules,
             self._facts,
             self._preset,
             source=self._source,

@@ -106,10 +106,17 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
             references += _references(shared, shape)
-    num_launches = study.launches or 1
+    num_launches, parts = study.launches or 1, tiers(shape.sizes, policy)
+    if "learning_rate" in study.axes:
+        # A size that two jobs share has twice as many launches, and a search gives all configurations the same.
+        parts = [
+            [size for size in part if size not in chain(*parts[:place])] for place, part in enumerate(parts)
+        ]
+    if study.target and study.target.tuned:
+        study.target.tuned.check_seeds(study.seed, study.seed + num_launches * len(parts) - 1)
     return Plan(
         study=study,
-        launches=tuple(_blocks(study, num_launches, tiers(shape.sizes, policy), groups, references)),
+        launches=tuple(_blocks(study, num_launches, parts, groups, references)),
         num_launches=num_launches,
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),

@@ -104,7 +104,9 @@ class Plan:
         """
         rules, step = self.study.rules, self._step_seconds(cell)
         if self.study.target and cell.target:
-            samples = expected_samples(self.study.target, cell.workload, cell.preset)
+            samples = (
+                expected_samples(self.study.target, cell.workload, cell.preset) or cell.target.max_samples
+            )
             longest = cell.target.max_seconds
             whole = min(longest, step * samples / cell.global_batch) if samples else longest
             return (

@@ -35,6 +35,7 @@ from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     FIELDS,
+    TARGET_FIELDS,
     check_variable,
     cumulative,
     placed,
@@ -205,6 +206,10 @@ class Study(Frozen):
             raise ValueError(
                 "a ladder has two steps or more, and no axis beside it; give one value of everything else"
             )
+        if any(name in TARGET_FIELDS for step in self.ladder for name in step):
+            raise ValueError("a learning rate is no step of a ladder: it changes no speed; leave it out")
+        if self.target and self.target.tuned and "learning_rate" in self.axes:
+            raise ValueError("--tuned says every learning rate; leave out the list of learning rates")
         steps = cumulative(self.ladder)
         if idle := [index for index in range(1, len(steps)) if steps[index] == steps[index - 1]]:
             raise ValueError(f"step {idle[0]} of the ladder changes nothing; leave it out")
@@ -263,6 +268,8 @@ OPTION_OF = {
     "evaluate_samples": "--evaluate-samples",
     "evaluate_seconds": "--evaluate-seconds",
     "max_seconds": "--max-seconds",
+    "max_samples": "--max-samples",
+    "tuned": "--tuned",
     "learning_rate": "--learning-rate",
     "scaling": "--learning-rate-scaling",
     "warm_up_samples": "--warm-up-samples",
@@ -313,7 +320,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
     named = {field for field in FIELDS if changes.get(field) is not None}
     named |= {f"{backend}.{option}" for backend, settings in options.items() for option in settings}
-    named |= set(variables or {})
+    named |= set(variables or {}) | set(target)
     # An axis of the study's own gives way to what the user names.
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
     try:

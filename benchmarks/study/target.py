@@ -24,6 +24,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_seconds
 from dlscale.benchmarks.records.record import LearningRateScaling, Target
+from dlscale.benchmarks.study.tuned import Rate, Tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     Decay,
@@ -39,7 +40,6 @@ from dlscale.models.quality.metric import Metric
 from dlscale.models.workload import Input, Preset, Workload
 
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
-Rate = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 
 
 class Goal(Frozen):
@@ -65,6 +65,7 @@ class TargetRules(Frozen):
     evaluate_samples: PositiveInt | None = None
     evaluate_seconds: PositiveFloat | None = Field(None, allow_inf_nan=False)
     max_seconds: PositiveFloat = Field(allow_inf_nan=False)  # of one training, its evaluations included
+    max_samples: PositiveInt | None = None  # likewise; None: as many as the seconds allow
     learning_rate: Rate | None = None  # of all workloads
     scaling: LearningRateScaling = "none"
     warm_up_samples: NonNegativeInt = 0  # over which the rate rises from that of 1 rank to the scaled one
@@ -74,6 +75,7 @@ class TargetRules(Frozen):
     momentum: Momentum | None = None  # of the optimizer, as are the next two; None: its own default
     weight_decay: Decay | None = None
     trust_coefficient: Trust | None = None
+    tuned: Tuned | None = None  # the learning rate of each configuration
 
     @property
     def rule(self) -> OptimizerRule | None:
@@ -92,10 +94,10 @@ class TargetRules(Frozen):
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> TargetRules:
-        if self.rule and self.learning_rate is None:
+        if self.rule and self.learning_rate is None and not self.tuned:
             raise ValueError(
                 f"optimizer {self.optimizer} needs a learning rate: the workloads' are those of their own optimizers; "
-                "give --learning-rate"
+                "give --learning-rate, or --tuned"
             )
         return self
 
@@ -143,9 +145,21 @@ class TargetRules(Frozen):
     def _read_seconds(cls, value: Any) -> Any:
         return parse_seconds(value) if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _check_limits(self) -> TargetRules:
+        if self.max_samples and self.max_samples < (self.evaluate_samples or 0):
+            raise ValueError(
+                f"max_samples = {self.max_samples} ends trainings before their first evaluation, which comes after "
+                f"evaluate_samples = {self.evaluate_samples}; allow more samples, or evaluate earlier"
+            )
+        if self.tuned and self.learning_rate:
+            raise ValueError("--tuned says every learning rate; leave out --learning-rate")
+        return self
+
 
 _LATER = {
     *INTERVALS,
+    *("max_samples", "tuned"),
     *("warm_up_samples", "decay_samples", "decay_factor"),
     *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
 }
@@ -188,7 +202,7 @@ def resolved(
         )
     _check(metric, threshold, metrics, workload)
     every = max(1, round(rules.evaluate_samples / global_batch)) if rules.evaluate_samples else None
-    rate = rules.learning_rate or (goal and goal.learning_rate) or preset.learning_rate
+    rate = own_rate(rules, workload, preset)
     return Target(
         metric=metric,
         threshold=threshold,
@@ -196,11 +210,18 @@ def resolved(
         evaluate_every=every,
         evaluate_seconds=rules.evaluate_seconds,
         max_seconds=rules.max_seconds,
+        max_samples=rules.max_samples,
         learning_rate=rate * _growth(rules.scaling, global_batch / base_batch),
         scaling=rules.scaling,
         schedule=_schedule(rules, first_rate=rate),
         optimizer=rules.rule,
     )
+
+
+def own_rate(rules: TargetRules, workload: Workload, preset: Preset) -> float:
+    """The learning rate of 1 rank: the user's, the study's or the workload's own."""
+    goal = rules.goals.get(workload.name, {}).get(preset.name)
+    return rules.learning_rate or (goal and goal.learning_rate) or preset.learning_rate
 
 
 def check_held_out(rules: TargetRules, num_samples: int, *, source: Input, needed: int) -> int:

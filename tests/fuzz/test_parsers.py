@@ -61,6 +61,7 @@ from dlscale.benchmarks.records.packing import pack
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.study import load_study, parse_backend_options, read_study_file
+from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.probe.slurm import (
     default_partition,
@@ -213,6 +214,33 @@ def flowers(folder: Path) -> None:
     (folder / "setid.mat").write_bytes(mat(trnid=[1, 3], valid=[2], tstid=[2]))
 
 
+TUNED = b"""study = "tuning-1a2b3c4d"
+learning_rates = [0.001, 0.002]
+num_seeds = 3
+first_seed = 1000001
+last_seed = 1000003
+max_samples = 54000
+max_seconds = 60.0
+num_trainings = 6
+seconds = 31.5
+
+[[rates]]
+learning_rate = 0.002
+expected_samples = 9600.0
+num_reached = 3
+
+[rates.configuration]
+workload = "hep_cnn"
+preset = "tiny"
+framework = "torch"
+num_ranks = 2
+global_batch = 32
+precision = "fp32"
+data = "sample_64.h5:33d1905d50ad"
+target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none" }
+"""
+
+
 def ring_plan() -> bytes:
     sizes = dict.fromkeys(("one_shot", "recursive_doubling", "halving_doubling", "direct", "tree"), 2**14)
     network = NetworkPlan(
@@ -345,6 +373,7 @@ PARSERS = {
     "start times": Parser(
         name="launch-overheads.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
     ),
+    "tuned rates": Parser(name="tuned.toml", content=lambda: TUNED, read=read_tuned),
     "plan of the ring": Parser(name="plan.json", content=ring_plan, read=parse_plan),
     "pack": Parser(name="records.parquet", content=packed_records, read=packed),
     "checkpoint": Parser(

@@ -37,6 +37,21 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     assert "of which none are left" in again.stdout
 
 
+def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
+    base = ("--backends", "none", "--ranks", "1", "--evaluate-samples", "480", "--target", "auc=0.75")
+    grid = ("--learning-rates", "1e-9|3e-3", "--max-samples", "2880", "--launches", "1")
+    done = bench.ask("tune", *base, *grid)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "none on 1 rank, global batch 16: learning rate 0.003 reaches AUC 0.75" in " ".join(
+        done.stdout.split()
+    )
+    assert {record.solution.end for record in bench.records()} == {"reached", "budget"}
+    (path,) = bench.folder.glob("results/*/tuning-*/tuned.toml")
+    planned = bench.ask("plan", "time-to-solution", *base, "--tuned", str(path), "--json")
+    (row,) = json.loads(planned.stdout)["rows"]
+    assert row["learning_rate"] == 3e-3
+
+
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""

@@ -20,6 +20,7 @@ from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.startup import STARTUP
+from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
 from dlscale.analysis.render.html import communication, comparisons, study_facts, tables
 from dlscale.analysis.render.html.comparisons import claims, contrast_texts, contrasts_lead
@@ -45,7 +46,13 @@ from dlscale.analysis.render.html.model import (
     Strip,
 )
 from dlscale.analysis.render.html.rules import Facts, judged
-from dlscale.analysis.render.html.solutions import LEAD, solution_blocks, solution_sentences
+from dlscale.analysis.render.html.solutions import (
+    LEAD,
+    RATES_LEAD,
+    search_blocks,
+    solution_blocks,
+    solution_sentences,
+)
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
 from dlscale.analysis.render.html.timeline import launch_plot, outlier_marks
 from dlscale.analysis.render.tables import Table, tags_of, workload_title
@@ -81,7 +88,9 @@ def page_of(
         efficiency=efficiency,
         plots=[*efficiency, *rates, *own, *([every] if every else [])],
     )
+    searches = rate_searches(table.solutions, table.rows)
     sections = [
+        _section("rates", "Learning rates", search_blocks(searches), lead=RATES_LEAD),
         _section(
             "solutions", "Time to solution", solution_blocks(table.solutions, table.energies), lead=LEAD
         ),
@@ -119,7 +128,8 @@ def page_of(
         title=study_facts.page_title(table),
         facts=study_facts.heading_facts(table, records, study),
         evidence=study_facts.evidence_note(table),
-        summary=solution_sentences(table.solutions)[:3] or summary(table, causes.losses),
+        summary=(search_sentences(searches) or solution_sentences(table.solutions))[:3]
+        or summary(table, causes.losses),
         strips=strips(causes.losses),
         warnings=study_facts.study_warnings(table, study, bad_files),
         first=tuple(efficiency),

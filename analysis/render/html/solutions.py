@@ -22,7 +22,9 @@ from dlscale.analysis.findings.solutions import (
     Training,
     fastest_first,
     goal_text,
+    unequal_tuning,
 )
+from dlscale.analysis.findings.tuning import RateSearch, budget_text, rate_table
 from dlscale.analysis.render.html.curves import rank_axis
 from dlscale.analysis.render.html.labels import interval_note
 from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, Sentence, Series
@@ -35,18 +37,37 @@ LEAD = (
     "One line is one training, each with a seed of its own."
 )
 
+RATES_LEAD = (
+    "Every configuration was trained at every rate with as many seeds, up to the same number of samples."
+)
+
 
 def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence per cell, the fastest on the most ranks first; of several trainings each says which it is about."""
+    """A sentence per cell, the fastest on the most ranks first; before them that they were not tuned alike."""
+    return (*unequal_tuning(rows), *_cell_sentences(rows))
+
+
+def _cell_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
+    """One per cell, the fastest first; where there are several trainings each says which it is about."""
     several = len({row.family for row in rows}) > 1
     return tuple(
         f"{_training_title([row])}: {row.text}" if several else row.text for row in fastest_first(rows)
     )
 
 
+def search_blocks(searches: Sequence[RateSearch]) -> Iterator[Block]:
+    """Sentences and the table of the rates that were tried; nothing without a search."""
+    for search in searches:
+        yield Sentence(text=search.text, tags=tags_of(search.tried[0].cell))
+    if searches:
+        yield Sentence(text=budget_text(searches))
+        yield rate_table(searches)
+
+
 def solution_blocks(rows: Sequence[TimeToSolution], energies: Sequence[Energy]) -> Iterator[Block]:
     """Sentences, plots per training family, and the tables; nothing without trainings that have a target."""
-    for row, sentence in zip(fastest_first(rows), solution_sentences(rows), strict=True):
+    yield from (Sentence(text=text, strong=True) for text in unequal_tuning(rows))
+    for row, sentence in zip(fastest_first(rows), _cell_sentences(rows), strict=True):
         yield Sentence(text=sentence, tags=tags_of(row.cell))
     families = sorted({row.family for row in rows})
     plots = [

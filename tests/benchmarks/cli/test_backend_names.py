@@ -18,6 +18,7 @@ OF_A_STUDY = ("figures", "compare", "proposal", "export lines")
 COMMANDS = {
     "plan": "plan weak-scaling",
     "run": "run weak-scaling --dry-run",
+    "tune": "tune --dry-run",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
     "export jube": "export jube local",
     "export ramble": "export ramble local",

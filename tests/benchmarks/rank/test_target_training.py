@@ -146,6 +146,13 @@ def test_its_time_is_over_long_before_an_evaluation_is_due(monkeypatch):
     assert [evaluation.step for evaluation in evaluations] == [24]
 
 
+def test_it_gives_up_when_it_had_its_samples(monkeypatch):
+    end, evaluations, _ = run(monkeypatch, itertools.repeat(0.5), max_samples=200)
+    assert end == "budget"
+    assert [evaluation.samples for evaluation in evaluations] == [128, 256]
+    assert run(monkeypatch, [0.5, 0.95], max_samples=200)[0] == "reached"
+
+
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_ends_it_without_an_evaluation(monkeypatch, loss):
     end, evaluations, _ = run(monkeypatch, [0.5], losses=[0.4, loss])

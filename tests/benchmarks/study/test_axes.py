@@ -1,6 +1,7 @@
 """Settings with several values: each value is a case of its own, and a mistake is one line."""
 
 import json
+from importlib import resources
 
 import pytest
 
@@ -214,3 +215,25 @@ def test_an_option_without_its_backend_needs_a_study_of_one():
     for wrong in ("plain", "plain > ", "> compiled"):
         with pytest.raises(ValueError, match="is no ladder"):
             read_ladder(wrong)
+
+
+def test_learning_rates_of_a_target_are_an_axis(tmp_path):
+    asked = load_study("time-to-solution", axes={"learning_rate": [1e-3, 2e-3]}, ranks=[1, 2], launches=1)
+    planned = expand(asked, environment="default", shape=SHAPE, data=None, policy=Policy())
+    found = sorted((launch.cell.backend, launch.cell.target.learning_rate) for launch in planned.launches)
+    assert found == [(name, rate) for name in ("gloo", "none", "ring") for rate in (1e-3, 2e-3)]
+    text = (resources.files("dlscale.benchmarks") / "study/studies/time-to-solution.toml").read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('scaling = "none"', 'scaling = "none"\nlearning_rate = [1e-3, 2e-3]'))
+    assert load_study(str(path)).axes == {"learning_rate": [1e-3, 2e-3]}
+    named = load_study(str(path), target={"learning_rate": 5e-3})
+    assert (named.axes, named.target.learning_rate) == ({}, 5e-3)
+
+
+def test_learning_rates_without_a_target_or_on_a_ladder_are_refused():
+    with pytest.raises(
+        UsageError, match="learning_rate is a setting of a study's target, and this one has none"
+    ):
+        load_study("weak-scaling", axes={"learning_rate": [1e-3, 2e-3]})
+    with pytest.raises(UsageError, match="a learning rate is no step of a ladder"):
+        load_study("time-to-solution", ladder=[{}, {"learning_rate": 2e-3}])

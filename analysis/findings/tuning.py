@@ -1,0 +1,316 @@
+"""Searches of learning rates: what every rate of a grid needed to the target, and the one to use.
+
+The cost of a rate is the expected number of samples to the target with restarts (`censored.expected_cost`): samples and
+not seconds, so that neither a busy machine nor a fast backend decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dlscale.analysis.censored import Run, expected_cost, median_cost
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.families import Family
+from dlscale.analysis.findings.solutions import (
+    TimeToSolution,
+    Training,
+    closest_value,
+    goal_text,
+    metric_of,
+)
+from dlscale.analysis.render.tables import Column, Table, TableOf, Value, tags_of, training_columns
+from dlscale.analysis.render.text import interval_columns, listed, number, plural, with_limits
+from dlscale.analysis.statistics import Interval
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.records.record import Cell, Target
+from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
+class TriedRate:
+    """The trainings of one configuration at one learning rate."""
+
+    cell: Cell
+    target: Target  # the cell's
+    trainings: tuple[Training, ...]
+    num_planned: int
+
+    @property
+    def rate(self) -> float:
+        """The learning rate that was used."""
+        return self.target.learning_rate
+
+    @property
+    def num_reached(self) -> int:
+        """Trainings that reached the target."""
+        return sum(training.reached for training in self.trainings)
+
+    @property
+    def num_diverged(self) -> int:
+        """Trainings whose loss was no number in the end."""
+        return sum(training.solution.end == "diverged" for training in self.trainings)
+
+    @property
+    def num_out_of_time(self) -> int:
+        """Trainings that the clock ended before they had their samples."""
+        limit = self.target.max_samples or 0
+        return sum(
+            training.solution.end == "budget" and training.last.samples < limit for training in self.trainings
+        )
+
+    @property
+    def runs(self) -> list[Run]:
+        """Samples of each training until it reached the target, or until it ended."""
+        return [Run(training.last.samples, training.reached) for training in self.trainings]
+
+    @cached_property
+    def expected(self) -> Interval | None:
+        """Samples to the target, with restarts; None if no training reached it."""
+        return expected_cost(self.runs)
+
+    @property
+    def closest(self) -> float | None:
+        """The best value of the metric that any training had."""
+        return closest_value(self.cell, self.target, self.trainings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSearch:
+    """The rates that one configuration was trained at, in ascending order; two or more."""
+
+    configuration: RateConfiguration
+    family: Family
+    evidence: str
+    tried: tuple[TriedRate, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned training has a result: only then all rates had the same budget."""
+        return len({len(rate.trainings) for rate in self.tried}) == 1 and all(
+            len(rate.trainings) == rate.num_planned for rate in self.tried
+        )
+
+    @property
+    def best(self) -> TriedRate | None:
+        """The rate of the least expected number of samples, the smallest of several; None if there is none yet."""
+        if not self.complete:
+            return None
+        arrived = [rate for rate in self.tried if rate.expected]
+        return min(arrived, key=lambda rate: _cost(rate), default=None)
+
+    @property
+    def text(self) -> str:
+        """A sentence with the choice, or why there is none, and what is doubtful about it."""
+        cell, target, best = self.tried[0].cell, self.tried[0].target, self.best
+        where = f"{cell.backend} on {plural(cell.num_ranks, 'rank')}, global batch {cell.global_batch}"
+        if not self.complete:
+            done, planned = self.num_trainings, sum(rate.num_planned for rate in self.tried)
+            return f"{where}: {done} of {planned} trainings have a result, so no rate is chosen; run the rest first."
+        if best is None:
+            near = [rate for rate in self.tried if rate.closest is not None]
+            better = max if near and _higher_is_better(near[0]) else min
+            closest = better(near, key=lambda rate: rate.closest or 0.0, default=None)
+            came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
+            return (
+                f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other --learning-rates "
+                "or more --max-samples."
+            )
+        reached = f"{best.num_reached} of {plural(len(best.trainings), 'training')} did"
+        text = (
+            f"{where}: learning rate {best.rate:g} reaches {goal_text(target)} at the least expected number of "
+            f"samples, {with_limits(best.expected)} ({reached})."
+        )
+        return " ".join([text, *self._doubts(best)])
+
+    def _doubts(self, best: TriedRate) -> Iterable[str]:
+        others = [rate for rate in self.tried if rate is not best and rate.expected]
+        if equal := [f"{rate.rate:g}" for rate in others if _cost(rate) == _cost(best)]:
+            yield f"Equal: {listed(equal)}; the smallest is taken."
+        unclear = [f"{rate.rate:g}" for rate in others if _cost(rate) > _cost(best) and _overlap(rate, best)]
+        if unclear:
+            seeds = plural(len(best.trainings), "seed")
+            yield f"{seeds} {'does' if len(best.trainings) == 1 else 'do'} not tell it from {listed(unclear)}."
+        for end, rate, more in (
+            ("smallest", self.tried[0], "smaller"),
+            ("largest", self.tried[-1], "larger"),
+        ):
+            if best is rate:
+                yield f"It is the {end} of the grid: a {more} one may be better; tune again with --learning-rates."
+        if late := sum(rate.num_out_of_time for rate in self.tried):
+            yield (
+                f"The clock ended {plural(late, 'training')} before the samples did; with more --max-seconds the "
+                "machine's speed has no part in the choice."
+            )
+
+    @property
+    def budget(self) -> str:
+        """`5 rates x 3 seeds`."""
+        seeds = max(rate.num_planned for rate in self.tried)
+        return f"{len(self.tried)} rates x {plural(seeds, 'seed')}"
+
+    @property
+    def num_trainings(self) -> int:
+        """Trainings with a result."""
+        return sum(len(rate.trainings) for rate in self.tried)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all trainings from their launch, as far as it is known."""
+        return math.fsum(training.seconds or 0.0 for rate in self.tried for training in rate.trainings)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the trainings, in order."""
+        return sorted({training.seed for rate in self.tried for training in rate.trainings})
+
+
+def _cost(rate: TriedRate) -> float:
+    return rate.expected.center if rate.expected else math.inf
+
+
+def _overlap(rate: TriedRate, best: TriedRate) -> bool:
+    """Whether the seeds leave open which of two rates is better; few arrivals have no limits and leave it open."""
+    low = rate.expected.low if rate.expected else None
+    high = best.expected.high if best.expected else None
+    return low is None or high is None or low <= high
+
+
+def _higher_is_better(rate: TriedRate) -> bool:
+    return bool(rate.trainings) and metric_of(rate.cell, rate.target).higher_is_better
+
+
+def rate_searches(solutions: Sequence[TimeToSolution], rows: Iterable[ScalingRow]) -> tuple[RateSearch, ...]:
+    """The searches of a study by family, ranks and batch; `rows` are all its cells, planned ones included."""
+    measured = {(row.cell.id, row.evidence): row for row in solutions}
+    groups: dict[tuple[Any, ...], list[TriedRate]] = {}
+    for row in rows:
+        if row.cell.target is None or row.cell.control != "train":
+            continue
+        evidence = row.evidence or "measured"
+        found = measured.get((row.cell.id, evidence))
+        tried = TriedRate(
+            cell=row.cell,
+            target=row.cell.target,
+            trainings=found.trainings if found else (),
+            num_planned=max(row.num_planned, len(found.trainings) if found else 0),
+        )
+        configuration = configuration_of(row.cell)
+        backend = (row.cell.backend, repr(sorted(row.cell.backend_options.items())), row.cell.num_servers)
+        key = (row.family, evidence, configuration.model_dump_json(), backend)
+        groups.setdefault(key, []).append(tried)
+    searches = [
+        RateSearch(
+            configuration=configuration_of(tried[0].cell),
+            family=family,
+            evidence=evidence,
+            tried=tuple(sorted(tried, key=lambda rate: rate.rate)),
+        )
+        for (family, evidence, *_), tried in groups.items()
+        if len({rate.rate for rate in tried}) > 1
+    ]
+    return tuple(
+        sorted(
+            searches,
+            key=lambda search: (
+                search.family,
+                search.configuration.num_ranks,
+                search.configuration.global_batch,
+                search.tried[0].cell.backend,
+            ),
+        )
+    )
+
+
+def budget_text(searches: Sequence[RateSearch]) -> str:
+    """What every configuration was allowed, and what all of them took; `searches` is not empty."""
+    target = searches[0].tried[0].target
+    samples = f"{target.max_samples} samples and " if target.max_samples else ""
+    num_trainings = sum(search.num_trainings for search in searches)
+    seconds = format_seconds(math.fsum(search.seconds for search in searches))
+    return (
+        f"Budget of each configuration: {searches[0].budget}, each training at most {samples}"
+        f"{number(target.max_seconds)} s. {plural(num_trainings, 'training')} took {seconds}."
+    )
+
+
+def search_sentences(searches: Sequence[RateSearch]) -> tuple[str, ...]:
+    """A sentence per configuration, and one about the budget; none without searches."""
+    return (*(search.text for search in searches), *([budget_text(searches)] if searches else []))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    search: RateSearch
+    tried: TriedRate
+
+
+def to_rate_row(row: _Row) -> dict[str, Any]:
+    """A row per configuration and rate; samples are those to the target, `expected_samples` with restarts."""
+    cell, tried = row.tried.cell, row.tried
+    return {
+        "workload": cell.workload,
+        "preset": cell.preset,
+        "framework": cell.framework,
+        "backend": cell.backend,
+        "num_ranks": cell.num_ranks,
+        "global_batch": cell.global_batch,
+        "metric": tried.target.metric,
+        "threshold": tried.target.threshold,
+        "learning_rate": tried.rate,
+        "num_trainings": len(tried.trainings),
+        "num_planned": tried.num_planned,
+        "num_reached": tried.num_reached,
+        "num_diverged": tried.num_diverged,
+        "num_out_of_time": tried.num_out_of_time,
+        "closest": tried.closest,
+        "chosen": tried is row.search.best,
+        **interval_columns("samples", median_cost(tried.runs)),
+        **interval_columns("expected_samples", tried.expected),
+    }
+
+
+def rate_rows(searches: Iterable[RateSearch]) -> list[dict[str, Any]]:
+    """The rows of all searches."""
+    return [to_rate_row(_Row(search, tried)) for search in searches for tried in search.tried]
+
+
+def _reached(row: _Row) -> Value:
+    return Value(text=f"{row.tried.num_reached}/{row.tried.num_planned}", order=row.tried.num_reached)
+
+
+_TUNING = TableOf[_Row](
+    name="learning-rates",
+    caption="Learning rates",
+    columns=(
+        *training_columns(lambda row: row.search.family),
+        Column("target", lambda row: goal_text(row.tried.target), numeric=False, common=True),
+        Column("backend", lambda row: row.tried.cell.backend, numeric=False),
+        Column("ranks", lambda row: row.tried.cell.num_ranks),
+        Column("batch", lambda row: row.tried.cell.global_batch),
+        Column("learning rate", lambda row: Value(text=f"{row.tried.rate:g}", order=row.tried.rate)),
+        Column("reached", _reached),
+        Column("diverged", lambda row: row.tried.num_diverged),
+        Column("expected samples", lambda row: row.tried.expected),
+        Column("median samples", lambda row: median_cost(row.tried.runs), detail=True),
+        Column("closest", lambda row: row.tried.closest),
+        Column("chosen", lambda row: "yes" if row.tried is row.search.best else "", numeric=False),
+    ),
+    data=to_rate_row,
+    legend=(
+        "Batch: samples per step over all ranks. Expected samples: those of all trainings over the number that reached "
+        "the target, restarts included; the rate with the fewest is chosen, of equal ones the smallest."
+    ),
+    tags=lambda row: tags_of(row.tried.cell),
+    strong=lambda row: row.tried is row.search.best,
+    group=lambda row: (row.tried.cell.backend, row.tried.cell.num_ranks, row.tried.cell.global_batch),
+)
+TUNING_LEGEND = _TUNING.legend
+
+
+def rate_table(searches: Iterable[RateSearch]) -> Table:
+    """The table of all rates that were tried."""
+    return _TUNING.of(_Row(search, tried) for search in searches for tried in search.tried)

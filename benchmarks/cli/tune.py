@@ -1,0 +1,184 @@
+"""`dlscale tune`: a study of time to solution whose learning rate is an axis, the same for every configuration."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import click
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import study_of, study_options
+from dlscale.benchmarks.cli.run import plan_and_run
+from dlscale.benchmarks.study.study import LARGEST_SEED, Study
+from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_rate
+from dlscale.benchmarks.study.tuned import SEED_DISTANCE
+from dlscale.benchmarks.systems.system import load_system
+from dlscale.collectives import capabilities
+from dlscale.models import load_workload
+
+STUDY = "time-to-solution"
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid where none is given
+NUM_SEEDS = 3
+MOST_SAMPLES = 3  # times as many as a training is expected to need: more at a rate is no bargain
+SHARED_AXES = {"batch", "precision"}  # that make configurations of their own
+
+
+class Rates(click.ParamType[list[float]]):
+    """Learning rates between `|`, a grid to search."""
+
+    name = "rates"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        """The rates in ascending order; a malformed one is a one-line error."""
+        if isinstance(value, list):
+            return value
+        try:
+            rates = sorted(float(word) for word in value.split("|"))
+        except ValueError:
+            self.fail(f"{value!r} is not a grid of numbers; write e.g. 0.0005|0.001|0.002", param, ctx)
+        if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
+            self.fail(
+                f"{value!r} has {wrong[0]:g}, which no training can use; give numbers above 0", param, ctx
+            )
+        if len(rates) < 2:
+            self.fail(f"{value!r} is one rate, and a search needs two or more", param, ctx)
+        if twice := [rate for rate, following in pairwise(rates) if rate == following]:
+            self.fail(f"{value!r} has {twice[0]:g} twice; give each once", param, ctx)
+        return rates
+
+
+@click.command()
+@click.argument("study", default=STUDY)
+@click.option(
+    "--learning-rates",
+    type=Rates(),
+    help="Grid of learning rates of 1 rank, e.g. 0.0005|0.001|0.002; default: 1/4, 1/2, 1, 2 and 4 times the "
+    "workload's own, or --learning-rate.",
+)
+@study_options
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
+@click.option(
+    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
+)
+@click.option(
+    "--wait-quiet",
+    help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
+)
+def tune(
+    study: str,
+    learning_rates: list[float] | None,
+    dry_run: bool,
+    in_allocation: bool,
+    wait_quiet: str | None,
+    **options: Any,
+) -> int:
+    """Search the learning rate of each configuration of STUDY (default: time-to-solution) with an equal budget.
+
+    Every configuration (workload, framework, ranks, global batch) is trained at every rate of the grid, with as many
+    seeds (--launches, default 3) and at most as many samples (--max-samples, default 3 times what the study expects).
+    The rate that reaches the target at the least expected number of samples is chosen, restarts included. The rates
+    and what the search took are written to tuned.toml in the study's folder, for `dlscale run time-to-solution
+    --tuned FILE`. Backends with equal batches compute the same gradients: one is enough. It is a study as any other:
+    the same command resumes it, and `dlscale report` prints it again.
+
+    \b
+    Examples:
+      dlscale tune
+      dlscale tune --ranks 1,2,4 --learning-rates '0.0005|0.001|0.002|0.004' --launches 5
+      dlscale tune --preset small --batch 16 --backends none,ring --max-samples 8000 --max-seconds 5min
+    """  # noqa: D301
+    if options["tuned"]:
+        raise UsageError("--tuned with dlscale tune, which finds such rates; leave it out")
+    if learning_rates and options["learning_rate"]:
+        raise UsageError("--learning-rate is the middle of a grid that --learning-rates gives; leave out one")
+    options["launches"] = options["launches"] or NUM_SEEDS
+    system = load_system(options["system"])
+    middle = options["learning_rate"] or (learning_rates and learning_rates[0])
+    asked = study_of(study, system, options | {"learning_rate": middle})
+    if asked.target is None:
+        raise UsageError(f"study {study} has no target to tune for; choose time-to-solution, or leave it out")
+    if others := [name for name in asked.axes if name not in SHARED_AXES | {"learning_rate"}]:
+        raise UsageError(
+            f"{others[0]} with several values in dlscale tune, which changes no gradient; give one value"
+        )
+    if asked.seed + SEED_DISTANCE > LARGEST_SEED:
+        raise UsageError(
+            f"--seed {asked.seed} leaves no seeds above it to tune with; give {LARGEST_SEED - SEED_DISTANCE} at most"
+        )
+    options["backends"] = _backends(asked)
+    options["max_samples"] = options["max_samples"] or asked.target.max_samples or _most_samples(asked)
+    grid = learning_rates or asked.axes.get("learning_rate") or _own_grid(asked, asked.target)
+    options["learning_rate"] = None  # the grid has what it says
+    return plan_and_run(
+        study,
+        options,
+        start=not dry_run,
+        commands=True,
+        in_allocation=in_allocation,
+        wait_quiet=wait_quiet,
+        fields={
+            "name": "tuning",
+            "title": "Learning rates",
+            "axes": {name: values for name, values in asked.axes.items() if name in SHARED_AXES}
+            | {"learning_rate": grid},
+            "seed": asked.seed + SEED_DISTANCE,
+            "repeats": 0,  # other programs change no number of samples
+        },
+    )
+
+
+def _backends(study: Study) -> list[str]:
+    """The backend to train over, after `none` where the study has that: its first one for all its frameworks.
+
+    Raises UsageError if the user named several, or none is left.
+    """
+    alone = [name for name in study.backends if name == "none"]
+    exchanging = [name for name in study.backends if capabilities(name).exchanges]
+    if study.named_backends and len(exchanging) > 1:
+        raise UsageError(
+            f"--backends {','.join(study.backends)} in dlscale tune: backends with equal batches compute the same "
+            f"gradients, so one is enough; give --backends {','.join([*alone, exchanging[0]])}"
+        )
+    fitting = [name for name in exchanging if set(study.frameworks) <= set(capabilities(name).frameworks)]
+    if exchanging and not fitting:
+        raise UsageError(
+            f"no backend of {', '.join(exchanging)} supports {' and '.join(study.frameworks)}; name another one with "
+            "--backends none,BACKEND, or tune one framework at a time"
+        )
+    return [*alone, *fitting[:1]]
+
+
+def _most_samples(study: Study) -> int:
+    """The samples after which trainings give up. Raises UsageError where the study expects no number."""
+    expected = []
+    for workload, preset in _presets(study):
+        samples = expected_samples(study.target, workload, preset) if study.target else None
+        if samples is None:
+            raise UsageError(
+                f"{workload} with preset {preset}: the study does not say how many samples a training needs, and all "
+                "rates are to have the same limit; give --max-samples"
+            )
+        expected.append(samples)
+    return MOST_SAMPLES * max(expected)
+
+
+def _own_grid(study: Study, rules: TargetRules) -> list[float]:
+    """Multiples of the rate that all workloads of the study have. Raises UsageError if they have several."""
+    rates = {
+        workload: own_rate(rules, facts := load_workload(workload), facts.preset(preset))
+        for workload, preset in _presets(study)
+    }
+    if len(set(rates.values())) > 1:
+        own = ", ".join(f"{workload} {rate:g}" for workload, rate in rates.items())
+        raise UsageError(
+            f"workloads with learning rates of their own ({own}) have no grid in common; give --learning-rates, or "
+            "tune one workload at a time"
+        )
+    return [multiple * next(iter(rates.values())) for multiple in MULTIPLES]
+
+
+def _presets(study: Study) -> list[tuple[str, str]]:
+    """The study's workloads, each with its preset."""
+    return [(name, load_workload(name).preset(study.preset).name) for name in study.workloads]

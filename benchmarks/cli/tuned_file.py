@@ -1,0 +1,83 @@
+"""The file of learning rates of a study that searched for them, for `dlscale run time-to-solution --tuned FILE`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import click
+
+from dlscale.analysis.findings.tuning import RateSearch, rate_searches
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.study_report import Loaded
+from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.tuned import TUNED_FILE, Tuned, TunedRate, write_tuned
+
+
+def put_tuned(loaded: Loaded) -> None:
+    """Write the rates that a study found into its folder and print where, or why not; nothing if it tried none."""
+    searches = rate_searches(loaded.table.solutions, loaded.table.rows)
+    if not searches:
+        return
+    path = loaded.folder / TUNED_FILE
+    try:
+        tuned = _tuned(loaded, searches)
+        write_tuned(tuned, path)
+    except UsageError as error:
+        click.echo(f"no {TUNED_FILE}: {error}", err=True)
+        return
+    number = (
+        f" ({len(tuned.rates)} of {len(searches)} configurations)" if len(tuned.rates) < len(searches) else ""
+    )
+    click.echo(f"tuned: {path}{number}; use it: dlscale run time-to-solution --tuned {path}")
+
+
+def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
+    """What the searches found. Raises UsageError where trainings are missing, or no rate reached the target."""
+    if missing := [search.configuration.text for search in searches if not search.complete]:
+        raise UsageError(
+            f"trainings of {missing[0]} are missing, and every rate is to have the same budget; run the same command "
+            "again, which runs the rest"
+        )
+    configurations = [search.configuration for search in searches]
+    if twice := [each.text for place, each in enumerate(configurations) if each in configurations[:place]]:
+        raise UsageError(
+            f"{twice[0]} was searched over several backends; tune over one, as dlscale tune does"
+        )
+    if len({rate.num_planned for search in searches for rate in search.tried}) > 1:
+        raise UsageError(
+            "configurations had unequal numbers of trainings; tune with dlscale tune, which gives all as many"
+        )
+    study = read_study_file(loaded.folder).study
+    target = searches[0].tried[0].target
+    if target.max_samples is None:
+        raise UsageError("trainings had no limit of samples, so that speed decides; tune with --max-samples")
+    grid = sorted(float(rate) for rate in study.axes["learning_rate"])
+    rates = [
+        TunedRate(
+            # Scaling keeps the order of rates, and a complete search has trained at all of them.
+            learning_rate=grid[search.tried.index(best)],
+            expected_samples=best.expected.center,
+            num_reached=best.num_reached,
+            configuration=search.configuration,
+        )
+        for search in searches
+        if (best := search.best) and best.expected
+    ]
+    if not rates:
+        raise UsageError(
+            "no rate reached the target; try other --learning-rates, more --max-samples, or another --target"
+        )
+    seeds = [seed for search in searches for seed in search.seeds]
+    return Tuned(
+        study=loaded.folder.name,
+        learning_rates=grid,
+        num_seeds=searches[0].tried[0].num_planned,
+        first_seed=min(seeds),
+        last_seed=max(seeds),
+        max_samples=target.max_samples,
+        max_seconds=target.max_seconds,
+        num_trainings=sum(search.num_trainings for search in searches),
+        seconds=math.fsum(search.seconds for search in searches),
+        rates=rates,
+    )

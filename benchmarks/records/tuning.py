@@ -1,0 +1,66 @@
+"""What a learning rate is tuned for: all of a cell that its gradients, its updates and its target depend on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import PositiveInt
+
+from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.records.record import Cell
+
+
+class RateConfiguration(Frozen):
+    """Cells of one configuration share a tuned learning rate: backends with equal batches compute the same gradients.
+
+    The ranks belong to it as the global batch does: batch norm sees local batches.
+    """
+
+    workload: str
+    preset: str
+    framework: str
+    num_ranks: PositiveInt
+    global_batch: PositiveInt
+    precision: str
+    data: str
+    target: dict[str, Any]  # that of the cells, without learning rates and budget
+
+    @property
+    def text(self) -> str:
+        """`hep_cnn tiny in torch on 2 ranks with global batch 32`."""
+        ranks = f"{self.num_ranks} rank{'s' * (self.num_ranks > 1)}"
+        return f"{self.workload} {self.preset} in {self.framework} on {ranks} with global batch {self.global_batch}"
+
+    def differences(self, other: RateConfiguration) -> list[str]:
+        """What `other` has that is not as here, in words: `precision bf16`."""
+        mine, theirs = _flat(self), _flat(other)
+        return [f"{name} {value}" for name, value in theirs.items() if mine.get(name) != value] + [
+            f"no {name}" for name in mine if name not in theirs
+        ]
+
+
+def configuration_of(cell: Cell) -> RateConfiguration:
+    """The configuration of a cell that has a target."""
+    return RateConfiguration(
+        workload=cell.workload,
+        preset=cell.preset,
+        framework=cell.framework,
+        num_ranks=cell.num_ranks,
+        global_batch=cell.global_batch,
+        precision=cell.precision,
+        data=cell.data,
+        target=_without_rates(cell.target.model_dump(mode="json", exclude_none=True)) if cell.target else {},
+    )
+
+
+def _without_rates(fields: dict[str, Any]) -> dict[str, Any]:
+    """A target, or a part of it, without its rates, how long trainings may take, and when they are looked at."""
+    return {
+        name: _without_rates(value) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if name != "tuning" and not name.endswith("_rate") and not name.startswith(("max_", "evaluate_"))
+    }
+
+
+def _flat(configuration: RateConfiguration) -> dict[str, Any]:
+    return configuration.model_dump(exclude={"target"}) | configuration.target

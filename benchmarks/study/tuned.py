@@ -1,0 +1,114 @@
+"""Learning rates that `dlscale tune` found, with what the search was allowed, as tuned.toml has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tomlkit
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
+
+from dlscale.base import definitions
+from dlscale.base.definitions import FileName, Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
+from dlscale.base.parsing import parse_toml
+from dlscale.benchmarks.records.record import Cell, Tuning
+from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
+
+Rate = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
+Seconds = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
+# Seeds of a search are those of the study that it is for plus this: more than a study has launches, so that no training
+# of one has the weights and the order of samples of a training of the other.
+SEED_DISTANCE = 1_000_000
+TUNED_FILE = "tuned.toml"
+
+
+class TunedRate(Frozen):
+    """The learning rate that reached the target at the least expected number of samples, and that number."""
+
+    learning_rate: Rate  # of 1 rank, as in the grid
+    expected_samples: PositiveFloat
+    num_reached: PositiveInt  # of the trainings at this rate
+    configuration: RateConfiguration
+
+
+class Tuned(Frozen):
+    """A search: its grid and budget, the same for every configuration, and what it found."""
+
+    study: FileName
+    learning_rates: list[Rate] = Field(min_length=2)  # the grid
+    num_seeds: PositiveInt  # trainings of each rate and configuration
+    first_seed: NonNegativeInt
+    last_seed: NonNegativeInt
+    max_samples: PositiveInt  # of a training
+    max_seconds: Seconds
+    num_trainings: PositiveInt  # over all configurations
+    seconds: Seconds  # that these took
+    rates: list[TunedRate] = Field(min_length=1)
+
+    @field_validator("rates")
+    @classmethod
+    def _check_rates(cls, rates: list[TunedRate]) -> list[TunedRate]:
+        for place, rate in enumerate(rates):
+            if rate.configuration in [other.configuration for other in rates[:place]]:
+                raise ValueError(f"{rate.configuration.text} is there twice; leave one out")
+        return rates
+
+    @property
+    def budget(self) -> Tuning:
+        """What a record keeps of the search."""
+        return Tuning(
+            study=self.study,
+            num_rates=len(self.learning_rates),
+            num_seeds=self.num_seeds,
+            max_samples=self.max_samples,
+            max_seconds=self.max_seconds,
+        )
+
+    def rate_of(self, cell: Cell) -> float:
+        """The learning rate of 1 rank that was found for the cell's configuration. Raises UsageError."""
+        wanted = configuration_of(cell)
+        differences: list[list[str]] = []
+        for rate in self.rates:
+            if rate.configuration == wanted:
+                return rate.learning_rate
+            differences.append(wanted.differences(rate.configuration))
+        nearest = min(differences, key=len)
+        raise UsageError(
+            f"--tuned: {self.study} found no learning rate for {wanted.text}; the nearest that it has is for "
+            f"{', '.join(nearest)}; give dlscale tune this study's options, or leave out --tuned"
+        )
+
+    def check_seeds(self, first: int, last: int) -> None:
+        """Returns if no training with a seed from `first` to `last` had a part in the search. Raises UsageError."""
+        if first <= self.last_seed and self.first_seed <= last:
+            raise UsageError(
+                f"--tuned: seeds {first} to {last} are among those that {self.study} chose its rates by "
+                f"({self.first_seed} to {self.last_seed}); give another --seed, e.g. {self.last_seed + 1}"
+            )
+
+
+def read_tuned(path: Path) -> Tuned:
+    """The rates in a file. Raises UsageError."""
+    try:
+        content = parse_toml(read_regular(path, limit=LARGEST_BYTES).decode())
+        return Tuned.model_validate(content)
+    except OSError as error:
+        raise UsageError(
+            f"--tuned {path} cannot be read ({error.strerror}); give the {TUNED_FILE} that dlscale tune wrote"
+        ) from None
+    except ValidationError as error:
+        raise UsageError(f"--tuned {path}: {definitions.first_problem(error)}") from None
+    except ValueError as error:
+        raise UsageError(f"--tuned {path} is not valid TOML: {error}; correct that line") from None
+
+
+def write_tuned(tuned: Tuned, path: Path) -> None:
+    """Write the rates so that `read_tuned` reads them. Raises UsageError."""
+    document = tomlkit.document()
+    document.add(
+        tomlkit.comment("Found by dlscale tune. Use: dlscale run time-to-solution --tuned THIS-FILE")
+    )
+    document.update(tuned.model_dump())
+    write_atomically(path, tomlkit.dumps(document))

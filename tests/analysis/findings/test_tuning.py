@@ -1,0 +1,337 @@
+"""Searches of learning rates, from records with known numbers of samples and ends."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.curves import with_curve_names
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures.solution import draw
+from dlscale.analysis.findings.solutions import unequal_tuning
+from dlscale.analysis.findings.tuning import rate_searches, search_sentences
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.render.terminal import render_screen
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli.study_report import Loaded
+from dlscale.benchmarks.cli.tuned_file import put_tuned
+from dlscale.benchmarks.records.record import Evaluation, Solution
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.study import StudyFile, load_study
+from dlscale.benchmarks.study.tuned import read_tuned
+from dlscale.benchmarks.systems.system import load_system
+
+TARGET = {
+    "metric": "auc",
+    "threshold": 0.9,
+    "held_out": 0.125,
+    "evaluate_every": 10,
+    "max_seconds": 60.0,
+    "max_samples": 4000,
+}
+GRID = (1e-3, 2e-3, 4e-3)
+
+
+@pytest.fixture
+def tried(make_record):
+    """Records of one rate and configuration: a training for each number of samples, or (samples, end)."""
+
+    def make(rate, *outcomes, seconds=1.0, **fields):
+        fields = {"backend": "ring", "num_ranks": 2} | fields
+        target = TARGET | {"learning_rate": rate} | fields.pop("target", {})
+        records = []
+        for block, outcome in enumerate(outcomes):
+            samples, end = outcome if isinstance(outcome, tuple) else (outcome, "reached")
+            record = make_record(target=target, local_batch=16, block=block, **fields)
+            last = Evaluation(
+                step=samples // record.case.cell.global_batch,
+                samples=samples,
+                training_seconds=seconds,
+                evaluating_seconds=0.1,
+                loss=0.5,
+                metrics={"auc": 0.95 if end == "reached" else 0.8},
+            )
+            solution = Solution(end=end, set_up_seconds=0.1, num_held_out=500, evaluations=[last])
+            records.append(record.model_copy(update={"solution": solution}))
+        return records
+
+    return make
+
+
+@pytest.fixture
+def screen_text():
+    """What a terminal shows, every run of white space as one blank."""
+
+    def text(screen):
+        console = Console(file=io.StringIO(), width=100)
+        console.print(screen)
+        return " ".join(console.file.getvalue().split())
+
+    return text
+
+
+def search(*groups, planned=()):
+    records = [record for group in groups for record in group]
+    table = scaling_table(records, planned=planned)
+    (found,) = rate_searches(table.solutions, table.rows)
+    return found
+
+
+def test_the_least_expected_number_of_samples_wins_whatever_the_clock_says(tried):
+    found = search(
+        tried(1e-3, 2000, 2000, 2000, seconds=1.0),
+        tried(2e-3, 1000, 1200, 1100, seconds=30.0),
+        tried(4e-3, 3000, 3000, 3000, seconds=0.1),
+    )
+    assert (found.best.rate, found.best.expected.center) == (2e-3, pytest.approx(1100))
+    assert "learning rate 0.002 reaches AUC 0.9 at the least expected number of samples, 1100" in found.text
+    assert (found.budget, found.complete, found.num_trainings) == ("3 rates x 3 seeds", True, 9)
+    assert "the grid" not in found.text
+
+
+def test_trainings_that_missed_or_diverged_cost_what_they_took(tried):
+    """Two of three fast ones and one that took all its samples: (800 + 800 + 4000) / 2."""
+    found = search(tried(1e-3, 2000, 2000, 2000), tried(2e-3, 800, 800, (4000, "budget")))
+    assert found.best.rate == 1e-3
+    assert [rate.expected.center for rate in found.tried] == [2000, 2800]
+    assert "do not tell it from 0.002" in found.text
+    found = search(tried(1e-3, 2000, 2000, 2000), tried(2e-3, 800, 800, (320, "diverged")))
+    assert (found.best.rate, found.tried[1].num_diverged) == (2e-3, 1)
+    assert "(2 of 3 trainings did)" in found.text
+
+
+def test_of_equal_rates_the_smallest_is_taken_and_the_sentence_says_so(tried):
+    found = search(tried(1e-3, 2000, 2000), tried(2e-3, 1000, 1000), tried(4e-3, 1000, 1000))
+    assert found.best.rate == 2e-3
+    assert "Equal: 0.004; the smallest is taken." in found.text
+
+
+@pytest.mark.parametrize(
+    ("best", "words"), [(1e-3, "the smallest of the grid"), (4e-3, "the largest of the grid")]
+)
+def test_the_edge_of_the_grid_is_named(tried, best, words):
+    found = search(*(tried(rate, *[500 if rate == best else 3000] * 3) for rate in GRID))
+    assert found.best.rate == best
+    assert words in found.text
+    assert "tune again with --learning-rates" in found.text
+
+
+def test_no_rate_is_chosen_where_none_arrived(tried):
+    found = search(*(tried(rate, (4000, "budget"), (4000, "budget")) for rate in GRID))
+    assert found.best is None
+    assert (
+        "no training of 3 rates x 2 seeds reached AUC 0.9; the closest had 0.8 at 0.001; try other"
+        in found.text
+    )
+
+
+def test_no_rate_is_chosen_before_all_had_the_same_budget(tried):
+    first, second = tried(1e-3, 2000, 2000), tried(2e-3, 1000, 1000)
+    planned = [record.case for record in (*first, *second)]
+    found = search(first, second[:1], planned=planned)
+    assert (found.complete, found.best) == (False, None)
+    assert "3 of 4 trainings have a result, so no rate is chosen" in found.text
+    found = search(first, planned=planned)
+    assert [len(rate.trainings) for rate in found.tried] == [2, 0], "a rate without any record counts"
+
+
+def test_trainings_that_the_clock_ended_are_named(tried):
+    found = search(tried(1e-3, 2000, (640, "budget")), tried(2e-3, 1000, (4000, "budget")))
+    assert [rate.num_out_of_time for rate in found.tried] == [1, 0]
+    assert "The clock ended 1 training before the samples did; with more --max-seconds" in found.text
+
+
+def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search(tried):
+    alone = {"backend": "none", "num_ranks": 1}
+    records = [
+        *tried(1e-3, 2000, 2000, **alone),
+        *tried(2e-3, 900, 900, **alone),
+        *tried(1e-3, 800, 800),
+        *tried(2e-3, 1000, 1000),
+    ]
+    table = scaling_table(records)
+    found = rate_searches(table.solutions, table.rows)
+    assert [(each.configuration.num_ranks, each.best.rate) for each in found] == [(1, 2e-3), (2, 1e-3)]
+    followed = scaling_table([*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900)])
+    assert rate_searches(followed.solutions, followed.rows) == ()
+
+
+def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
+    alone = {"backend": "none", "num_ranks": 1}
+    records = [*tried(1e-3, 2000, 2000, **alone), *tried(2e-3, 1000, 1000, **alone)]
+    records += [*tried(1e-3, 3000, 3000), *tried(2e-3, 4000, 4000)]
+    found = {
+        row.target.learning_rate: row for row in scaling_table(records).solutions if row.cell.num_ranks == 2
+    }
+    assert found[1e-3].samples_ratio.center == pytest.approx(1.5)
+    assert found[2e-3].samples_ratio.center == pytest.approx(4.0)
+
+
+def test_screen_page_and_json_show_every_rate(tried, screen_text):
+    records = [record for rate in GRID for record in tried(rate, 1000, 1000, 1000)]
+    table = scaling_table(records)
+    shown = screen_text(render_screen(table))
+    assert (
+        "Budget of each configuration: 3 rates x 3 seeds, each training at most 4000 samples and 60 s."
+        in shown
+    )
+    assert "Equal: 0.002 and 0.004" in shown
+    page = page_of(table, records)
+    (section,) = [section for section in page.sections if section.name == "rates"]
+    assert page.summary[0] == search_sentences(rate_searches(table.solutions, table.rows))[0]
+    assert len(section.blocks) == 3
+    rows = json.loads(json.dumps(scaling_json(table)))["learning_rates"]
+    assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
+        (1e-3, True),
+        (2e-3, False),
+        (4e-3, False),
+    ]
+    assert "learning_rates" not in scaling_json(scaling_table(tried(1e-3, 1000)))
+
+
+@pytest.fixture
+def put(tmp_path, make_record, capsys):
+    """Write tuned.toml as a report does; gives back the file, if there is one, and what was printed."""
+
+    def write(records, planned=()):
+        study = load_study("time-to-solution", axes={"learning_rate": list(GRID)})
+        file = StudyFile(
+            study=study, system=load_system("local"), environment="x", fingerprint=make_record().fingerprint
+        )
+        folder = tmp_path / "tuning-1a2b3c4d"
+        folder.mkdir(exist_ok=True)
+        (folder / "study.json").write_text(file.model_dump_json())
+        table = scaling_table(records, planned=planned)
+        put_tuned(Loaded(folder=folder, records=records, table=table, bad_files=[], left_out=[], plan=""))
+        path, printed = folder / "tuned.toml", capsys.readouterr()
+        return read_tuned(path) if path.exists() else None, printed.out + printed.err
+
+    return write
+
+
+def test_the_file_has_the_rates_of_the_grid_and_what_the_search_took(tried, put):
+    """With scaling the rate that was used is not the one of 1 rank, which the grid and the file have."""
+    linear, missed = {"scaling": "linear"}, [(4000, "budget")] * 3
+    records = []
+    for rate in GRID:
+        records += tried(2 * rate, *[500 if rate == 2e-3 else 900] * 3, target=linear)
+        records += tried(rate, *missed, backend="none", num_ranks=1, target=linear)
+    tuned, said = put(records)
+    assert "tuned.toml (1 of 2 configurations); use it: dlscale run time-to-solution --tuned" in said
+    (found,) = tuned.rates
+    assert (found.learning_rate, found.configuration.num_ranks, found.num_reached) == (2e-3, 2, 3)
+    assert (tuned.study, tuned.learning_rates, tuned.num_seeds) == ("tuning-1a2b3c4d", list(GRID), 3)
+    assert (tuned.num_trainings, tuned.max_samples, tuned.last_seed - tuned.first_seed) == (18, 4000, 2)
+    assert tuned.seconds == pytest.approx(18 * (2.1 + 0.1 + 1.0 + 0.1))
+
+
+def test_no_file_is_written_of_an_unequal_or_fruitless_search(tried, put):
+    first, second = tried(1e-3, 2000, 2000), tried(2e-3, 1000, 1000)
+    planned = [record.case for record in (*first, *second)]
+    found, said = put([*first, *second[:1]], planned)
+    assert (found, said.count("\n")) == (None, 1)
+    assert (
+        "no tuned.toml: trainings of hep_cnn tiny in torch on 2 ranks with global batch 32 are missing"
+        in said
+    )
+    found, said = put([record for rate in GRID for record in tried(rate, (4000, "budget"))])
+    assert (found, "no tuned.toml: no rate reached the target; try other" in said) == (None, True)
+    both = [
+        record for rate in GRID for name in ("gloo", "ring") for record in tried(rate, 1000, backend=name)
+    ]
+    found, said = put(both)
+    assert (found, "was searched over several backends; tune over one" in said) == (None, True)
+    assert put(tried(1e-3, 1000)) == (None, ""), "a study of one rate says nothing"
+
+
+def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(tried, put, tmp_path, capsys):
+    alone = {"backend": "none", "num_ranks": 1}
+    records = [record for rate in GRID for record in tried(rate, 1000, **alone)]
+    put(records)
+    (tmp_path / "tuning-1a2b3c4d" / "tuned.toml").unlink()
+    store = Store(tmp_path / "tuning-1a2b3c4d")
+    store.records_folder.mkdir()
+    plan = [[record.case.model_dump(mode="json")] for record in records]
+    study = json.loads((store.folder / "study.json").read_text())
+    (store.folder / "study.json").write_text(json.dumps(study | {"launches": plan}))
+    for record in records:
+        store.add(record)
+    assert status_of(["report", str(store.folder)]) == 0
+    assert "learning rate 0.001 reaches" in " ".join(capsys.readouterr().out.split())
+    assert read_tuned(store.folder / "tuned.toml").num_trainings == 3
+    for record in (record for rate in GRID for record in tried(rate, (4000, "budget"))):
+        store.add(record)
+    assert status_of(["report", str(store.folder)]) == 4
+    assert "(1 of 2 configurations)" in capsys.readouterr().out
+
+
+def test_the_figure_names_rates_and_draws_no_ideal_line_of_one_of_them(tried):
+    alone = {"backend": "none", "num_ranks": 1}
+    records = [
+        record for rate in reversed(GRID) for record in [*tried(rate, 900, **alone), *tried(rate, 600)]
+    ]
+    named, _ = with_curve_names(records, ())
+    table = scaling_table(named)
+    assert [row.target.learning_rate for row in table.solutions] == [*GRID, *GRID]
+    print_of, lines_of = {}, {}
+    untried = scaling_table([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
+    for name, drawn in (("search", table), ("study", untried)):
+        (family,) = drawn.families
+        captioned, _ = draw(family, drawn.solutions, drawn.provenance)
+        figure = captioned.figure
+        print_of[name] = " ".join(" ".join(text.get_text() for text in figure.texts).split())
+        lines_of[name] = [line for line in figure.axes[1].lines if line.get_label() == "ideal"]
+    assert "Curves are named by their learning rates." in print_of["search"]
+    assert "the same at all sizes; not tuned." in print_of["study"]
+    assert (len(lines_of["search"]), len(lines_of["study"])) == (0, 1)
+
+
+def status_of(words):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code or 0
+
+
+def test_equal_cells_with_several_rates_are_named_by_them(tried):
+    alone = tried(1e-3, 900, backend="none", num_ranks=1)
+    named, _ = with_curve_names([*tried(1e-3, 900), *tried(2e-3, 900), *alone], ())
+    names = [record.case.cell.curve for record in named]
+    assert names == ["ring, learning rate 0.001", "ring, learning rate 0.002", "none, learning rate 0.001"]
+    followed = [*alone, *tried(2e-3, 900)]
+    assert with_curve_names(followed, ())[0] == followed
+
+
+TUNING = {
+    "study": "tuning-1a2b3c4d",
+    "num_rates": 5,
+    "num_seeds": 3,
+    "max_samples": 4000,
+    "max_seconds": 60.0,
+}
+
+
+def test_results_say_how_their_rates_were_tuned(tried, screen_text):
+    alone = {"backend": "none", "num_ranks": 1}
+    records = [*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900, target={"tuning": TUNING})]
+    table = scaling_table(records)
+    (headline,) = unequal_tuning(table.solutions)
+    assert headline.endswith("not tuned: none on 1 rank; tuned: 5 rates x 3 seeds: ring on 2 ranks.")
+    assert headline in screen_text(render_screen(table))
+    assert page_of(table, records).summary[0] == headline
+    rows = scaling_json(table)["time_to_solution"]
+    assert [(row["tuned"], row["tuning_rates"], row["tuning_seeds"]) for row in rows] == [
+        (False, None, None),
+        (True, 5, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [({}, "learning rates not tuned"), ({"tuning": TUNING}, "learning rates tuned: 5 rates x 3")],
+)
+def test_rates_that_were_tuned_alike_are_told_once(tried, screen_text, target, words):
+    table = scaling_table(tried(2e-3, 900, 900, target=target))
+    assert unequal_tuning(table.solutions) == ()
+    assert words in screen_text(render_screen(table))
