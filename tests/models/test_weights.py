@@ -5,6 +5,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.models import load_workload
+from dlscale.models.weights import decays
 from dlscale.models.workload import Input, Shard
 
 FRAMEWORKS = [
@@ -62,3 +63,14 @@ def test_a_replica_can_be_taken_back_to_a_state_again_and_again(framework):
     first, second = seen
     assert all(np.array_equal(first[name], second[name]) for name in first)
     assert any(not np.array_equal(first[name], state[name]) for name in first if name in state)
+
+
+def test_weight_decay_spares_batch_norm_in_every_network():
+    names = (
+        "stem.norm.weight",
+        "norms.0.bias",
+        "generator.norms.2.weight",
+        "normal.weight",
+        "classifier.bias",
+    )
+    assert [decays(name) for name in names] == [False, False, False, True, True]

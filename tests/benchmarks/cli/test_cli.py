@@ -99,6 +99,10 @@ def mistake(told, *words: str) -> str:
         ("run time-to-solution --learning-rate inf", ["learning_rate", "finite"]),
         ("run time-to-solution --warm-up-samples 500", ["warm-up over 500", "--learning-rate-scaling"]),
         ("run time-to-solution --decay-factor 0.5", ["--decay-samples"]),
+        (
+            "run time-to-solution --growth-samples 900 --growth-factor 1000",
+            ["one global batch of", "give more samples"],
+        ),
         ("run time-to-solution --optimizer lars", ["optimizer lars needs a learning rate"]),
         (
             "run time-to-solution --optimizer adam --learning-rate 1e-3 --momentum 0.9",
