@@ -29,8 +29,9 @@ def named_optimizer(
     named = zip(names, parameters, strict=True)
     momentum, decay = rule.momentum or 0.0, rule.weight_decay or 0.0
     if rule.name in LAYERWISE:
-        groups = _by_decay(named, term="layer_decay", value=decay)
-        return LayerwiseSgd(groups, rule, learning_rate=learning_rate)
+        ratio = {"trust_coefficient": rule.trust_coefficient or 0.0, "clips": rule.name == "larc"}
+        groups = [group | ratio for group in _by_decay(named, term="layer_decay", value=decay)]
+        return LayerwiseSgd(groups, lr=learning_rate, momentum=momentum, fused=True)
     groups = _by_decay(named, term="weight_decay", value=decay)
     return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
 
@@ -48,12 +49,9 @@ def _by_decay(named: Iterable[tuple[str, nn.Parameter]], *, term: str, value: fl
 class LayerwiseSgd(torch.optim.SGD):
     """LARS, or clipped LARC: SGD with momentum of gradients that are scaled parameter by parameter.
 
+    Groups have `layer_decay`, `trust_coefficient` and `clips`: Horovod makes one of this class by its groups alone.
     The gradients themselves are left as they are: they may lie in buckets of an exchange.
     """
-
-    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, *, learning_rate: float) -> None:
-        super().__init__(groups, lr=learning_rate, momentum=rule.momentum or 0.0, fused=True)
-        self._trust, self._clips = rule.trust_coefficient or 0.0, rule.name == "larc"
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -63,21 +61,19 @@ class LayerwiseSgd(torch.optim.SGD):
             for parameter in group["params"]:
                 if (gradient := parameter.grad) is not None:
                     given.append((parameter, gradient))
-                    parameter.grad = self._scaled(
-                        parameter, gradient, decay=group["layer_decay"], rate=group["lr"]
-                    )
+                    parameter.grad = _scaled(parameter, gradient, group)
         loss = super().step(closure)
         for parameter, gradient in given:
             parameter.grad = gradient
         return loss
 
-    def _scaled(
-        self, parameter: torch.Tensor, gradient: torch.Tensor, *, decay: float, rate: float
-    ) -> torch.Tensor:
-        """A new tensor. The ratio stays on the device: the host does not wait for it."""
-        weight_norm, norm = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(gradient)
-        ratio = self._trust * weight_norm / (norm + decay * weight_norm + EPSILON)
-        if self._clips:
-            ratio = (ratio / rate).clamp(max=1.0)
-        ratio = torch.where((weight_norm > 0) & (norm > 0), ratio, 1.0)
-        return torch.add(gradient, parameter, alpha=decay).mul_(ratio)
+
+def _scaled(parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+    """A new tensor. The ratio stays on the device: the host does not wait for it."""
+    decay: float = group["layer_decay"]
+    weight_norm, norm = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(gradient)
+    ratio = group["trust_coefficient"] * weight_norm / (norm + decay * weight_norm + EPSILON)
+    if group["clips"]:
+        ratio = (ratio / group["lr"]).clamp(max=1.0)
+    ratio = torch.where((weight_norm > 0) & (norm > 0), ratio, 1.0)
+    return torch.add(gradient, parameter, alpha=decay).mul_(ratio)

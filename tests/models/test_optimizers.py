@@ -105,6 +105,21 @@ def test_updates_are_those_of_the_formulas(name, train):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 if name == "adam" else 1e-6)
 
 
+@pytest.mark.parametrize("name", ["lars", "larc"])
+def test_horovod_can_make_a_class_of_layerwise_optimizers(name):
+    """It makes one of its own of an optimizer's class, and gives it the groups alone."""
+    parameters = [torch.nn.Parameter(torch.from_numpy(weight.copy())) for weight in FIRST]
+    given = _torch_optimizers.named_optimizer(RULES[name], NAMES, parameters, learning_rate=RATES[0])
+    made = type(given)(given.param_groups)
+    for parameter, gradient in zip(parameters, GRADIENTS[0], strict=True):
+        parameter.grad = torch.from_numpy(gradient.copy())
+    made.step()
+    for place, (parameter, weight, gradient) in enumerate(zip(parameters, FIRST, GRADIENTS[0], strict=True)):
+        decay = 0.0 if ".norm." in NAMES[place] else RULES[name].weight_decay
+        scaled = ratio(RULES[name], weight, gradient, decay, RATES[0]) * (gradient + decay * weight)
+        np.testing.assert_allclose(parameter.detach(), weight - RATES[0] * scaled, rtol=1e-5, atol=1e-6)
+
+
 def test_clipping_makes_the_difference_between_lars_and_larc():
     """Where the trust ratio asks for more than the rate, LARC is plain SGD; elsewhere both are alike."""
     (small, bias, _), (large, _, _) = (by_hand(RULES[name]) for name in ("larc", "lars"))
