@@ -7,6 +7,7 @@ tr(Sigma) / |G|^2 over all draws, and as the critical batch from the samples tha
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ def gradient_estimates(noise: GradientNoise, *, local_batch: int) -> tuple[float
 class NoiseScale:
     """What gradients and samples of comparable trainings say about larger batches.
 
-    The trainings are those of all cells of a family to one target with one rule for the learning rate; a block has one
-    seed in all of them.
+    The trainings are those of all cells of a family to one target by the same rules; a block has one seed in all of
+    them.
     """
 
     rows: tuple[TimeToSolution, ...]
@@ -98,9 +99,22 @@ def noise_scales(solutions: Sequence[TimeToSolution]) -> list[NoiseScale]:
     """One of all comparable cells of each kind of evidence."""
 
     def key(row: TimeToSolution) -> tuple[Any, ...]:
-        return (row.family, row.evidence, row.target.metric, row.target.threshold, row.target.scaling)
+        return row.family, row.evidence, _rules(row)
 
     return [_of_cells(tuple(rows)) for _, rows in groupby(sorted(solutions, key=key), key=key)]
+
+
+# How a rate follows from the global batch, by `Target.scaling`: its power.
+POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
+
+
+def _rules(row: TimeToSolution) -> str:
+    """The target without what follows from the global batch: the rate over its growth stands for the rate."""
+    own = row.target.model_dump(mode="json")
+    own.pop("evaluate_every", None)
+    own["learning_rate"] /= row.cell.global_batch ** POWERS[row.target.scaling]
+    own["learning_rate"] = float(f"{own['learning_rate']:.6g}")
+    return json.dumps(own, sort_keys=True)
 
 
 def _of_cells(rows: tuple[TimeToSolution, ...]) -> NoiseScale:

@@ -44,10 +44,16 @@ def noise(num_batches, *, factor=1.0):
     )
 
 
-def training(make_record, num_ranks, block, *, rate, drawn=True, least=LEAST, scale=SCALE, end="reached"):
+def training(
+    make_record, num_ranks, block, *, rate, drawn=True, least=LEAST, scale=SCALE, end="reached", target=None
+):
     backend = "ring" if num_ranks > 1 else "none"
     record = make_record(
-        target=TARGET, local_batch=LOCAL_BATCH, backend=backend, num_ranks=num_ranks, block=block
+        target=TARGET | (target or {}),
+        local_batch=LOCAL_BATCH,
+        backend=backend,
+        num_ranks=num_ranks,
+        block=block,
     )
     batch = record.case.cell.global_batch
     steps = round(least * (1 + batch / scale) / batch)
@@ -94,6 +100,36 @@ def test_gradients_and_samples_give_the_same_scale(study):
     assert found.critical.center == pytest.approx(SCALE, rel=0.01)
     assert found.critical.low == pytest.approx(found.critical.high), "all seeds took the same"
     assert "is 64 [" in found.text
+
+
+@pytest.mark.parametrize(
+    ("scaling", "rates", "num_groups"),
+    [
+        ("none", {1: 1e-3, 2: 1e-3}, 1),
+        ("none", {1: 1e-3, 2: 2e-3}, 2),
+        ("linear", {1: 1e-3, 2: 2e-3}, 1),
+        ("linear", {1: 1e-3, 2: 1e-3}, 2),
+        ("sqrt", {1: 1e-3, 2: math.sqrt(2) * 1e-3}, 1),
+    ],
+)
+def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling, rates, num_groups):
+    """The rate may differ as the rule says; evaluations are at other steps."""
+    records = [
+        training(
+            make_record,
+            num_ranks,
+            block,
+            rate=100.0,
+            target={
+                "learning_rate": learning_rate,
+                "scaling": scaling,
+                "evaluate_every": 240 // num_ranks,
+            },
+        )
+        for block in range(3)
+        for num_ranks, learning_rate in rates.items()
+    ]
+    assert len(noise_scales(scaling_table(records).solutions)) == num_groups
 
 
 def test_trainings_of_one_batch_have_no_critical_batch(study):
