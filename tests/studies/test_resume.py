@@ -77,23 +77,15 @@ def test_killed_at_ten_moments_and_resumed_it_has_every_record_once(bench):
 
 
 TO_TARGET = (
-    *("--backends", "none,ring", "--ranks", "1,2", "--launches", "2", "--checkpoint-every", "5"),
-    *(
-        "--target",
-        "auc=0.7",
-        "--evaluate-samples",
-        "160",
-        "--learning-rate",
-        "3e-3",
-        "--max-seconds",
-        "10min",
-    ),
+    *("--backends", "ring", "--ranks", "2", "--base", "smallest", "--launches", "2"),
+    *("--checkpoint-every", "5", "--target", "auc=0.8", "--evaluate-samples", "160"),
+    *("--learning-rate", "3e-3", "--max-seconds", "10min"),
 )
 
 
 @pytest.mark.slow
 def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_that_were_not(bench):
-    """Cells, blocks, seeds, steps, losses and metrics: all but the times."""
+    """Blocks, seeds, steps, losses and metrics: all but the times."""
     (undisturbed := replace(bench, folder=bench.folder / "undisturbed")).folder.mkdir()
     whole = undisturbed.run(*TO_TARGET, study="time-to-solution")
     assert whole.returncode == 0, whole.stdout + whole.stderr
@@ -101,7 +93,7 @@ def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_
         bench, bench.command(*TO_TARGET, study="time-to-solution"), kills=5, longest=0.4, training=True
     )
     expected, found = trainings(undisturbed), trainings(bench)
-    assert len(expected) == 4
+    assert len(expected) == 2
     assert found == expected, seed
     for record in bench.records():
         launches = record.launches  # none where the first of them was killed before its first step
