@@ -63,16 +63,18 @@ def world_step_seconds(record: Record) -> Seconds:
     """Seconds per step of each steady window, [W]: the slowest rank's time over the number of steps.
 
     If ranks do not step together, a step is as many applied local batches as there are ranks.
+    Where the batch grew, a step is as many samples as the first one had.
     """
-    num_ranks = record.case.cell.num_ranks
+    cell = record.case.cell
     # Python's own max: on a short list it is many times faster than NumPy's, and there are millions of windows.
-    return np.array(
-        [max(window.seconds) / _num_steps(window, num_ranks) for window in steady_windows(record)]
-    )
+    return np.array([max(window.seconds) / equal_steps(window, cell) for window in steady_windows(record)])
 
 
-def _num_steps(window: Window, num_ranks: int) -> float:
-    return window.num_steps if window.num_applied is None else window.num_applied / num_ranks
+def equal_steps(window: Window, cell: Cell) -> float:
+    """Steps of a window, in steps with the cell's global batch."""
+    if window.num_samples is not None:
+        return window.num_samples / cell.global_batch
+    return window.num_steps if window.num_applied is None else window.num_applied / cell.num_ranks
 
 
 def over_ranks(record: Record) -> tuple[float, float | None, float | None]:
@@ -85,7 +87,7 @@ def over_ranks(record: Record) -> tuple[float, float | None, float | None]:
     """
     windows = steady_windows(record)
     seconds = np.array([window.seconds for window in windows])  # [W][P]
-    means = seconds.mean(axis=1) / np.array([window.num_steps for window in windows])
+    means = seconds.mean(axis=1) / np.array([equal_steps(window, record.case.cell) for window in windows])
     mean, (spreads, stamped) = float(np.median(means)), _spreads(windows)
     if spreads is None or stamped is None:
         return mean, None, None
@@ -119,6 +121,8 @@ def num_samples(window: Window, cell: Cell) -> int:
     """Samples of a window over all ranks: those applied if ranks do not step together, 0 for communication only."""
     if cell.control == "exchange":
         return 0
+    if window.num_samples is not None:
+        return window.num_samples
     if window.num_applied is None:
         return window.num_steps * cell.global_batch
     return window.num_applied * cell.global_batch // cell.num_ranks

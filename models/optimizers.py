@@ -1,4 +1,4 @@
-"""Optimizers by name, in the place of a network's own, and how their learning rate changes; no framework is needed.
+"""Optimizers by name, in the place of a network's own, and how their rate and batch change; no framework is needed.
 
 Per parameter: w its weights, g its gradient (the mean over ranks), u its momentum, |x| the Euclidean norm over all of
 its elements; m the momentum's coefficient, d the weight decay (0 where `weights.decays` says so), e the trust
@@ -94,6 +94,38 @@ class RateSchedule(Frozen):
         else:
             rate = full_rate
         return rate * self.decay_factor ** bisect_right(self.decay_samples, samples)
+
+
+class BatchGrowth(Frozen):
+    """How the batch grows in the place of a falling learning rate: S. Smith et al. 2018, arXiv:1711.00489.
+
+    From each of `samples` on, which were trained on over all ranks, every local batch is multiplied by `factor`.
+    """
+
+    samples: Annotated[list[PositiveInt], Field(min_length=1)]
+    factor: Annotated[int, Field(ge=2)] = 5  # theirs, for rates that would fall to a fifth (section 5)
+
+    @field_validator("samples")
+    @classmethod
+    def _check_order(cls, value: list[int]) -> list[int]:
+        return check_ascending(value)
+
+    def multiple(self, samples: int) -> int:
+        """By how much the batch is larger than at first, of the step that begins after so many samples."""
+        return int(self.factor ** bisect_right(self.samples, samples))
+
+    def position(self, step: int, global_batch: int) -> int:
+        """Samples before that step (the first is 0), where the first steps have `global_batch`."""
+        passed, left = 0, step
+        for milestone in self.samples:
+            batch = global_batch * self.multiple(passed)
+            if passed >= milestone:
+                continue
+            needed = -(-(milestone - passed) // batch)
+            if left <= needed:
+                return passed + left * batch
+            passed, left = passed + needed * batch, left - needed
+        return passed + left * global_batch * self.multiple(passed)
 
 
 def check_ascending(milestones: list[int]) -> list[int]:

@@ -20,9 +20,11 @@ from dlscale.models.workload import Indices, Input, Preset, Shard
 
 
 def shard_indices(
-    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0
+    num_samples: int, *, shard: Shard, local_batch: int, seed: int, begin: int = 0, passed: int = 0
 ) -> Iterator[NDArray[np.int64]]:
     """Endless local batches of sample indices, [local_batch], from step `begin` on.
+
+    `passed` samples of all shards came before step 0, in batches of other sizes.
 
     No overlap between ranks, no sample left out.
 
@@ -37,7 +39,7 @@ def shard_indices(
 
     step = begin
     while True:
-        first = (step * shard.count + shard.index) * local_batch
+        first = passed + (step * shard.count + shard.index) * local_batch
         epochs, places = np.divmod(np.arange(first, first + local_batch), num_samples)
         yield np.array([order(int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)])
         step += 1
@@ -141,6 +143,7 @@ class LocalBatches:
         self.num_samples = 0  # of the input; 0 where it is synthetic
         self.last_samples: Indices | None = None  # of the batch that was read last
         self.num_drawn = 0  # batches
+        self.num_read = 0  # samples in them, of this shard
         self.fixed: Arrays | None = None
         self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
         # Two replicas of a gate start from other weights and must see the same batch.
@@ -156,16 +159,28 @@ class LocalBatches:
         self.num_samples = len(self._samples)
         self._places = training_samples(self.num_samples, share=source.held_out)
         self._shard, self._order_seed = shard, ORDER_SEED + source.order
-        self._order = self._indices(0)
+        self._order = self._indices()
         if gate:
             self.fixed = self._read()
 
-    def begin_at(self, num_drawn: int) -> None:
-        """Go on as after so many batches, between two of them. Samples left out meanwhile are not known."""
+    def begin_at(self, num_drawn: int, num_read: int | None = None) -> None:
+        """Go on as after so many batches, between two of them. Samples left out meanwhile are not known.
+
+        They had `num_read` samples of this shard; None: each had as many as one has now.
+        """
+        begin = num_drawn * self._local_batch if num_read is None else num_read
+        skipped, self.num_drawn, self.num_read = begin - self.num_read, num_drawn, begin
         if self.fixed is None:
-            self._samples.skip((num_drawn - self.num_drawn) * self._local_batch)
-            self._order = self._indices(num_drawn)
-        self.num_drawn = num_drawn
+            self._samples.skip(skipped)
+            self._order = self._indices()
+
+    def resize(self, local_batch: int) -> None:
+        """From the next local batch on they have so many samples, on all shards; not where they are always the same."""
+        if self.fixed is not None:
+            raise ValueError(f"fixed batches of {self._local_batch} samples cannot have {local_batch}")
+        if local_batch != self._local_batch:
+            self._local_batch = local_batch
+            self._order = self._indices()
 
     def samples(self) -> Iterator[Arrays]:
         """Endless local batches as `Samples.read` gives them."""
@@ -176,19 +191,20 @@ class LocalBatches:
         """The inputs of this step besides the samples: masks, z and the like (`DataModule.step_inputs`)."""
         inputs = self._draw() if self._fixed_inputs is None else self._fixed_inputs
         self.num_drawn += 1
+        self.num_read += self._local_batch
         return inputs
 
     def _draw(self) -> Arrays:
         rng = np.random.default_rng((*self._stream, self.num_drawn))
         return self._data.step_inputs(self._preset, self._local_batch, rng, gate=self._gate)
 
-    def _indices(self, begin: int) -> Iterator[int]:
+    def _indices(self) -> Iterator[int]:
         batches = shard_indices(
             len(self._places),
             shard=self._shard,
             local_batch=self._local_batch,
             seed=self._order_seed,
-            begin=begin,
+            passed=self._shard.count * self.num_read,
         )
         return (int(self._places[place]) for batch in batches for place in batch)
 

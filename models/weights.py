@@ -59,12 +59,12 @@ def he_normal(
     return normal(rng, shape, std=float(np.sqrt(2 / fan)))
 
 
-NUM_DRAWN = "num_drawn"  # batches: the number of the next step
+NUM_DRAWN = "num_drawn"  # batches: the number of the next step; and the shard's samples in them
 
 
-def counted(num_drawn: int) -> NDArray[np.int64]:
-    """The number of batches as an array of one."""
-    return np.array([num_drawn], dtype=np.int64)
+def counted(num_drawn: int, num_read: int) -> NDArray[np.int64]:
+    """The numbers of batches and of samples as an array of two; `LocalBatches.begin_at` takes them back."""
+    return np.array([num_drawn, num_read], dtype=np.int64)
 
 
 def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:

@@ -255,6 +255,9 @@ def rules_text(target: Target) -> str:
         if schedule.decay_samples:
             after = ", ".join(map(str, schedule.decay_samples))
             parts.append(f"learning rate times {schedule.decay_factor:g} after {after} samples")
+    if target.growth:
+        after = ", ".join(map(str, target.growth.samples))
+        parts.append(f"batch times {target.growth.factor} after {after} samples")
     if target.optimizer:
         terms = target.optimizer.model_dump(exclude={"name"}, exclude_none=True)
         values = ", ".join(f"{term.replace('_', ' ')} {value:g}" for term, value in terms.items())
@@ -450,11 +453,13 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
 
 def _rules(target: Target) -> dict[str, Any]:
     """Columns of large-batch rules; None or empty where a rule has none."""
-    schedule, optimizer = target.schedule, target.optimizer
+    schedule, optimizer, growth = target.schedule, target.optimizer, target.growth
     return {
         "warm_up_samples": schedule.warm_up_samples if schedule else 0,
         "decay_samples": schedule.decay_samples if schedule else [],
         "decay_factor": schedule.decay_factor if schedule and schedule.decay_samples else None,
+        "growth_samples": growth.samples if growth else [],
+        "growth_factor": growth.factor if growth else None,
         "optimizer": optimizer.name if optimizer else "workload",
         "momentum": optimizer.momentum if optimizer else None,
         "weight_decay": optimizer.weight_decay if optimizer else None,

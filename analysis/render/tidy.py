@@ -21,6 +21,7 @@ from dlscale.analysis.findings.solutions import goal_text, tuned_text
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
+    equal_steps,
     exchange_mode,
     num_samples,
     options_text,
@@ -250,7 +251,7 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
     world = seconds.max(axis=1)
     applied = np.array([np.nan if window.num_applied is None else window.num_applied for window in windows])
     num_steps = np.array([window.num_steps for window in windows])
-    steps = np.where(np.isnan(applied), num_steps, applied / cell.num_ranks)
+    steps = np.array([equal_steps(window, cell) for window in windows])
     samples = np.array([num_samples(window, cell) for window in windows])
     phases = np.array([window.phase for window in windows], dtype=object)
     own = record.clocks[0] if record.clocks else []  # other machines' clocks count from other boots

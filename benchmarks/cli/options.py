@@ -326,6 +326,12 @@ STUDY_OPTIONS = (
     ),
     click.option("--decay-factor", type=float, help="Factor of --decay-samples; default: 0.1."),
     click.option(
+        "--growth-samples",
+        type=Counts(),
+        help="Numbers of samples, e.g. 20000,40000, from each of which on the batch is multiplied by --growth-factor.",
+    ),
+    click.option("--growth-factor", type=int, help="Factor of --growth-samples; default: 5."),
+    click.option(
         "--optimizer",
         type=click.Choice(("workload", *OPTIMIZERS)),
         help="Optimizer in time-to-solution: the workload's own (default), or one by name, with --learning-rate.",
@@ -366,7 +372,8 @@ LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 TARGET_OPTIONS = (
     "evaluate_samples", "evaluate_seconds", "max_seconds", "max_samples", "learning_rate",
-    "warm_up_samples", "decay_samples", "decay_factor", "optimizer", "momentum", "weight_decay", "trust_coefficient",
+    "warm_up_samples", "decay_samples", "decay_factor", "growth_samples", "growth_factor",
+    "optimizer", "momentum", "weight_decay", "trust_coefficient",
 )  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (

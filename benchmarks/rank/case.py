@@ -188,7 +188,7 @@ class CaseRun:
                 cell=self.cell,
                 target=target,
                 trainer=trainer,
-                set_learning_rate=replicas[0].set_learning_rate,
+                replica=replicas[0],
                 control=context.control,
                 world=context.world,
                 evaluator=evaluator,

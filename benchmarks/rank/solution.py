@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -83,30 +84,29 @@ def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
 
 
 class ScheduledTrainer:
-    """A trainer whose learning rate follows the target's schedule, from step number `begin` on (`Steppable`).
+    """A trainer whose learning rate and batch follow the target, from step number `begin` on (`Steppable`).
 
-    The rate is set where it changes, between two steps; a pipelined exchange applies older means with it.
+    They are set where they change, between two steps; a pipelined exchange applies older means with a new rate.
+    `replica` is the one that the trainer holds.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        target: Target,
-        set_learning_rate: Callable[[float], None],
-        *,
-        begin: int,
-        global_batch: int,
-    ) -> None:
-        self._trainer, self._target, self._set = trainer, target, set_learning_rate
-        self._step, self._global_batch = begin, global_batch
+    def __init__(self, trainer: Trainer, replica: Replica, cell: Cell, target: Target, *, begin: int) -> None:
+        self._trainer, self._replica, self._cell, self._target = trainer, replica, cell, target
+        self._step = begin
         self._rate: float | None = None  # that was set last
+        self._local_batch: int | None = None
 
     def step(self) -> None:
-        """Train on one local batch with the rate of this step."""
-        rate = self._target.rate(self._step * self._global_batch)
-        if rate != self._rate:
-            self._set(rate)
+        """Train on one local batch, with the rate and the size of this step."""
+        samples = self._target.samples(self._step, self._cell.global_batch)
+        if self._target.schedule and (rate := self._target.rate(samples)) != self._rate:
+            self._replica.set_learning_rate(rate)
             self._rate = rate
+        if self._target.growth:
+            local_batch = self._cell.local_batch * self._target.growth.multiple(samples)
+            if local_batch != self._local_batch:
+                self._replica.set_local_batch(local_batch)
+                self._local_batch = local_batch
         self._trainer.step()
         self._step += 1
 
@@ -131,7 +131,7 @@ class TargetTraining:
     cell: Cell
     target: Target  # the cell's
     trainer: Trainer
-    set_learning_rate: Callable[[float], None]  # of the replica that the trainer holds
+    replica: Replica  # that the trainer holds
     control: BarrierControl
     world: Any  # mpi4py's communicator of the workers
     evaluator: Evaluator
@@ -213,8 +213,8 @@ class TargetTraining:
         comes at the step that is nearest by the last window's pace; where that told little, as the first step's does,
         the rest is trained in another window.
         """
-        if every := self.target.evaluate_every:
-            to_evaluation = every - self._step % every
+        if self.target.evaluate_every:
+            to_evaluation = self._steps_to_evaluation(self.target.evaluate_every)
         else:
             to_evaluation = round((self._due - self._training) / self._step_seconds)
         seconds = min(self._seconds_left(), self.longest_window)
@@ -223,12 +223,25 @@ class TargetTraining:
             num_steps = min(num_steps, self.saving.num_to_save())
         return max(1, math.ceil(num_steps))
 
+    def _num_passed(self, step: int, every: int) -> int:
+        """The evaluations until that step: each comes after as many samples as `every` first steps have."""
+        batch = self.cell.global_batch
+        return self.target.samples(step, batch) // (every * batch)
+
+    def _steps_to_evaluation(self, every: int) -> int:
+        """Steps to the next one: the first behind its samples. Where the batch grows, they are fewer than at first."""
+        batch = self.cell.global_batch
+        samples = (self._num_passed(self._step, every) + 1) * every * batch
+        most = math.ceil((samples - self._samples) / batch)
+        after = range(self._step + 1, self._step + most + 1)
+        return 1 + bisect_left(after, samples, key=lambda step: self.target.samples(step, batch))
+
     def _is_due(self) -> bool:
         """Whether an evaluation is due: by steps, by seconds, or because the time is over."""
         if self._seconds_left() <= 0:
             return True
         if every := self.target.evaluate_every:
-            return self._step % every == 0
+            return self._num_passed(self._step, every) > self._num_passed(self._step - 1, every)
         tolerance = INTERVAL_TOLERANCE * (self.target.evaluate_seconds or math.inf)
         # The first step, which is slow, tells little of when that will be.
         return self._step > 1 and self._due - self._training <= max(tolerance, self._step_seconds / 2)
@@ -236,17 +249,13 @@ class TargetTraining:
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
         """A window, and what is due after it; returns how the training ends there, None if it goes on."""
         steps: Steppable = self.trainer
-        if self.target.schedule:
-            steps = ScheduledTrainer(
-                self.trainer,
-                self.target,
-                self.set_learning_rate,
-                begin=self._step,
-                global_batch=self.cell.global_batch,
-            )
+        if self.target.schedule or self.target.growth:
+            steps = ScheduledTrainer(self.trainer, self.replica, self.cell, self.target, begin=self._step)
         window = time_window(steps, self.control, phase=phase, num_steps=num_steps)
-        seconds = self.control.maximum(window.seconds)
+        seconds, before = self.control.maximum(window.seconds), self._samples
         self._step += num_steps
+        if self.target.growth:
+            window = replace(window, num_samples=self._samples - before)
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
         self.emit(window)
@@ -263,6 +272,11 @@ class TargetTraining:
         since = self._evaluations[-1].step if self._evaluations else 0
         return self.noise.draw(self._step, since=since) if self.noise else None
 
+    @property
+    def _samples(self) -> int:
+        """Over all ranks, of the steps taken."""
+        return self.target.samples(self._step, self.cell.global_batch)
+
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
         self.control.barrier()
@@ -273,7 +287,7 @@ class TargetTraining:
         self._report(
             Evaluated(
                 step=self._step,
-                samples=self._step * self.cell.global_batch,
+                samples=self._samples,
                 training_seconds=self._training,
                 evaluating_seconds=self._evaluating,
                 loss=loss if math.isfinite(loss) else None,
@@ -287,6 +301,5 @@ class TargetTraining:
         measure = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
         if measure.reached(metrics[self.target.metric], self.target.threshold):
             return "reached"
-        samples = self._step * self.cell.global_batch
-        over = self._seconds_left() <= 0 or samples >= (self.target.max_samples or math.inf)
+        over = self._seconds_left() <= 0 or self._samples >= (self.target.max_samples or math.inf)
         return "budget" if over else None

@@ -183,6 +183,7 @@ def _window(windows: Sequence[MeasuredWindow], origins: Sequence[float]) -> Wind
         foreign_cpu=max(
             (window.foreign_cpu for window in windows if window.foreign_cpu is not None), default=None
         ),
+        num_samples=first.num_samples,
     )
 
 

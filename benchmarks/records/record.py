@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen
-from dlscale.models.optimizers import OptimizerRule, RateSchedule
+from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
 
 Source = Literal["rapl", "pm_counters", "nvml"]
 
@@ -131,7 +131,8 @@ class Target(Frozen):
 
     `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
     not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
-    arXiv:1404.5997). `schedule` says how it changes while training, `optimizer` what it is the rate of.
+    arXiv:1404.5997). `schedule` says how it changes while training, `optimizer` what it is the rate of, and
+    `growth` how the batch grows.
     """
 
     metric: str  # of the workload's `quality.METRICS`
@@ -146,6 +147,11 @@ class Target(Frozen):
     schedule: RateSchedule | None = None  # None: the rate is constant
     optimizer: OptimizerRule | None = None  # None: the network's own
     tuning: Tuning | None = None  # that found `learning_rate`; None: it was not tuned
+    growth: BatchGrowth | None = None  # None: the batch is constant
+
+    def samples(self, step: int, global_batch: int) -> int:
+        """Samples over all ranks before that step (the first is 0); the cell's `global_batch` is that of the first."""
+        return self.growth.position(step, global_batch) if self.growth else step * global_batch
 
     def rate(self, samples: int) -> float:
         """The learning rate of the step that begins after so many samples over all ranks."""
@@ -160,7 +166,15 @@ class Target(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What a target has not is not written, so that cells keep their ids whatever targets have later."""
-        later = {"evaluate_every", "evaluate_seconds", "max_samples", "schedule", "optimizer", "tuning"}
+        later = {
+            "evaluate_every",
+            "evaluate_seconds",
+            "max_samples",
+            "schedule",
+            "growth",
+            "optimizer",
+            "tuning",
+        }
         return _without_empty(handler(self), later)
 
 
@@ -264,6 +278,14 @@ class Window(Frozen):
     # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
     # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
     foreign_cpu: float | None = None
+    num_samples: PositiveInt | None = (
+        None  # over all ranks, where the batch grows; None: as many as the steps have
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A window of steps of one size is written as before there were others."""
+        return _without_empty(handler(self), {"num_samples"})
 
 
 class Gate(Frozen):

@@ -93,6 +93,7 @@ class MeasuredWindow:
     )
     bucket_seconds: list[float] | None = None  # over all steps; communication only
     foreign_cpu: float | None = None  # share of the node's cores that other programs took, on one rank of it
+    num_samples: int | None = None  # over all ranks, where the batch grows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,8 @@ class CellMaker:
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         if study.target and self._source.path:
             samples = facts.data().open_samples(self._source, self._preset, seed=(0, 0))
-            num_held_out = check_held_out(study.target, len(samples), source=self._source, needed=num_samples)
+            needed = num_samples * study.target.largest_growth
+            num_held_out = check_held_out(study.target, len(samples), source=self._source, needed=needed)
             _check_evaluation(study.target, self._preset, num_held_out, shape)
         self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
 

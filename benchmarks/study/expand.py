@@ -156,11 +156,12 @@ def _check_served(rules: TargetRules, backend: str) -> None:
     for option, asked in (
         ("--warm-up-samples", rules.warm_up_samples),
         ("--decay-samples", rules.decay_samples),
+        ("--growth-samples", rules.growth_samples),
     ):
         if asked:
             raise UsageError(
-                f"{option} over {backend}: its servers make the updates, with one learning rate for good; leave it "
-                f"out, or leave out {backend}"
+                f"{option} over {backend}: its servers make the updates, with one learning rate and batch for good; "
+                f"leave it out, or leave out {backend}"
             )
     if rules.optimizer in LAYERWISE:
         raise UsageError(

@@ -275,6 +275,8 @@ OPTION_OF = {
     "warm_up_samples": "--warm-up-samples",
     "decay_samples": "--decay-samples",
     "decay_factor": "--decay-factor",
+    "growth_samples": "--growth-samples",
+    "growth_factor": "--growth-factor",
     "optimizer": "--optimizer",
     "momentum": "--momentum",
     "weight_decay": "--weight-decay",

@@ -27,6 +27,7 @@ from dlscale.benchmarks.records.record import LearningRateScaling, Target
 from dlscale.benchmarks.study.tuned import Rate, Tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
+    BatchGrowth,
     Decay,
     Momentum,
     OptimizerName,
@@ -71,6 +72,8 @@ class TargetRules(Frozen):
     warm_up_samples: NonNegativeInt = 0  # over which the rate rises from that of 1 rank to the scaled one
     decay_samples: list[PositiveInt] = []  # from each of them on the rate is multiplied by `decay_factor`
     decay_factor: float | None = Field(None, gt=0, lt=1)  # None: `RateSchedule`'s
+    growth_samples: list[PositiveInt] = []  # from each of them on the batch is multiplied by `growth_factor`
+    growth_factor: int | None = Field(None, ge=2)  # None: `BatchGrowth`'s
     optimizer: Literal["workload"] | OptimizerName = "workload"  # workload: each network's own
     momentum: Momentum | None = None  # of the optimizer, as are the next two; None: its own default
     weight_decay: Decay | None = None
@@ -92,6 +95,19 @@ class TargetRules(Frozen):
                 raise ValueError(f"{term} {value:g} needs an optimizer by name; give one, e.g. sgd")
         return None
 
+    @property
+    def growth(self) -> BatchGrowth | None:
+        """How the batch grows; None: it does not."""
+        if not self.growth_samples:
+            return None
+        asked = {} if self.growth_factor is None else {"factor": self.growth_factor}
+        return BatchGrowth(samples=self.growth_samples, **asked)
+
+    @property
+    def largest_growth(self) -> int:
+        """By how much the batch is larger in the end than at first."""
+        return self.growth.multiple(self.growth_samples[-1]) if self.growth else 1
+
     @model_validator(mode="after")
     def _check_optimizer(self) -> TargetRules:
         if self.rule and self.learning_rate is None and not self.tuned:
@@ -110,6 +126,8 @@ class TargetRules(Frozen):
             )
         if self.decay_factor is not None and not self.decay_samples:
             raise ValueError(f"decay_factor {self.decay_factor:g} is of no use without --decay-samples")
+        if self.growth_factor is not None and not self.growth_samples:
+            raise ValueError(f"growth_factor {self.growth_factor} is of no use without --growth-samples")
         return self
 
     @model_serializer(mode="wrap")
@@ -122,7 +140,7 @@ class TargetRules(Frozen):
             if name not in _LATER or value != type(self).model_fields[name].default
         }
 
-    @field_validator("decay_samples")
+    @field_validator("decay_samples", "growth_samples")
     @classmethod
     def _check_order(cls, value: list[int]) -> list[int]:
         return check_ascending(value)
@@ -160,7 +178,7 @@ class TargetRules(Frozen):
 _LATER = {
     *INTERVALS,
     *("max_samples", "tuned"),
-    *("warm_up_samples", "decay_samples", "decay_factor"),
+    *("warm_up_samples", "decay_samples", "decay_factor", "growth_samples", "growth_factor"),
     *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
 }
 
@@ -215,6 +233,7 @@ def resolved(
         scaling=rules.scaling,
         schedule=_schedule(rules, first_rate=rate),
         optimizer=rules.rule,
+        growth=rules.growth,
     )
 
 

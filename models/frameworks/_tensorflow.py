@@ -226,6 +226,11 @@ class TensorFlowReplica:
                 )
             objective.optimizer.set_rate(learning_rate)
 
+    def set_local_batch(self, local_batch: int) -> None:
+        """From the next batch on it has that many samples. A step with batches of a new size is traced first."""
+        self._batches.resize(local_batch)
+        self._samples = self._open(self._batches)
+
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None of synthetic ones."""
         return self._batches.last_samples
@@ -246,17 +251,17 @@ class TensorFlowReplica:
     def state(self) -> State:
         """Copies of all that the next steps depend on."""
         copies = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
-        return {NUM_DRAWN: counted(self._batches.num_drawn)} | copies
+        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | copies
 
     def restore(self, state: State) -> None:
         """Resume from `state`; after `make_slots`."""
         rest = dict(state)
-        num_drawn = int(rest.pop(NUM_DRAWN)[0])
+        drawn = map(int, rest.pop(NUM_DRAWN))
         kept = self._kept()
         check_names(rest, {name: variable.shape for name, variable in kept.items()})
         for name, variable in kept.items():
             variable.assign(rest[name])
-        self._batches.begin_at(num_drawn)
+        self._batches.begin_at(*drawn)
 
     def make_slots(self) -> None:
         """Have the optimizers make what they keep, which they would in their first step."""
@@ -429,6 +434,13 @@ class GraphReplica(TensorFlowReplica):
         raise UsageError(
             f"learning rate {learning_rate:g}: a graph of TensorFlow 1 has one rate for good; leave out "
             "--warm-up-samples and --decay-samples over grpc_ps"
+        )
+
+    def set_local_batch(self, local_batch: int) -> None:
+        """Raises UsageError: what batches are fed to has their size."""
+        raise UsageError(
+            f"local batch {local_batch}: a graph of TensorFlow 1 has batches of one size; leave out --growth-samples "
+            "over grpc_ps"
         )
 
     def placeholders(self) -> tuple[list[Any], Batch]:

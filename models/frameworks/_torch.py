@@ -277,6 +277,10 @@ class TorchReplica:
             for group in objective.optimizer.param_groups:
                 group["lr"] = learning_rate
 
+    def set_local_batch(self, local_batch: int) -> None:
+        """From the next batch on it has that many samples."""
+        self._batches.resize(local_batch)
+
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None of synthetic ones."""
         return self._batches.last_samples
@@ -298,14 +302,16 @@ class TorchReplica:
     def state(self) -> State:
         """Copies of all that the next steps depend on; optimizers' slots are in the order of the memory."""
         networks, optimizers = self._program.networks, [o.optimizer for o in self.objectives]
-        return {NUM_DRAWN: counted(self._batches.num_drawn)} | read_state(networks, optimizers)
+        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | read_state(
+            networks, optimizers
+        )
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         rest = dict(state)
-        num_drawn = int(rest.pop(NUM_DRAWN)[0])
+        drawn = map(int, rest.pop(NUM_DRAWN))
         write_state(self._program.networks, [o.optimizer for o in self.objectives], rest)
-        self._batches.begin_at(num_drawn)
+        self._batches.begin_at(*drawn)
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""

@@ -61,7 +61,7 @@ def distribute():
 
 def as_in_a_study(folder: Path) -> tuple[int, float]:
     """(steps, CPU seconds) of `TargetTraining`, its evaluator included."""
-    trainer, _, factory = distribute()
+    trainer, trained, factory = distribute()
     target = Target(
         metric="auc",
         threshold=AUC,
@@ -102,6 +102,7 @@ def as_in_a_study(folder: Path) -> tuple[int, float]:
         cell=cell,
         target=target,
         trainer=trainer,
+        replica=trained,
         control=MpiBarrierControl(MPI.COMM_WORLD),
         world=MPI.COMM_WORLD,
         evaluator=evaluator,

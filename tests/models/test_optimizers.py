@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dlscale.collectives.registry import connect
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import _tensorflow_optimizers, _torch_optimizers
-from dlscale.models.optimizers import OPTIMIZERS, RateSchedule, optimizer_rule
+from dlscale.models.optimizers import OPTIMIZERS, BatchGrowth, RateSchedule, optimizer_rule
 from dlscale.models.workload import Execution, Input, Shard
 
 NAMES = ("layer.weight", "layer.bias", "layer.norm.weight")
@@ -153,6 +155,44 @@ def test_the_rate_rises_linearly_and_then_falls_in_steps():
     for wrong in ([500, 300], [300, 300]):
         with pytest.raises(ValidationError, match="are not in ascending order"):
             RateSchedule(first_rate=0.1, decay_samples=wrong)
+
+
+@given(
+    milestones=st.lists(st.integers(1, 300), min_size=1, max_size=4, unique=True),
+    factor=st.integers(2, 5),
+    global_batch=st.integers(1, 40),
+)
+def test_the_batch_grows_at_the_first_step_behind_a_milestone(milestones, factor, global_batch):
+    growth = BatchGrowth(samples=sorted(milestones), factor=factor)
+    samples = 0
+    for step in range(60):
+        assert growth.position(step, global_batch) == samples
+        passed = sum(samples >= milestone for milestone in milestones)
+        assert growth.multiple(samples) == factor**passed
+        samples += global_batch * factor**passed
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_replica_trains_on_larger_batches(framework):
+    """Each sample once: those of 2 batches of 4 are those of 1 of 8."""
+    source = load_workload("hep_cnn").input("tiny")
+    small, large = (build(framework, source=source, name="sgd")(shard=Shard(), seed=1) for _ in range(2))
+    seen = []
+    for _ in range(2):
+        gradients = small.gradients()
+        seen += list(small.last_samples())
+    large.set_local_batch(8)
+    large.gradients()
+    np.testing.assert_array_equal(large.last_samples(), seen)
+    small.set_local_batch(8)
+    for replica in (small, large):
+        replica.apply([0 * gradient for gradient in gradients])
+    state = small.state()
+    one = small.gradients()
+    large.restore(state)
+    for mine, theirs in zip(one, large.gradients(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(large.last_samples(), small.last_samples())
 
 
 def test_an_optimizer_takes_only_its_own_terms():

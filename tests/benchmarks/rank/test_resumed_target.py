@@ -76,6 +76,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, max_seconds
         cell=cell,
         target=TARGET.model_copy(update={"max_seconds": max_seconds}),
         trainer=trainer,
+        replica=None,  # neither rate nor batch changes
         control=CONTROL,
         world=WORLD,
         evaluator=evaluator,

@@ -32,6 +32,9 @@ class Trainer:
     def set_learning_rate(self, rate):
         raise AssertionError(f"the rate is constant, and {rate} was set")
 
+    def set_local_batch(self, size):
+        raise AssertionError(f"the batch is constant, and {size} was set")
+
     def synchronize(self):
         pass
 
@@ -80,10 +83,10 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise
         noise.clock = clock
     values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
     end = TargetTraining(
-        cell=SimpleNamespace(workload="hep_cnn", num_ranks=2, global_batch=32),
+        cell=SimpleNamespace(workload="hep_cnn", num_ranks=2, local_batch=16, global_batch=32),
         target=Target(**values | {"learning_rate": 1e-3} | target),
         trainer=clock,
-        set_learning_rate=clock.set_learning_rate,
+        replica=clock,
         control=clock,
         world=clock,
         evaluator=clock,
@@ -111,6 +114,22 @@ def test_the_rate_is_set_where_the_schedule_changes_it(monkeypatch):
     monkeypatch.setattr(Trainer, "set_learning_rate", lambda self, rate: set_rates.append((self.steps, rate)))
     run(monkeypatch, [0.5, 0.95], learning_rate=2.0, schedule=schedule)
     assert set_rates == [(0, 1.0), (1, 1.5), (2, 2.0), (4, 2.0), (5, 0.2)], "at 4 begins a window"
+
+
+def test_batches_grow_and_evaluations_still_come_after_equal_numbers_of_samples(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(Trainer, "set_local_batch", lambda self, size: sizes.append((self.steps, size)))
+    end, evaluations, windows = run(
+        monkeypatch, [0.5, 0.6, 0.95], growth={"samples": [5 * 32, 300], "factor": 2}
+    )
+    assert end == "reached"
+    assert sizes == [(0, 16), (1, 16), (4, 16), (5, 32), (7, 32), (8, 64)]
+    assert [(evaluation.step, evaluation.samples) for evaluation in evaluations] == [
+        (4, 128),
+        (7, 288),
+        (9, 288 + 64 + 128),
+    ]
+    assert [window.num_samples for window in windows] == [32, 96, 160, 192]
 
 
 def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):

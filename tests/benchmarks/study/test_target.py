@@ -64,6 +64,12 @@ def test_the_rate_warms_up_from_that_of_1_rank_and_decays_as_asked():
     assert targets()[4].rate(10**9) == 1e-3, "constant"
 
 
+def test_a_growing_batch_is_recorded_and_needs_its_samples():
+    assert targets(growth_samples=[100, 200])[2].growth.model_dump() == {"samples": [100, 200], "factor": 5}
+    with pytest.raises(UsageError, match="one global batch of 8000: give more samples"):
+        targets(growth_samples=[100, 200, 300])
+
+
 def test_an_optimizer_by_name_is_recorded_with_all_its_terms():
     found = targets(learning_rate=2.0, optimizer="lars", weight_decay=0.0)[4]
     assert found.model_dump()["optimizer"] == {
@@ -89,6 +95,8 @@ def test_without_rules_for_large_batches_studies_and_cells_are_written_as_before
     [
         ({"warm_up_samples": 10}, "give --learning-rate-scaling linear or sqrt"),
         ({"warm_up_samples": -1, "scaling": "sqrt"}, "target.warm_up_samples: input should be greater than"),
+        ({"growth_factor": 2}, "no use without --growth-samples"),
+        ({"growth_samples": [5], "growth_factor": 1}, "target.growth_factor: input should be greater"),
         ({"decay_factor": 0.5}, "no use without --decay-samples"),
         ({"decay_samples": [9, 5]}, "9,5 are not in ascending order"),
         ({"optimizer": "lars"}, "optimizer lars needs a learning rate"),
@@ -109,6 +117,7 @@ def test_rules_that_do_not_fit_together_are_refused_in_one_line(target, words):
 @pytest.mark.parametrize(
     ("target", "words"),
     [
+        ({"growth_samples": [50]}, "--growth-samples over grpc_ps: its servers"),
         ({"decay_samples": [50]}, "--decay-samples over grpc_ps: its servers make the updates, with one"),
         ({"warm_up_samples": 50, "scaling": "linear"}, "--warm-up-samples over grpc_ps"),
         (
