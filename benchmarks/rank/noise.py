@@ -25,6 +25,7 @@ from dlscale.models.workload import Replica
 
 # Steps per local batch drawn. A draw takes as long as a step, within a tenth: with this many it costs less than 1 %.
 NOISE_EVERY = 120
+PIECE = 1 << 16  # values whose squares are summed in their own precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,19 +98,27 @@ def unmeasurable_because(capabilities: Capabilities, num_ranks: int) -> str:
 def square_norms(replica: Replica, num_draws: int, *, world: Any) -> tuple[float, float]:
     """(mean of the square norms, square norm of the mean) of each rank's next `num_draws` gradients; collective.
 
-    In float64: the noise scale is made from the difference of the two.
+    Every rank sums a part of the gradients over ranks and squares it: half of what an allreduce moves.
     """
-    from mpi4py import MPI
-
-    own = 0.0
-    totals: list[NDArray[np.float64]] = []
+    own = squares = 0.0
+    totals: list[NDArray[np.float32]] = []
     for place in range(num_draws):
-        gradients = [np.asarray(gradient, dtype=np.float64).ravel() for gradient in replica.gradients()]
-        own += sum(float(gradient @ gradient) for gradient in gradients)
+        gradients = [gradient.ravel() for gradient in replica.gradients()]
+        own += sum(map(_square_norm, gradients))
         totals = [a + b for a, b in zip(totals, gradients, strict=True)] if place else gradients
-    num_batches = num_draws * world.Get_size()
-    squares = 0.0
+    size, rank = world.Get_size(), world.Get_rank()
     for total in totals:
-        world.Allreduce(MPI.IN_PLACE, total)
-        squares += float(total @ total)
-    return float(world.allreduce(own)) / num_batches, squares / num_batches**2
+        ends = [total.size * (index + 1) // size for index in range(size)]
+        counts = np.diff([0, *ends])
+        part = np.empty(counts[rank], total.dtype)
+        world.Reduce_scatter(total, part, counts)
+        squares += _square_norm(part)
+    num_batches = num_draws * size
+    local, mean = world.allreduce(np.array([own, squares]))
+    return float(local) / num_batches, float(mean) / num_batches**2
+
+
+def _square_norm(values: NDArray[np.float32]) -> float:
+    """In pieces that are added up in float64: the noise scale is made from the difference of two such sums."""
+    pieces = (values[begin : begin + PIECE] for begin in range(0, values.size, PIECE))
+    return math.fsum(float(piece @ piece) for piece in pieces)
