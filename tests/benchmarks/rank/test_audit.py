@@ -111,7 +111,7 @@ class Replica:
             f"optimizer0.{place}.momentum": momentum.copy() for place, momentum in enumerate(self.momenta)
         }
         network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
-        return {NUM_DRAWN: counted(self.num_drawn)} | network | kept
+        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | network | kept
 
     def restore(self, state):
         self.num_drawn = int(state[NUM_DRAWN][0])

@@ -46,7 +46,7 @@ def one_rank(monkeypatch):
     monkeypatch.setattr(checkpoints, "_state_bytes", lambda: None)
 
 
-def launch(folder, *, framework="torch", every=3, killed_after=None, max_seconds=600.0):
+def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
     """(events, windows, trainer) of one launch of the training."""
     events, windows = [], []
     source = replace(FACTS.input("tiny"), held_out=TARGET.held_out, order=5)
@@ -74,7 +74,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, max_seconds
     evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD, shard=shard)
     training = TargetTraining(
         cell=cell,
-        target=TARGET.model_copy(update={"max_seconds": max_seconds}),
+        target=TARGET.model_copy(update=limits),
         trainer=trainer,
         replica=None,  # neither rate nor batch changes
         control=CONTROL,
@@ -102,13 +102,18 @@ def quality(events):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_resumed_training_arrives_at_the_same_bits(tmp_path, monkeypatch, framework):
-    clock = iter(range(10**6))  # every look at it takes a second, so that budgets end where they are to end
+    clock = iter(range(10**6))  # every look at it takes a second
     for module in ("checkpoints", "measure", "solution"):
         monkeypatch.setattr(f"dlscale.benchmarks.rank.{module}.time.perf_counter", lambda: float(next(clock)))
     # A window takes a second, and so does an evaluation: 1, 2, 3 | 4, evaluated | 6 | 8, evaluated | 9 ...
-    budget = {"framework": framework, "max_seconds": 9.5}
+    budget = {"framework": framework, "max_samples": 12 * 8}
     whole, _, never_stopped = launch(tmp_path / "whole", **budget)
-    assert whole[-1] == Ended(end="budget", set_up_seconds=0.1, num_held_out=whole[-1].num_held_out)
+    assert whole[-1] == Ended(
+        end="budget",
+        set_up_seconds=0.1,
+        num_held_out=whole[-1].num_held_out,
+        num_training=whole[-1].num_training,
+    )
     assert [event.step for event in of(Evaluated, whole)] == [4, 8, 12]
     assert [event.step for event in of(CheckpointSaved, whole)] == [3, 6, 9]
 
@@ -122,17 +127,20 @@ def test_a_resumed_training_arrives_at_the_same_bits(tmp_path, monkeypatch, fram
     assert of(TrainingResumed, last)[0].step == 6
     assert [window.num_steps for window in windows] == [1, 1, 1, 3]
     assert quality(last) == quality(whole), "those of the second launch are among them"
-    assert last[-1] == whole[-1], "the budget is that of all launches"
+    assert last[-1] == whole[-1]
     for expected, found in zip(never_stopped.weights(), resumed.weights(), strict=True):
         assert np.array_equal(expected, found)
     ends = [of(Evaluated, events)[-1] for events in (whole, last)]
     assert ends[1].evaluating_seconds == ends[0].evaluating_seconds, "each of 1 s"
     assert ends[1].training_seconds >= ends[0].training_seconds
+    over, windows, _ = launch(folder, framework=framework, max_seconds=ends[1].training_seconds)
+    assert of(TrainingResumed, over)[0].step == 9
+    assert (over[-1].end, [window.num_steps for window in windows]) == ("budget", [1]), "of all launches"
 
 
 def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path):
     launch(tmp_path, every=50, killed_after=2)
-    events, windows, _ = launch(tmp_path, every=50, max_seconds=1e-6)
+    events, windows, _ = launch(tmp_path, every=50, max_samples=4 * 8)
     assert of(TrainingResumed, events) == []
     assert [window.num_steps for window in windows] == [1, 3]
 

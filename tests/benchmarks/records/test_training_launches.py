@@ -43,7 +43,7 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
             if step in saved:
                 events.append((0, CheckpointSaved(step=step, seconds=0.1, num_bytes=10)))
         if ends:
-            events.append((0, Ended(end="reached", set_up_seconds=0.5, num_held_out=9)))
+            events.append((0, Ended(end="reached", set_up_seconds=0.5, num_held_out=9, num_training=63)))
             events.append((0, CaseResult(steady=None, settings={})))
             events.append((0, CaseEnd(peak_rss_bytes=1, load=None)))
     return assemble(
