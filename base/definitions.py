@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -128,3 +128,8 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     if name not in choices:
         raise UsageError(f"no {kind} {name!r}; choose one of: {', '.join(choices)}")
     return name
+
+
+def without_empty(fields: dict[str, Any], later: set[str]) -> dict[str, Any]:
+    """The fields without those of `later` that are empty: what was added to the schema, and changes nothing there."""
+    return {name: value for name, value in fields.items() if value or name not in later}

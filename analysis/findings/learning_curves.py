@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.findings.solutions import TimeToSolution, Training, metric_name
-from dlscale.benchmarks.records.record import Evaluation
+from dlscale.analysis.findings.solutions import TimeToSolution, metric_name
+from dlscale.analysis.findings.trainings import Training
+from dlscale.benchmarks.records.target import Evaluation
 
 Quantity = Callable[[Training, Evaluation], float | None]
 

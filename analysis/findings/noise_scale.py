@@ -22,7 +22,7 @@ from dlscale.analysis.launches import Block
 from dlscale.analysis.render.tables import Column, TableOf, Value, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, number, plural, with_limits
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
-from dlscale.benchmarks.records.record import GradientNoise, Target
+from dlscale.benchmarks.records.target import GradientNoise, Target
 
 NUM_RESAMPLES = 1000
 ROUNDING = 1e-9  # a growth of samples below this is none

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.findings.solutions import launch_seconds, seconds_outside
-from dlscale.benchmarks.records.record import Evaluation, Record, Solution, Target
+from dlscale.analysis.findings.trainings import launch_seconds, seconds_outside
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.target import Evaluation, Solution, Target
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -20,7 +20,8 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import NOT_COMPARABLE
 from dlscale.benchmarks.cli.check_physics import physics
-from dlscale.benchmarks.cli.options import BackendOptions, Words, json_option
+from dlscale.benchmarks.cli.option_kinds import BackendOptions, Words
+from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch import environment, launchers, parity_gate
 from dlscale.benchmarks.launch.campaign import ALLOCATOR, QUIET

@@ -18,7 +18,8 @@ from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
 from dlscale.benchmarks.cli.collectives_tune import tune
-from dlscale.benchmarks.cli.options import YES, Counts, Words, json_option, results_option
+from dlscale.benchmarks.cli.option_kinds import Counts, Words
+from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from dlscale.analysis.findings.variants import declare_variants
 from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.options import Backends, Counts, Words, choose_study, json_option, results_option
+from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
+from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record

@@ -10,7 +10,8 @@ import click
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_USAGE
-from dlscale.benchmarks.cli.options import Words, json_option
+from dlscale.benchmarks.cli.option_kinds import Words
+from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.systems.system import (

@@ -12,7 +12,8 @@ from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Backends, Counts, choose_study, results_option
+from dlscale.benchmarks.cli.option_kinds import Backends, Counts
+from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
 from dlscale.benchmarks.exports.training_log import training_log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records

@@ -12,7 +12,8 @@ from click.core import ParameterSource
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import Counts, Words, data_of, study_of
+from dlscale.benchmarks.cli.option_kinds import Counts, Words
+from dlscale.benchmarks.cli.options import data_of, study_of
 from dlscale.benchmarks.exports.harness import HarnessRun, jube_file, ramble_files, reframe_test
 from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.study.expand import expand

@@ -11,7 +11,8 @@ from dlscale.analysis.proposal.sizes import node_hours_request
 from dlscale.analysis.proposal.write import NAME, write_proposal
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import Backends, base_option, choose_study, results_option, system_option
+from dlscale.benchmarks.cli.option_kinds import Backends
+from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store

@@ -99,6 +99,11 @@ def tune(
     asked = study_of(study, system, options | {"learning_rate": middle})
     if asked.target is None:
         raise UsageError(f"study {study} has no target to tune for; choose time-to-solution, or leave it out")
+    if asked.target.evaluate_seconds:
+        raise UsageError(
+            "--evaluate-seconds with dlscale tune, whose choice by samples would depend on how fast the machine is; "
+            "give --evaluate-samples"
+        )
     if others := [name for name in asked.axes if name not in SHARED_AXES | {"learning_rate"}]:
         raise UsageError(
             f"{others[0]} with several values in dlscale tune, which changes no gradient; give one value"

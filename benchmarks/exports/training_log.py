@@ -13,7 +13,8 @@ from importlib import resources
 from typing import Any
 
 from dlscale.benchmarks.exports.formats import first_window, make_logger, run_facts, what_was_run
-from dlscale.benchmarks.records.record import Record, Solution, Target
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.target import Solution, Target
 from dlscale.models import load_workload
 
 UNSUBMITTED = "none: this run is no submission"

@@ -27,7 +27,7 @@ from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
-from dlscale.benchmarks.records.record import Cell, Gate, Target
+from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import (
     CaseResult,
     Event,
@@ -36,6 +36,7 @@ from dlscale.benchmarks.records.spool import (
     Phase,
     SpoolWriter,
 )
+from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.models import load_workload

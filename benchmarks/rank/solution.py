@@ -21,8 +21,9 @@ from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.noise import NoiseMeter
-from dlscale.benchmarks.records.record import Cell, End, Evaluation, Target
+from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Ended, Evaluated
+from dlscale.benchmarks.records.target import End, Evaluation, Target
 from dlscale.collectives import Trainer
 from dlscale.models import load_workload
 from dlscale.models.quality.metric import HeldOut

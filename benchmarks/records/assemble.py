@@ -14,7 +14,6 @@ from dlscale.benchmarks.records.record import (
     Case,
     Checkpoint,
     Configuration,
-    Evaluation,
     Evidence,
     Failure,
     Fingerprint,
@@ -26,8 +25,6 @@ from dlscale.benchmarks.records.record import (
     Record,
     Resumption,
     Setting,
-    Solution,
-    TrainingLaunch,
     Window,
 )
 from dlscale.benchmarks.records.spool import (
@@ -45,6 +42,7 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
     TrainingResumed,
 )
+from dlscale.benchmarks.records.target import Evaluation, Solution, TrainingLaunch
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
 

@@ -20,11 +20,10 @@ from pydantic import (
     PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
-    model_validator,
 )
 
-from dlscale.base.definitions import Frozen
-from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
+from dlscale.base.definitions import Frozen, without_empty
+from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 
 Source = Literal["rapl", "pm_counters", "nvml"]
 
@@ -95,87 +94,12 @@ class NodeFacts(Frozen):
 SCHEMA_VERSION = 5
 
 
-def _without_empty(fields: dict[str, Any], later: set[str]) -> dict[str, Any]:
-    """The fields without those of `later` that are empty: what was added to the schema, and changes nothing there."""
-    return {name: value for name, value in fields.items() if value or name not in later}
-
-
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"]
 Base = Literal["1", "node", "smallest"]
 """Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
 
 BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
-
-
-LearningRateScaling = Literal["none", "linear", "sqrt"]
-
-
-class Tuning(Frozen):
-    """The search that a learning rate comes from, and its budget, which every configuration had."""
-
-    study: str  # its folder's name
-    num_rates: PositiveInt  # of the grid
-    num_seeds: PositiveInt  # trainings of each
-    max_samples: PositiveInt  # of a training
-    max_seconds: PositiveFloat
-
-    @property
-    def text(self) -> str:
-        """`5 rates x 3 seeds`."""
-        return f"{self.num_rates} rates x {self.num_seeds} seed{'s' * (self.num_seeds > 1)}"
-
-
-class Target(Frozen):
-    """The quality that a training is to reach on held-out samples, and how it goes there.
-
-    `scaling` says how `learning_rate`, which is used, follows from the rate of 1 rank with the ratio of global batches:
-    not at all, in proportion (P. Goyal et al., arXiv:1706.02677), or with the square root (A. Krizhevsky,
-    arXiv:1404.5997). `schedule` says how it changes while training, `optimizer` what it is the rate of, and
-    `growth` how the batch grows.
-    """
-
-    metric: str  # of the workload's `quality.METRICS`
-    threshold: float = Field(allow_inf_nan=False)
-    held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
-    evaluate_every: PositiveInt | None = None  # steps; None: `evaluate_seconds` say when
-    evaluate_seconds: PositiveFloat | None = None  # of training, by the slowest rank's clock
-    max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
-    max_samples: PositiveInt | None = None  # likewise, over all ranks; None: as many as the seconds allow
-    learning_rate: PositiveFloat
-    scaling: LearningRateScaling = "none"
-    schedule: RateSchedule | None = None  # None: the rate is constant
-    optimizer: OptimizerRule | None = None  # None: the network's own
-    tuning: Tuning | None = None  # that found `learning_rate`; None: it was not tuned
-    growth: BatchGrowth | None = None  # None: the batch is constant
-
-    def samples(self, step: int, global_batch: int) -> int:
-        """Samples over all ranks before that step (the first is 0); the cell's `global_batch` is that of the first."""
-        return self.growth.position(step, global_batch) if self.growth else step * global_batch
-
-    def rate(self, samples: int) -> float:
-        """The learning rate of the step that begins after so many samples over all ranks."""
-        return self.schedule.rate(self.learning_rate, samples) if self.schedule else self.learning_rate
-
-    @model_validator(mode="after")
-    def _check_interval(self) -> Target:
-        if (self.evaluate_every is None) == (self.evaluate_seconds is None):
-            raise ValueError("either evaluate_every or evaluate_seconds says when evaluations come")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What a target has not is not written, so that cells keep their ids whatever targets have later."""
-        later = {
-            "evaluate_every",
-            "evaluate_seconds",
-            "max_samples",
-            "schedule",
-            "growth",
-            "optimizer",
-            "tuning",
-        }
-        return _without_empty(handler(self), later)
 
 
 class Cell(Frozen):
@@ -214,7 +138,7 @@ class Cell(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A cell without variables or a target has the id that it had before cells could have any."""
-        return _without_empty(handler(self), {"variables", "target"})
+        return without_empty(handler(self), {"variables", "target"})
 
     @property
     def num_processes(self) -> int:
@@ -285,7 +209,7 @@ class Window(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A window of steps of one size is written as before there were others."""
-        return _without_empty(handler(self), {"num_samples"})
+        return without_empty(handler(self), {"num_samples"})
 
 
 class Gate(Frozen):
@@ -326,81 +250,6 @@ class Resumption(Frozen):
 
     step: PositiveInt  # the checkpoint's
     seconds: PositiveFloat  # reading and broadcasting it
-
-
-class GradientNoise(Frozen):
-    """Square norms of gradients of `num_batches` local batches, of all ranks, at the same weights.
-
-    Neither of training nor of evaluating: the seconds are in no other number of the record.
-    """
-
-    num_batches: PositiveInt
-    local_square_norm: NonNegativeFloat  # mean over the local batches of their gradients' square norms
-    mean_square_norm: NonNegativeFloat  # of the mean of all the gradients
-    seconds: NonNegativeFloat  # of the slowest rank
-
-
-class Evaluation(Frozen):
-    """A training's quality after `step`, on held-out samples. Seconds are the slowest rank's, since the first step.
-
-    Metrics that are not finite numbers, or that could not be computed, are left out.
-    """
-
-    step: PositiveInt
-    samples: PositiveInt  # that the weights took up, over all ranks
-    training_seconds: NonNegativeFloat
-    evaluating_seconds: NonNegativeFloat  # this evaluation included
-    loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
-    metrics: dict[str, float]
-    noise: GradientNoise | None = None  # None where none was due, or the norms were not finite
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_empty(handler(self), {"noise"})
-
-
-End = Literal["reached", "budget", "diverged"]
-
-
-class Solution(Frozen):
-    """How a training with a target ended: there, out of time, or with a loss that is not a number."""
-
-    end: End
-    set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
-    num_held_out: PositiveInt
-    num_training: PositiveInt | None = None  # samples of an epoch; None where that was not written yet
-    noise_every: NonNegativeInt = 0  # steps per local batch of which gradient noise was drawn; 0: none was
-    noise_unmeasured: str = ""  # why not
-    evaluations: list[Evaluation]
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A solution without what was added later is written as it was."""
-        return _without_empty(handler(self), {"num_training", "noise_every", "noise_unmeasured"})
-
-
-class TrainingLaunch(Frozen):
-    """One of the launches of a training with a target that is saved: what it took, and how much of it counts.
-
-    Seconds are the slowest rank's, and those of steps and evaluations that were reported to their end. A launch that
-    kept nothing, `kept_step` == `first_step`, has lost its start as well.
-    """
-
-    attempt: PositiveInt  # at the case; its record has the windows
-    first_step: NonNegativeInt  # of the state that it began with: 0 or that of a checkpoint
-    kept_step: NonNegativeInt  # of the state that the next launch finds; of the last one, the training's end
-    start_seconds: (
-        NonNegativeFloat | None
-    )  # launch to first step without gates and restoring; None if unknown
-    restoring_seconds: NonNegativeFloat
-    saving_seconds: NonNegativeFloat
-    lost_steps: NonNegativeInt = 0  # after `kept_step`: the next launch took them again
-    lost_seconds: NonNegativeFloat = 0.0  # training and evaluating, likewise
-
-    @property
-    def counts(self) -> bool:
-        """Whether the training went on from what it did."""
-        return self.kept_step > self.first_step
 
 
 class Failure(Frozen):
@@ -487,7 +336,7 @@ class Record(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A record of a training without a target is written as before there were any."""
-        return _without_empty(handler(self), {"solution", "launches"})
+        return without_empty(handler(self), {"solution", "launches"})
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -14,7 +14,8 @@ import numpy as np
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Control, Target
+from dlscale.benchmarks.records.record import Cell, Control
+from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study

@@ -23,7 +23,7 @@ from pydantic import (
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_seconds
-from dlscale.benchmarks.records.record import LearningRateScaling, Target
+from dlscale.benchmarks.records.target import LearningRateScaling, Target
 from dlscale.benchmarks.study.tuned import Rate, Tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (

@@ -13,7 +13,8 @@ from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
 from dlscale.base.parsing import parse_toml
-from dlscale.benchmarks.records.record import Cell, Tuning
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.target import Tuning
 from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
 
 Rate = Annotated[PositiveFloat, Field(allow_inf_nan=False)]

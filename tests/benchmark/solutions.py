@@ -20,8 +20,9 @@ from pathlib import Path
 
 import made_records
 
-from dlscale.benchmarks.records.record import Case, Cell, Evaluation, Record, Solution, Target
+from dlscale.benchmarks.records.record import Case, Cell, Record
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.target import Evaluation, Solution, Target
 
 ALLOWED_SECONDS = 10.0
 NUM_TRAININGS = 200

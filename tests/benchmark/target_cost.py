@@ -23,8 +23,9 @@ from mpi4py import MPI
 from dlscale.analysis.statistics import block_ratio
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
-from dlscale.benchmarks.records.record import Cell, Target
+from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import SpoolWriter
+from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module

@@ -19,11 +19,11 @@ from dlscale.analysis.findings.pareto import PARETO, comparable, front_text, pri
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,
     TimeToSolution,
-    Training,
     fastest_first,
     goal_text,
     unequal_tuning,
 )
+from dlscale.analysis.findings.trainings import Training
 from dlscale.analysis.findings.tuning import RateSearch, budget_text, rate_table
 from dlscale.analysis.render.html.curves import rank_axis
 from dlscale.analysis.render.html.labels import interval_note

@@ -18,8 +18,8 @@ from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_table import render_scaling
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
-from dlscale.benchmarks.records.record import Evaluation, GradientNoise, Solution
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.target import Evaluation, GradientNoise, Solution
 
 TARGET = {
     "metric": "auc",

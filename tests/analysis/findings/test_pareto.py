@@ -12,7 +12,7 @@ from dlscale.analysis.findings.pareto import front, front_text, priced, shown_co
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.records.record import Evaluation, Solution
+from dlscale.benchmarks.records.target import Evaluation, Solution
 
 TARGET = {
     "metric": "auc",

@@ -14,7 +14,7 @@ from dlscale.analysis.findings.solutions import rules_text, to_solution_row
 from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.benchmarks.records.record import Evaluation, Solution, Target, TrainingLaunch
+from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
 from dlscale.models.optimizers import optimizer_rule
 
 TARGET = {

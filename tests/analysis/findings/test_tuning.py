@@ -17,8 +17,8 @@ from dlscale.analysis.render.terminal import render_screen
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.cli.tuned_file import put_tuned
-from dlscale.benchmarks.records.record import Evaluation, Solution
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.target import Evaluation, Solution
 from dlscale.benchmarks.study.study import StudyFile, load_study
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.system import load_system

@@ -73,6 +73,7 @@ def test_what_the_user_says_holds(planned):
         (["--backend-options", "gloo.bucket_cap_mb=1|2"], "gloo.bucket_cap_mb with several values"),
         (["--compiled", "no|yes"], "compiled with several values"),
         (["--tuned", "tuned.toml"], "--tuned"),
+        (["--evaluate-seconds", "5s"], "give --evaluate-samples"),
         (["--max-samples", "100"], "ends trainings before their first evaluation"),
         (["--max-samples", "0"], "max_samples"),
         (["--target", "auc=0.9", "--preset", "paper"], "give --max-samples"),

@@ -5,9 +5,9 @@ from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftover
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.record import Target
 from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, SpoolWriter, TrainingResumed
 from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 
 TARGET = Target(

@@ -11,7 +11,7 @@ import pytest
 
 from dlscale.analysis.findings.noise_scale import gradient_estimates
 from dlscale.benchmarks.rank.noise import NoiseMeter, num_draws, square_norms, unmeasurable_because
-from dlscale.benchmarks.records.record import Evaluation, GradientNoise, Solution
+from dlscale.benchmarks.records.target import Evaluation, GradientNoise, Solution
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload

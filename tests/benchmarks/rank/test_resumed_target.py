@@ -10,8 +10,8 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank import checkpoints
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, save_checkpoint
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
-from dlscale.benchmarks.records.record import Target
 from dlscale.benchmarks.records.spool import CheckpointSaved, Ended, Evaluated, TrainingResumed
+from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload

@@ -8,8 +8,8 @@ import pytest
 
 from dlscale.benchmarks.rank import measure, solution
 from dlscale.benchmarks.rank.solution import TargetTraining
-from dlscale.benchmarks.records.record import Target
 from dlscale.benchmarks.records.spool import Ended, Evaluated
+from dlscale.benchmarks.records.target import Target
 
 STEP, EVALUATION = 0.5, 2.0
 

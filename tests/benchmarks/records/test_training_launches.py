@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.benchmarks.records.assemble import SavedTraining, assemble
-from dlscale.benchmarks.records.record import Failure, Record, Target, TrainingLaunch
+from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
@@ -15,6 +15,7 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
     TrainingResumed,
 )
+from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 
 TARGET = Target(

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import Several
+from dlscale.benchmarks.cli.option_kinds import Several
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
