@@ -1,6 +1,5 @@
 """Every workload in every framework, from the command to its records; and inputs with a bad sample in them."""
 
-import itertools
 import json
 
 import numpy as np
@@ -23,7 +22,7 @@ name = "tiny-target"
 title = "All workloads to a tiny target"
 scaling_mode = "weak"
 workloads = ["hep_cnn", "cosmogan", "resnet50", "inception_v3"]
-frameworks = ["torch", "tensorflow"]
+frameworks = ["torch"]
 backends = ["ring"]
 preset = "tiny"
 precision = "fp32"
@@ -32,8 +31,8 @@ ranks = [2]
 base = "smallest"
 launches = 1
 [target]
-held_out = 0.125
-evaluate_samples = 480
+held_out = 0.05
+evaluate_samples = 240
 max_seconds = "120s"
 goals.hep_cnn.tiny = {metric = "auc", threshold = 0.75, learning_rate = 3e-3}
 goals.cosmogan.tiny = {metric = "pixel_distance", threshold = 0.85}
@@ -42,25 +41,25 @@ goals.inception_v3.tiny = {metric = "top1", threshold = 0.15, learning_rate = 0.
 """
 
 
+# A study of both frameworks would compare the networks first, as tests/parity does.
 @pytest.mark.requires("sklearn")
-def test_all_workloads_reach_a_tiny_target_in_both_frameworks(bench):
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_all_workloads_reach_a_tiny_target(bench, framework):
     study, digits = bench.folder / "study.toml", bench.folder / "digits.bin"
     study.write_text(STUDY)
     write_digits(digits)
-    done = bench.run("--data", f"resnet50={digits},inception_v3={digits}", study=study, limit=540)
+    data = f"resnet50={digits},inception_v3={digits}"
+    done = bench.run("--frameworks", framework, "--data", data, study=study, limit=540)
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records), [record.failure for record in records]
-    trained = {(record.case.cell.workload, record.case.cell.framework) for record in records}
-    assert trained == set(itertools.product(NAMES, FRAMEWORKS))
+    assert {record.case.cell.workload for record in records} == set(NAMES)
     for record in records:
         assert record.solution.end == "reached"
         assert {gate.name for gate in record.gates} >= {"broadcast", "gradient", "identity", "finite_loss"}
         assert record.skipped_samples == [0, 0]
     figures = {path.name for path in bench.folder.glob("results/*/*/figures/*-time-to-solution.png")}
-    assert figures == {
-        f"{name}-tiny-{framework}-weak-fp32-time-to-solution.png" for name, framework in trained
-    }
+    assert figures == {f"{name}-tiny-{framework}-weak-fp32-time-to-solution.png" for name in NAMES}
 
 
 @pytest.fixture
