@@ -30,7 +30,9 @@ class Training:
     solution: Solution
     launch_seconds: float | None  # before the networks are built; None if a rank's is not known
     seconds_per_step: float  # the median over windows, as of every launch
-    seconds_per_epoch: float | None = None  # of its steps alone; None if the number of samples is not known
+    seconds_per_epoch: float | None = (
+        None  # of its steps alone; None if the samples are not known or the batch grows
+    )
     launches: tuple[TrainingLaunch, ...] = ()  # empty where it was not saved: then it had one
 
     @property
@@ -100,7 +102,9 @@ def trainings_of(launches: CellLaunches) -> tuple[Training, ...]:
 
 
 def _training(case: MeasuredCase, solution: Solution) -> Training:
-    record, num_training = case.record, solution.num_training
+    record, target, num_training = case.record, case.cell.target, solution.num_training
+    if target and target.growth:  # steps of several sizes: a step's median is no part of an epoch
+        num_training = None
     return Training(
         block=case.block,
         seed=record.order_seed + record.case.block,

@@ -8,7 +8,7 @@ import click
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import study_options
+from dlscale.benchmarks.cli.options import start_options, study_options
 from dlscale.benchmarks.cli.run import plan_and_run
 from dlscale.benchmarks.study.axes import read_ladder
 from dlscale.benchmarks.study.study import load_study
@@ -26,14 +26,7 @@ EXAMPLE = "dlscale ablate ring --steps 'plain > precision=bf16 > batch=8'"
     "memory_format, environment variables; plain adds nothing.",
 )
 @study_options
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
-@click.option(
-    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
-)
-@click.option(
-    "--wait-quiet",
-    help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
-)
+@start_options
 def ablate(
     backend: str,
     steps: str | None,

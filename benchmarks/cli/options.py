@@ -258,6 +258,16 @@ STUDY_OPTIONS = (
     ),
     results_option,
 )
+START_OPTIONS = (
+    click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing."),
+    click.option(
+        "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
+    ),
+    click.option(
+        "--wait-quiet",
+        help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
+    ),
+)
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 RULE_OPTIONS = ("warmup_steps", "max_steps", "train_steps", "checkpoint_every")
 TARGET_OPTIONS = (
@@ -277,6 +287,13 @@ STUDY_FIELDS = (
 def study_options(command: F) -> F:
     """Add all options of a study."""
     for option in reversed(STUDY_OPTIONS):
+        command = option(command)
+    return command
+
+
+def start_options(command: F) -> F:
+    """How a study starts, beside `study_options`."""
+    for option in reversed(START_OPTIONS):
         command = option(command)
     return command
 

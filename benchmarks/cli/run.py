@@ -26,6 +26,7 @@ from dlscale.benchmarks.cli.options import (
     json_option,
     own_defaults,
     say_given_up,
+    start_options,
     study_of,
     study_options,
 )
@@ -66,14 +67,7 @@ def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
 @click.command()
 @click.argument("study")
 @study_options
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
-@click.option(
-    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
-)
-@click.option(
-    "--wait-quiet",
-    help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
-)
+@start_options
 @click.option(
     "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
 )

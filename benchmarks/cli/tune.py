@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import study_of, study_options
+from dlscale.benchmarks.cli.options import start_options, study_of, study_options
 from dlscale.benchmarks.cli.run import plan_and_run
 from dlscale.benchmarks.study.study import LARGEST_SEED, Study
 from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_rate
@@ -58,14 +58,7 @@ class Rates(click.ParamType[list[float]]):
     "workload's own, or --learning-rate.",
 )
 @study_options
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
-@click.option(
-    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
-)
-@click.option(
-    "--wait-quiet",
-    help="Maximum wait until no other program uses this machine, e.g. 30min; then the study starts.",
-)
+@start_options
 def tune(
     study: str,
     learning_rates: list[float] | None,

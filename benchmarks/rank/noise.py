@@ -13,29 +13,20 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.records.target import GradientNoise
 from dlscale.collectives.backend import Capabilities
 from dlscale.models.workload import Replica
 
 # Steps per local batch drawn. A draw takes as long as a step, within a tenth: with this many it costs less than 1 %.
 NOISE_EVERY = 120
 PIECE = 1 << 16  # values whose squares are summed in their own precision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseDraw:
-    """Square norms of the gradients of `num_batches` local batches, of all ranks, at the same weights."""
-
-    num_batches: int
-    local_square_norm: float  # mean over the local batches of their gradients' square norms
-    mean_square_norm: float  # of the mean of all the gradients
-    seconds: float  # of the slowest rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +46,7 @@ class NoiseMeter:
         self.replica.gradients()
 
     def draw(self, step: int, *, since: int) -> dict[str, float] | None:
-        """A `NoiseDraw` at the evaluation after `step`; None where none is due, or norms are not finite.
+        """A `GradientNoise` at the evaluation after `step`; None where none is due, or norms are not finite.
 
         `since`: the step of the evaluation before, 0 at the first.
         """
@@ -69,14 +60,12 @@ class NoiseMeter:
             seconds = self.control.maximum(time.perf_counter() - begin)
         if not (math.isfinite(local) and math.isfinite(mean)):
             return None
-        return asdict(
-            NoiseDraw(
-                num_batches=count * self.world.Get_size(),
-                local_square_norm=local,
-                mean_square_norm=mean,
-                seconds=seconds,
-            )
-        )
+        return GradientNoise(
+            num_batches=count * self.world.Get_size(),
+            local_square_norm=local,
+            mean_square_norm=mean,
+            seconds=seconds,
+        ).model_dump()
 
 
 def num_draws(step: int, *, every: int, since: int, num_ranks: int) -> int:

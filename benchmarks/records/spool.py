@@ -123,7 +123,7 @@ class Evaluated:
     evaluating_seconds: float
     loss: float | None
     metrics: dict[str, float]
-    noise: dict[str, float] | None = None  # a `rank.noise.NoiseDraw`
+    noise: dict[str, float] | None = None  # a `target.GradientNoise`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

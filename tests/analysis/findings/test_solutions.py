@@ -15,7 +15,7 @@ from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
-from dlscale.models.optimizers import optimizer_rule
+from dlscale.models.optimizers import BatchGrowth, optimizer_rule
 
 TARGET = {
     "metric": "auc",
@@ -193,6 +193,16 @@ def test_thinning_keeps_the_ends_and_the_extremes(most):
     assert len(places) <= most
     assert {0, 999, values.index(max(values)), values.index(min(values))} <= set(places)
     assert thinned(values[:most], most) == list(range(most))
+
+
+def test_steps_of_a_growing_batch_have_no_common_epoch(make_record):
+    record = training(make_record, steps=100, step_seconds=0.1)
+    record = record.model_copy(update={"solution": record.solution.model_copy(update={"num_training": 320})})
+    assert rows([record])["none"].seconds_per_epoch
+    cell = record.case.cell
+    target = cell.target.model_copy(update={"growth": BatchGrowth(samples=[100])})
+    case = record.case.model_copy(update={"cell": cell.model_copy(update={"target": target})})
+    assert rows([record.model_copy(update={"case": case})])["none"].seconds_per_epoch is None
 
 
 def saved(record, *launches):
