@@ -77,7 +77,7 @@ def front_text(cells: Sequence[Priced]) -> str:
         f"({number(cell.seconds.center)} s, {number(_center(cell, name))})"
         for cell in sorted(best, key=lambda cell: cell.seconds.center)
     ]
-    return f"Neither faster nor with fewer {COSTS[name]} is any other: {listed(texts)}."
+    return f"Not beaten by any other cell in both time and {COSTS[name]}: {listed(texts)}."
 
 
 def comparable(cells: Iterable[Priced]) -> list[list[Priced]]:

@@ -85,7 +85,7 @@ def test_the_sentence_is_about_nodes_only_where_they_differ(solutions):
     cells = priced(solutions(SECONDS).solutions, [])
     assert shown_cost(cells) == "node_hours"
     assert front_text(cells).startswith(
-        "Neither faster nor with fewer node-hours is any other: ring on 4 ranks (57.1 s,"
+        "Not beaten by any other cell in both time and node-hours: ring on 4 ranks (57.1 s,"
     )
     alike = priced(solutions({("none", 1): 100.0, ("ring", 2): 60.0}).solutions, [])
     assert shown_cost(alike) == "core_hours"
