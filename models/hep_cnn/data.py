@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,10 +81,11 @@ class EventFile:
         """
         return _gather(self.event, indices, shape=self.image_shape)
 
-    def weight(self, index: int) -> float | None:
-        """The cross section [mb] that an event stands for; None if the file does not say."""
+    @cached_property
+    def weights(self) -> NDArray[np.float64] | None:
+        """The cross sections [mb] that all events stand for; None if the file does not say."""
         weights = self._file.get("weight")
-        return float(weights[index]) if isinstance(weights, h5py.Dataset) else None
+        return weights[:].astype(np.float64) if isinstance(weights, h5py.Dataset) else None
 
     def close(self) -> None:
         """Closes the file; reading is over."""
@@ -168,9 +170,9 @@ class EventFiles:
 
     def weights(self, indices: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """The cross sections [mb] (N,) that these events stand for; None if a file does not say."""
-        found = [file.weight(place) for file, place in map(self._place, indices.tolist())]
-        known = [weight for weight in found if weight is not None]
-        return np.array(known) if len(known) == len(found) else None
+        places = [self._place(index) for index in indices.tolist()]
+        known = [float(file.weights[place]) for file, place in places if file.weights is not None]
+        return np.array(known) if len(known) == len(places) else None
 
     def _place(self, index: int) -> tuple[EventFile, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))
