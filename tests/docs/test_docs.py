@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from dlscale.base import definitions
 from dlscale.benchmarks.cli import VERBS, cli
@@ -76,8 +77,9 @@ def test_make_targets_of_the_readme_exist():
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "predict"])
 def test_help_has_an_example(verb):
-    said = subprocess.run([DLSCALE, verb, "--help"], capture_output=True, text=True, check=True).stdout
-    assert re.search(rf"Examples?:.*dlscale {verb}", said, re.DOTALL)
+    said = CliRunner().invoke(cli, [verb, "--help"])
+    assert said.exit_code == 0
+    assert re.search(rf"Examples?:.*dlscale {verb}", said.output, re.DOTALL)
 
 
 @pytest.mark.parametrize(

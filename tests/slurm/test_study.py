@@ -180,36 +180,11 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert "nothing to submit: all cases are done" in nothing.stdout
 
 
-def test_a_requeued_job_goes_on_where_it_was(cluster, tmp_path):
-    """What a preemption does: the job is stopped, queued again under its number, and started again."""
-    elsewhere = tmp_path / "results"
-    done = run(
-        cluster, "--results", str(elsewhere), "--allocations", "1", "--launches", "1", "--nodes", "1,2"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    wait_for(lambda: records_of(elsewhere), "a record")
-    job = (folder_of(elsewhere) / "jobs" / "job-000.id").read_text().strip()
-    before = {record.case.id for record in records_of(elsewhere) if record.good}
-    cluster.slurm("scontrol", "requeue", job)
-    wait_for(
-        lambda: "PENDING" in cluster.slurm("squeue", "--noheader", "--format=%T"), "the job in the queue"
-    )
-    status = dlscale(cluster, "status", "--results", str(elsewhere))
-    assert f"job-000: pending as job {job}" in status.stdout
-    start_again(cluster, job)
-    events = [json.loads(line) for line in events_of(elsewhere).split("\n") if line]
-    begins = [event for event in events if event["event"] == "begin"]
-    assert [event["starts_before"] for event in begins] == [0, 1]
-    records = records_of(elsewhere)
-    good = [record.case.id for record in records if record.good]
-    assert len(good) == len(set(good)), "what was done is not repeated"
-    assert before <= set(good)
-    assert sum(record.case.cell.control == "train" for record in records if record.good) == 2
-    assert "2 of 2 cases done" in dlscale(cluster, "status", "--results", str(elsewhere)).stdout
-
-
 def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
-    """It ends when its time is over, counted over both starts; the canaries at both ends have no target."""
+    """What a preemption does: the job is stopped, queued again under its number, and started again.
+
+    The training ends when its time is over, counted over both starts; the canaries at both ends have no target.
+    """
     elsewhere = tmp_path / "results"
     done = dlscale(
         *(cluster, "run", "time-to-solution", "--system", str(cluster.system), "--results", str(elsewhere)),
@@ -224,8 +199,14 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
     wait_for(
         lambda: "PENDING" in cluster.slurm("squeue", "--noheader", "--format=%T"), "the job in the queue"
     )
+    status = dlscale(cluster, "status", "--results", str(elsewhere))
+    assert f"job-000: pending as job {job}" in status.stdout
     start_again(cluster, job)
 
+    lines = (folder / "jobs" / "job-000.jsonl").read_text().split("\n")
+    events = [json.loads(line) for line in lines if line]
+    begins = [event for event in events if event["event"] == "begin"]
+    assert [event["starts_before"] for event in begins] == [0, 1]
     records = records_of(elsewhere, "time-to-solution")
     stopped, ended = [record for record in records if record.case.cell.target]
     assert stopped.failure.kind == "interrupted"
@@ -292,7 +273,3 @@ def rank_on(cluster, node):
         except OSError:
             continue
     return None
-
-
-def events_of(results):
-    return (folder_of(results) / "jobs" / "job-000.jsonl").read_text()

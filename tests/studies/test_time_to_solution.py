@@ -9,7 +9,6 @@ pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 QUICK = ("--backends", "none,ring", "--ranks", "1,2", "--evaluate-samples", "480", "--learning-rate", "3e-3")
 
 
-@pytest.mark.any_mpi
 def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     done = bench.run(*QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution")
     assert done.returncode == 0, done.stdout + done.stderr
