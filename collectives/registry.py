@@ -98,7 +98,7 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"dlscale.collectives.{name}")
 
 
-NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "tf_collective", "nccl")
+NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
 
 TABLE = {
     row.name: row
@@ -150,6 +150,12 @@ TABLE = {
             asynchronous=True,
             servers=True,
             open_ports=True,
+        ),
+        Capabilities(
+            name="mpi_ps",
+            summary="parameter servers over MPI, ours for both frameworks",
+            frameworks=("torch", "tensorflow"),
+            servers=True,
         ),
         Capabilities(
             name="tf_collective",

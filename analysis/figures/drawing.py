@@ -135,6 +135,7 @@ _LOOKS = {
     "horovod": Look("#CC79A7", "P", (0, (7, 2))),
     "tf_collective": Look("#56B4E9", "X", (0, (4, 1, 1, 1, 1, 1))),
     "grpc_ps": Look("#999933", "h", (0, (2, 1))),
+    "mpi_ps": Look("#882255", "p", (0, (6, 1, 2, 1))),
 }
 # Marker filling for each kind of evidence, in the order of the legend.
 EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {

@@ -45,7 +45,7 @@ def stop(process):
             continue
 
 
-def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None, variables=()):
+def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None, variables=(), words=None):
     """All of the contract, or that of trainers over one backend, whose servers are further ranks.
 
     In this environment, or that of `prefix`, with further `variables`. Returns (exit status of mpiexec, or None if it
@@ -59,7 +59,7 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None,
     command += [python, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
     variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks), **dict(variables)}
     if backend:
-        command += ["tests/contract/test_trainer.py", "tests/contract/test_servers.py"]
+        command += words or ["tests/contract/test_trainer.py", "tests/contract/test_servers.py"]
         command += ["--deselect", "tests/contract/test_trainer.py::test_overlap_gives_the_same_weights"]
         variables |= {"DLSCALE_CONTRACT_BACKENDS": backend, "DLSCALE_CONTRACT_SERVERS": str(num_servers)}
     elif num_ranks > 3:  # what the ring does between two nodes of two ranks each; all else 3 ranks have shown
@@ -141,6 +141,16 @@ def test_contract_of_servers(num_ranks, tmp_path):
     num_servers = SERVERS[num_ranks]
     found = run_contract(num_ranks, tmp_path, backend="grpc_ps", num_servers=num_servers)
     check(tmp_path, num_ranks + num_servers, *found)
+
+
+@pytest.mark.requires("mpiexec")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.slow
+def test_contract_of_servers_over_mpi(tmp_path):
+    """In torch; its servers know no framework, and a study over every backend trains over them in both."""
+    words = ["tests/contract/test_trainer.py", "-k", "torch"]
+    found = run_contract(2, tmp_path, backend="mpi_ps", num_servers=1, words=words)
+    check(tmp_path, 3, *found)
 
 
 @pytest.mark.requires("mpiexec", "tf_collective-tensorflow")

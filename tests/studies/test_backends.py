@@ -31,7 +31,7 @@ def test_every_backend_in_every_framework(bench):
     both, torch, tensorflow = (
         {*frameworks} for frameworks in (["torch", "tensorflow"], ["torch"], ["tensorflow"])
     )
-    expected = dict.fromkeys(("none", "mpi", "ring", "horovod", "grpc_ps"), both)
+    expected = dict.fromkeys(("none", "mpi", "ring", "horovod", "grpc_ps", "mpi_ps"), both)
     expected |= {"gloo": torch, "tf_collective": tensorflow}
     measured = {}
     for record in records:
@@ -43,7 +43,7 @@ def test_every_backend_in_every_framework(bench):
     assert parity.passed
     assert "same network (parity gate passed)" in " ".join(bench.ask("report", "--full").stdout.split())
     for record in records:
-        served = record.case.cell.backend == "grpc_ps"
+        served = record.case.cell.backend in ("grpc_ps", "mpi_ps")
         assert len(record.servers) == record.case.cell.num_servers == int(served)
         assert all(seconds is not None for seconds in record.phases.import_backend)
 
@@ -86,9 +86,12 @@ def endless(bench):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_a_killed_server_ends_the_launch_and_is_named(bench, framework):
-    with bench.start(*SERVED, "--frameworks", framework, study=endless(bench)) as process:
+@pytest.mark.parametrize(
+    ("backend", "framework"), [("grpc_ps", "torch"), ("grpc_ps", "tensorflow"), ("mpi_ps", "torch")]
+)
+def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework):
+    served = ("--backends", backend, "--ranks", "2")
+    with bench.start(*served, "--frameworks", framework, study=endless(bench)) as process:
         os.kill(server_pid(bench), signal.SIGKILL)
         assert process.wait(timeout=60) == 2, bench.said()
     (record,) = bench.records()

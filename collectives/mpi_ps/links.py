@@ -1,0 +1,94 @@
+"""A worker's side of a session: its weights cut into shards, pushed to the servers and fetched from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dlscale.collectives.mpi_ps.messages import (
+    BYTES_PER_ELEMENT,
+    Floats,
+    Kind,
+    Mailbox,
+    Message,
+    shard_bounds,
+    wait,
+)
+
+Counts = dict[str, Any]
+"""What a server has counted in a session, as JSON (`sessions.ServedSession.counts`)."""
+
+
+class ServerLinks:
+    """One session's shards on all servers. Flat buffers have all `num_elements`."""
+
+    def __init__(
+        self, mailbox: Mailbox, *, num_workers: int, num_servers: int, number: int, num_elements: int
+    ) -> None:
+        self.num_elements = num_elements
+        self._mailbox, self._number = mailbox, number
+        self._bounds = shard_bounds(num_elements, num_servers=num_servers)
+        self._servers = [num_workers + index for index in range(num_servers)]
+        self._arrivals = [Message.of_floats(stop - start) for start, stop in self._bounds]
+        self._outgoing = [Message.of_floats(stop - start) for start, stop in self._bounds]
+        self.steps = [0] * num_servers  # of each server: updates in the weights that were fetched last
+
+    def open(self, rules: Mapping[str, Any], first: Floats | None) -> None:
+        """Begin the session under an algorithm's `rules`; worker 0 gives the first weights, the others None."""
+        for server, (start, stop) in zip(self._servers, self._bounds, strict=True):
+            text = json.dumps({**rules, "num_elements": stop - start})
+            message = Message.of_text(text).address(Kind.OPEN, session=self._number)
+            wait(self._mailbox.send(message, server))
+        if first is not None:
+            self._send(Kind.LOAD, first)
+
+    def push(self, values: Floats, *, count: int) -> None:
+        """Send each server its part, of `count` local batches; on return all have taken it out of MPI's hands.
+
+        MPI moves large messages only while both sides call it: a worker that went back to its networks in the middle
+        would hold up the server, and with it the other workers.
+        """
+        self._send(Kind.PUSH, values, count=count)
+
+    def fetch(self, into: Floats) -> None:
+        """Ask for the weights and wait for them: they hold all that was pushed before."""
+        self._ask(Kind.FETCH)
+        self.collect(into)
+
+    def collect(self, into: Floats) -> None:
+        """Wait for what the servers answer to a push, where the algorithm has them answer."""
+        for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
+            message = self._mailbox.receive(server, self._arrivals[index])
+            self.steps[index] = message.step
+            into[start:stop] = message.values
+
+    def counts(self) -> list[Counts]:
+        """What each server has counted, all that this worker pushed included."""
+        self._ask(Kind.REPORT)
+        return [json.loads(self._mailbox.receive(server).text) for server in self._servers]
+
+    def shard_bytes(self) -> list[int]:
+        """Bytes of each server's shard."""
+        return [BYTES_PER_ELEMENT * (stop - start) for start, stop in self._bounds]
+
+    def end(self) -> None:
+        """Leave the session."""
+        self._ask(Kind.END)
+
+    def _ask(self, kind: Kind) -> None:
+        for server in self._servers:
+            message = Message(0).address(kind, session=self._number)
+            wait(self._mailbox.send(message, server))
+
+    def _send(self, kind: Kind, values: Floats, *, count: int = 0) -> None:
+        requests = []
+        for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
+            message = self._outgoing[index]
+            np.copyto(message.values, values[start:stop])
+            message.address(kind, session=self._number, step=self.steps[index], count=count)
+            requests.append(self._mailbox.send(message, server))
+        for request in requests:
+            wait(request)

@@ -1,0 +1,95 @@
+"""A server rank: takes workers' messages, in the order in which they come, until all workers have left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dlscale.collectives.mpi_ps.messages import Kind, Mailbox, Message, Patience, wait
+from dlscale.collectives.mpi_ps.sessions import ServedSession, SynchronousSession
+
+
+class Server:
+    """All sessions of a server."""
+
+    def __init__(self, mailbox: Mailbox, *, num_workers: int) -> None:
+        self._mailbox, self._num_workers = mailbox, num_workers
+        self._sessions: dict[int, ServedSession] = {}
+        self._left: dict[int, set[int]] = {}  # of each session, the workers that have left it
+        self._inboxes: dict[int, Message] = {}  # of each session, for what has the size of its shard
+        self._present = set(range(num_workers))
+        self._outgoing: list[tuple[Any, Message]] = []  # what is being sent
+        self._spare: dict[int, list[Message]] = {}  # messages to send from, by size
+
+    def serve(self) -> None:
+        """Return when all workers have left."""
+        patience, inbox = Patience(), None
+        while self._present:
+            found = self._mailbox.poll(inbox)
+            self._free_sent()
+            if found is None:
+                patience.wait()
+                continue
+            patience = Patience()
+            worker, message = found
+            self._take(worker, message)
+            inbox = self._inboxes.get(message.session)
+        for request, _ in self._outgoing:
+            wait(request)
+
+    def _take(self, worker: int, message: Message) -> None:
+        number, kind = message.session, message.kind
+        if kind is Kind.CLOSE:
+            self._present.discard(worker)
+        elif kind is Kind.OPEN:
+            self._open(number, json.loads(message.text))
+        elif kind is Kind.LOAD:
+            self._sessions[number].load(message.values)
+        elif kind is Kind.PUSH:
+            self._sessions[number].push(worker, message)
+        elif kind is Kind.FETCH:
+            self._sessions[number].fetch(worker)
+        elif kind is Kind.REPORT:
+            text = json.dumps(self._sessions[number].counts())
+            answer = Message.of_text(text).address(Kind.COUNTS, session=number)
+            self._outgoing.append((self._mailbox.send(answer, worker), answer))
+        elif kind is Kind.END:
+            self._leave(worker, number)
+        else:
+            raise ValueError(f"worker {worker} sent a message of kind {kind.name}, which is a server's")
+
+    def _open(self, number: int, rules: dict[str, Any]) -> None:
+        """The first worker to come opens the session."""
+        if number in self._sessions:
+            return
+        num_elements = rules["num_elements"]
+        self._left[number] = set()
+        self._inboxes[number] = Message.of_floats(num_elements)
+        self._sessions[number] = SynchronousSession(
+            num_elements=num_elements, num_workers=self._num_workers, number=number, reply=self._reply
+        )
+
+    def _leave(self, worker: int, number: int) -> None:
+        """With the last worker the session ends; some may leave before others have come."""
+        self._left[number].add(worker)
+        if len(self._left[number]) == self._num_workers:
+            del self._left[number], self._sessions[number], self._inboxes[number]
+            self._spare.clear()
+
+    def _reply(self, worker: int, message: Message) -> None:
+        """Send a copy: the session's next update must not change what is on its way."""
+        size = message.memory.nbytes
+        spare = self._spare.setdefault(size, [])
+        copy = spare.pop() if spare else Message(size - Message(0).memory.nbytes)
+        copy.memory[:] = message.memory
+        self._outgoing.append((self._mailbox.send(copy, worker), copy))
+
+    def _free_sent(self) -> None:
+        """Take back the memory of what has arrived."""
+        still = []
+        for request, message in self._outgoing:
+            if not request.Test():
+                still.append((request, message))
+            elif message.memory.nbytes in self._spare:
+                self._spare[message.memory.nbytes].append(message)
+        self._outgoing = still
