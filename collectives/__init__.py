@@ -20,6 +20,7 @@ from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.registry import (
     NAMES,
     capabilities,
+    check_algorithm,
     check_options,
     check_setup,
     connect,
@@ -39,6 +40,7 @@ __all__ = [
     "Setup",
     "Trainer",
     "capabilities",
+    "check_algorithm",
     "check_options",
     "check_setup",
     "connect",

@@ -17,10 +17,10 @@ BUCKET_SIZES = "bucket_bytes"
 class Capabilities:
     """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
 
-    `delayed`: it can delay gradients by one step when asked to; `Backend.delay` says whether it does. `asynchronous`
-    likewise, `Backend.asynchronous`. `once`: a process can connect it only once, and before the framework computes.
-    `open_ports`: its sockets are unauthenticated. `install`: the command that gets it where it is missing; empty
-    means that it comes with the environment.
+    `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
+    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `once`: a process
+    can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
+    `install`: the command that gets it where it is missing; empty means that it comes with the environment.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Capabilities:
     frameworks: tuple[str, ...]
     devices: tuple[str, ...] = ("cpu",)
     collective: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ("sync",)
     exchanges: bool = True  # False: the control without any exchange of gradients
     delayed: bool = False
     asynchronous: bool = False

@@ -12,12 +12,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms.registry import SYNC, algorithm_named, read_algorithm
 from dlscale.collectives.backend import Backend, Capabilities, Setup
 from dlscale.collectives.job import ServerSplit
+from dlscale.collectives.option_kinds import read_into, read_into_kinds
 
 
 def connect(
@@ -27,23 +28,29 @@ def connect(
     framework: str = "torch",
     options: Mapping[str, str | int | float | bool] | None = None,
     job: ServerSplit | None = None,
+    algorithm: str = SYNC,
+    algorithm_options: Mapping[str, str | int | float | bool] | None = None,
 ) -> Backend:
     """Join all ranks of `control`, an mpi4py communicator, over the named backend; collective.
 
-    `framework` is what will be trained in. A backend with servers needs `job`, whose workers are the ranks of
-    `control`; its servers call `serve` meanwhile. Raises UsageError for an unknown name, framework or option, and
-    if the backend is not installed here.
+    `framework` is what will be trained in, by `algorithm`. A backend with servers needs `job`, whose workers are the
+    ranks of `control`; its servers call `serve` meanwhile. Raises UsageError for an unknown name, framework,
+    algorithm or option, and if the backend is not installed here.
     """
     row = capabilities(name)  # an unknown name ends here, with the list of the known ones
     check_framework(row, framework)
-    module = _module(name)
     known = dict(options or {})
+    check_algorithm(name, known, framework=framework, algorithm=algorithm)
+    rules = read_algorithm(algorithm, algorithm_options)
+    module = _module(name)
     if not row.servers:
         backend: Backend = module.connect(control=control, framework=framework, options=known)
         return backend
     if job is None:
         raise UsageError(f"backend {name} needs servers, which are ranks of their own; give --servers")
-    served: Backend = module.connect(control=control, framework=framework, options=known, job=job)
+    served: Backend = module.connect(
+        control=control, framework=framework, options=known, job=job, **_rules_for(row, rules)
+    )
     return served
 
 
@@ -53,10 +60,20 @@ def serve(
     job: ServerSplit,
     framework: str,
     options: Mapping[str, str | int | float | bool] | None = None,
+    algorithm: str = SYNC,
+    algorithm_options: Mapping[str, str | int | float | bool] | None = None,
 ) -> None:
     """On a server rank of `job`: serve the workers, which `connect`, until they have closed; collective."""
-    check_framework(capabilities(name), framework)
-    _module(name).serve(job=job, framework=framework, options=dict(options or {}))
+    row, known = capabilities(name), dict(options or {})
+    check_framework(row, framework)
+    check_algorithm(name, known, framework=framework, algorithm=algorithm)
+    rules = read_algorithm(algorithm, algorithm_options)
+    _module(name).serve(job=job, framework=framework, options=known, **_rules_for(row, rules))
+
+
+def _rules_for(row: Capabilities, rules: Any) -> dict[str, Any]:
+    """What servers that carry several algorithms are told: the options of the one to run."""
+    return {"algorithm": rules} if len(row.algorithms) > 1 else {}
 
 
 def preload(name: str, framework: str) -> None:
@@ -86,6 +103,39 @@ def untimed_options(name: str) -> tuple[str, ...]:
     return tuple(getattr(_module(name), "UNTIMED_OPTIONS", ()))
 
 
+# Options that decide how gradients travel, with the values that change nothing where weights travel instead.
+OF_GRADIENTS = {
+    "pipelined": False,
+    "pipelined_until_step": 0,
+    "check_every": 0,
+    "teams": -1,
+    "wire": "float32",
+    "compression": "none",
+    "bucket_cap_mb": 25,
+}
+
+
+def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, algorithm: str) -> None:
+    """Returns if the backend with these options carries the algorithm in that framework. Raises UsageError."""
+    row, wanted = capabilities(name), algorithm_named(algorithm)
+    if wanted.name == SYNC:
+        return
+    if wanted.name not in row.algorithms:
+        carrying = ", ".join(other for other in NAMES if wanted.name in TABLE[other].algorithms)
+        raise UsageError(f"backend {name} does not carry algorithm {wanted.name}; choose from: {carrying}")
+    if not row.servers and framework not in row.collective:
+        raise UsageError(
+            f"algorithm {wanted.name} over {name} needs operations on host buffers, which {name} has in "
+            f"{', '.join(row.collective)}, not in {framework}"
+        )
+    for option, unchanged in OF_GRADIENTS.items():
+        if not row.servers and options.get(option, unchanged) != unchanged:
+            raise UsageError(
+                f"{name}.{option}={options[option]} with algorithm {wanted.name}: that is for gradients, and weights "
+                "travel here; leave one of the two out"
+            )
+
+
 def check_framework(row: Capabilities, framework: str) -> None:
     """Returns if the backend trains in that framework. Raises UsageError."""
     if framework not in row.frameworks:
@@ -99,6 +149,8 @@ def _module(name: str) -> Any:
 
 
 NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
+
+OVER_COLLECTIVES = ("sync",)
 
 TABLE = {
     row.name: row
@@ -116,6 +168,7 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
+            algorithms=OVER_COLLECTIVES,
             delayed=True,
         ),
         Capabilities(
@@ -124,6 +177,7 @@ TABLE = {
             frameworks=("torch",),
             devices=("cpu", "gpu"),
             collective=("torch",),
+            algorithms=OVER_COLLECTIVES,
             open_ports=True,
         ),
         Capabilities(
@@ -132,6 +186,7 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
+            algorithms=OVER_COLLECTIVES,
             delayed=True,
         ),
         Capabilities(
@@ -140,6 +195,7 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             collective=("torch",),
+            algorithms=OVER_COLLECTIVES,
             install="make horovod",
         ),
         Capabilities(
@@ -193,29 +249,13 @@ T = TypeVar("T")
 
 
 def read_options(kind: type[T], options: Mapping[str, Any], *, backend: str) -> T:
-    """The dataclass `kind` filled from `options`. Raises UsageError as `read_kinds`."""
-    chosen: T = read_kinds((kind,), options, backend=backend)[0]
-    return chosen
+    """The dataclass `kind` filled from `options`. Raises UsageError as `read_into_kinds`."""
+    return read_into(kind, options, owner=f"backend {backend}")
 
 
 def read_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, backend: str) -> tuple[Any, ...]:
-    """The dataclasses `kinds`, each filled with its own of `options`.
-
-    Raises UsageError for an option that none of them has or whose type differs from the default's.
-    """
-    own = [{field.name: field.default for field in fields(kind)} for kind in kinds]
-    defaults = {name: default for of_kind in own for name, default in of_kind.items()}
-    for name, value in options.items():
-        if name not in defaults:
-            choices = f"choose from: {', '.join(defaults)}" if defaults else "it has none"
-            raise UsageError(f"backend {backend} has no option {name!r}; {choices}")
-        expected = type(defaults[name])
-        if type(value) is not expected and (type(value), expected) != (int, float):
-            raise UsageError(f"option {name} of backend {backend} is {value!r}; give a {expected.__name__}")
-    return tuple(
-        kind(**{name: value for name, value in options.items() if name in of_kind})
-        for kind, of_kind in zip(kinds, own, strict=True)
-    )
+    """The dataclasses `kinds`, each filled with its own of `options`. Raises UsageError as `read_into_kinds`."""
+    return read_into_kinds(kinds, options, owner=f"backend {backend}")
 
 
 def unavailable_because(

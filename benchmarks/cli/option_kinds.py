@@ -10,7 +10,7 @@ from dlscale.analysis.figures.form import parse_width
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.study.axes import checked_values, read_variables
-from dlscale.benchmarks.study.study import parse_backend_options
+from dlscale.benchmarks.study.study import parse_algorithm_options, parse_backend_options
 from dlscale.collectives import capabilities
 
 
@@ -103,6 +103,19 @@ class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
         """{backend: {option: value}}; a malformed one is a one-line error."""
         try:
             return value if isinstance(value, dict) else parse_backend_options(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class AlgorithmOptions(click.ParamType[dict[str, dict[str, Setting]]]):
+    """ALGORITHM.OPTION=VALUE, separated by commas or spaces."""
+
+    name = "options"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """{algorithm: {option: value}}; a malformed one is a one-line error."""
+        try:
+            return value if isinstance(value, dict) else parse_algorithm_options(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

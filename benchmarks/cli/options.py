@@ -15,7 +15,15 @@ import click
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.option_kinds import BackendOptions, Counts, Goal, Several, Variables, Words
+from dlscale.benchmarks.cli.option_kinds import (
+    AlgorithmOptions,
+    BackendOptions,
+    Counts,
+    Goal,
+    Several,
+    Variables,
+    Words,
+)
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.records.target import LearningRateScaling
@@ -92,6 +100,17 @@ STUDY_OPTIONS = (
         type=BackendOptions(),
         help="Backend options, e.g. horovod.cycle_time_ms=0.5,grpc_ps.asynchronous=true; several values make a "
         "curve each: horovod.cycle_time_ms=0.5|1|5.",
+    ),
+    click.option(
+        "--algorithms",
+        type=Words(),
+        help="Algorithms, each with every backend that carries it, e.g. sync,local_sgd,easgd; default: sync.",
+    ),
+    click.option(
+        "--algorithm-options",
+        type=AlgorithmOptions(),
+        help="Options of algorithms, e.g. local_sgd.interval=8,easgd.moving_rate=0.9; several values make a curve "
+        "each: local_sgd.interval=1|8|64.",
     ),
     click.option(
         "--environment-variables",
@@ -277,8 +296,8 @@ TARGET_OPTIONS = (
 )  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
-    "workloads", "frameworks", "backends", "environment_variables", "servers", "ranks", "nodes", "base",
-    "ranks_per_node", "partition",
+    "workloads", "frameworks", "backends", "algorithms", "algorithm_options", "environment_variables", "servers",
+    "ranks", "nodes", "base", "ranks_per_node", "partition",
     "allocations", "preset", "batch", "precision", "compiled", "memory_format", "device", "skip_bad", "budget",
     "launches", "seed",
 )  # fmt: skip

@@ -95,7 +95,13 @@ def run_launch_on_rank(
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
         backend = connect(
-            cell.backend, control=world, framework=cell.framework, options=cell.backend_options, job=job
+            cell.backend,
+            control=world,
+            framework=cell.framework,
+            options=cell.backend_options,
+            job=job,
+            algorithm=cell.algorithm,
+            algorithm_options=cell.algorithm_options,
         )
     context = LaunchContext(
         backend=backend,
@@ -166,7 +172,14 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
     _write_rank_info(spool, job.everyone, cell, cores=cores)
     _write_node_info(spool, spec)
     gc.enable()
-    serve(cell.backend, job=job, framework=cell.framework, options=cell.backend_options)
+    serve(
+        cell.backend,
+        job=job,
+        framework=cell.framework,
+        options=cell.backend_options,
+        algorithm=cell.algorithm,
+        algorithm_options=cell.algorithm_options,
+    )
     for index in range(len(spec.cases)):
         _write_case_end(spool, index)
     return 0

@@ -24,6 +24,7 @@ from pydantic import (
 
 from dlscale.base.definitions import Frozen, without_empty
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
+from dlscale.collectives.algorithms.registry import SYNC
 
 Source = Literal["rapl", "pm_counters", "nvml"]
 
@@ -117,6 +118,8 @@ class Cell(Frozen):
     framework: str
     backend: str
     backend_options: dict[str, Setting] = {}
+    algorithm: str = SYNC  # not written, like its options, where gradients are averaged in every step
+    algorithm_options: dict[str, Setting] = {}
     environment: str
     variables: dict[str, str] = {}  # of the environment, that the study sets; not written where it sets none
     scaling_mode: Literal["weak", "strong"]
@@ -137,8 +140,9 @@ class Cell(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell without variables or a target has the id that it had before cells could have any."""
-        return without_empty(handler(self), {"variables", "target"})
+        """A cell without variables, a target or an algorithm has the id that it had before cells could have any."""
+        fields = without_empty(handler(self), {"variables", "target", "algorithm_options"})
+        return {name: value for name, value in fields.items() if (name, value) != ("algorithm", SYNC)}
 
     @property
     def num_processes(self) -> int:

@@ -1,8 +1,9 @@
 """Axes of a study: settings with several values, each a curve of its own; and ladders, which turn settings on in steps.
 
 A setting is named as everywhere else: `batch`, `precision`, `compiled` and `memory_format`, a target's `learning_rate`,
-a backend's option `horovod.cycle_time_ms`, or an environment variable `MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a
-study's file a list of values makes an axis, on the command line values between `|`.
+a backend's option `horovod.cycle_time_ms`, an algorithm's `local_sgd.interval`, or an environment variable
+`MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a study's file a list of values makes an axis, on the command line values
+between `|`. Algorithms are no setting but a list, as backends are; options of one concern its own curves alone.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import split_list
 from dlscale.base.redaction import SECRET
 from dlscale.benchmarks.records.record import Setting
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
 FIELDS = ("batch", "precision", "compiled", "memory_format")  # of a study
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
+OPTION_TABLES = (
+    "backend_options",
+    "algorithm_options",
+)  # of a study, in the order in which `placed` has them
 PLAIN = "plain"  # a step of a ladder without settings
 
 Settings = Mapping[str, Setting]
@@ -39,8 +45,8 @@ def kind_of(name: str) -> Kind:
     if re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
         return "variable"
     raise ValueError(
-        f"{name!r} is no setting; give one of {', '.join(FIELDS + TARGET_FIELDS)}, BACKEND.OPTION, or an environment "
-        "variable in capitals"
+        f"{name!r} is no setting; give one of {', '.join(FIELDS + TARGET_FIELDS)}, BACKEND.OPTION, ALGORITHM.OPTION, "
+        "or an environment variable in capitals"
     )
 
 
@@ -157,10 +163,10 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tables(fields: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
     """The tables of settings in a study's fields, each with what begins their names."""
-    options = fields.get("backend_options")
     tables = [
-        (own, f"{backend}.")
-        for backend, own in (options.items() if isinstance(options, dict) else ())
+        (own, f"{owner}.")
+        for options in (fields.get(table) for table in OPTION_TABLES)
+        for owner, own in (options.items() if isinstance(options, dict) else ())
         if isinstance(own, dict)
     ]
     variables = fields.get("environment_variables")
@@ -170,12 +176,14 @@ def _tables(fields: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
 def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """The fields of a study with these settings in place. Raises ValueError for a name that is no setting."""
     changed = dict(fields)
-    options, variables = (changed.get(table) or {} for table in ("backend_options", "environment_variables"))
+    variables, *tables = (changed.get(table) or {} for table in ("environment_variables", *OPTION_TABLES))
     if not (
-        isinstance(variables, dict) and isinstance(options, dict) and all(map(_is_table, options.values()))
+        isinstance(variables, dict)
+        and all(isinstance(options, dict) and all(map(_is_table, options.values())) for options in tables)
     ):
         return changed  # no study: its fields are refused one by one
-    options, variables = {backend: dict(own) for backend, own in options.items()}, dict(variables)
+    backends, algorithms = ({owner: dict(own) for owner, own in options.items()} for options in tables)
+    variables = dict(variables)
     for name, value in settings.items():
         kind = kind_of(name)
         if kind == "field":
@@ -187,12 +195,15 @@ def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
                 )
             changed["target"] = {**changed["target"], name: value}
         elif kind == "option":
-            backend, _, option = name.partition(".")
-            options.setdefault(backend, {})[option] = value
+            owner, _, option = name.partition(".")
+            (algorithms if owner in ALGORITHMS else backends).setdefault(owner, {})[option] = value
         else:
             variables[name] = str(value)
-    if options:
-        changed["backend_options"] = options
+    changed |= {
+        table: options
+        for table, options in zip(OPTION_TABLES, (backends, algorithms), strict=True)
+        if options
+    }
     if variables:
         changed["environment_variables"] = variables
     return changed
@@ -211,16 +222,16 @@ def _is_table(value: object) -> bool:
 
 
 def variant_settings(
-    axes: Mapping[str, Sequence[Setting]], ladder: Sequence[Settings], *, backend: str
+    axes: Mapping[str, Sequence[Setting]], ladder: Sequence[Settings], *, backend: str, algorithm: str
 ) -> list[dict[str, Setting]]:
-    """The settings of each of a backend's variants, without options of other backends; the first one's first.
+    """The settings of each variant of a backend with an algorithm, without options of others; the first one's first.
 
     Those of axes are all combinations of their values, those of a ladder each step with all before it. Raises
     ValueError for too many.
     """
 
     def concerns(name: str) -> bool:
-        return kind_of(name) != "option" or name.startswith(f"{backend}.")
+        return kind_of(name) != "option" or name.partition(".")[0] in (backend, algorithm)
 
     if ladder:
         kept = [

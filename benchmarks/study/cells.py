@@ -21,6 +21,7 @@ from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.workload import SYNTHETIC, Preset
@@ -32,7 +33,7 @@ Group = list[tuple[Cell, Path | None]]
 
 
 class CellMaker:
-    """The cells of one workload in one framework, for a study without axes."""
+    """The cells of one workload in one framework, for a study without axes and with one algorithm."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class CellMaker:
         shape: Shape,
     ) -> None:
         facts = load_workload(one_of("workload", workload, WORKLOADS))
+        (self._algorithm,) = study.algorithms
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
         self._facts, self._preset = facts, facts.preset(study.preset)
         local_batch, num_samples = self._batches(max(shape.ranks))
@@ -59,14 +61,15 @@ class CellMaker:
     def controls(self, backend: str, size: Size) -> list[Control]:
         """The controls of a backend's launches.
 
-        `exchange` (communication only) where the backend has operations on host buffers; the input controls with
-        backend `none`, where data are read.
+        `exchange` (communication only) where the backend has operations on host buffers and averages gradients in
+        every step; the input controls with backend `none`, where data are read.
         """
         row, asked = capabilities(backend), self._study.controls
         if self._study.target:
             return ["train"]
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
+            apart = apart and self._algorithm == SYNC
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
         return [
             "train",
@@ -99,6 +102,8 @@ class CellMaker:
             framework=self._framework,
             backend=backend,
             backend_options=self._study.backend_options.get(backend, {}),
+            algorithm=self._algorithm,
+            algorithm_options=self._study.algorithm_options.get(self._algorithm, {}),
             environment=self._environment,
             variables=self._study.environment_variables,
             scaling_mode=self._study.scaling_mode,

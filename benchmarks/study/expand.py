@@ -24,7 +24,16 @@ from dlscale.benchmarks.study.study import Study, server_counts
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import Setup, capabilities, check_options, check_setup, untimed_options
+from dlscale.collectives import (
+    Setup,
+    capabilities,
+    check_algorithm,
+    check_options,
+    check_setup,
+    untimed_options,
+)
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
+from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
@@ -73,6 +82,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         servers, too_many = server_counts(study.servers, shape.ranks)
         left_out += too_many
     _check_options(study)
+    left_out += [
+        f"backend {backend} carries no algorithm of the study: left out"
+        for backend in study.backends
+        if not study.algorithms_over(backend)
+    ]
     refused, reasons = _refused(study, pairs, shape, servers)
     left_out += reasons
     groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
@@ -302,7 +316,19 @@ def _base_cases_of_nothing(launches: Refused, refused: Refused) -> Refused:
 
 
 def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
-    """Why ranks would refuse to train over the backend; empty if they would not. Raises UsageError if it was named."""
+    """Why ranks would refuse to train over the backend; empty if they would not. Raises UsageError if it was named.
+
+    Of several algorithms those that can be run: that one is not possible in a framework is no error.
+    """
+    try:
+        check_algorithm(
+            backend,
+            study.backend_options.get(backend, {}),
+            framework=setup.framework,
+            algorithm=study.algorithms[0],
+        )
+    except UsageError as error:
+        return str(error)
     try:
         check_setup(backend, study.backend_options.get(backend, {}), setup)
     except UsageError as error:
@@ -326,12 +352,10 @@ def _check_options(study: Study) -> None:
             )
     for backend in study.backend_options:
         one_of("backend", backend, BACKENDS)
+    _check_algorithms(study)
     for name in (*study.axes, *(name for step in study.ladder for name in step)):
-        if kind_of(name) == "option" and (backend := name.partition(".")[0]) not in study.backends:
-            raise UsageError(
-                f"{name} has several values, but {one_of('backend', backend, BACKENDS)} is not in the study; add it "
-                f"to --backends {','.join(study.backends)}, or leave the option out"
-            )
+        if kind_of(name) == "option":
+            _check_owner(study, name)
     for backend in study.backends:
         for options in (variant.backend_options.get(backend, {}) for variant in study.variants(backend)):
             check_options(backend, options)
@@ -339,6 +363,45 @@ def _check_options(study: Study) -> None:
                 raise UsageError(
                     f"option {name} of backend {backend} adds overhead and is not allowed in a timed study; "
                     f"use: dlscale check {name}"
+                )
+
+
+def _check_owner(study: Study, name: str) -> None:
+    """Raises UsageError unless the study has the backend or the algorithm whose option has several values."""
+    owner = name.partition(".")[0]
+    kind, known, own = "backend", BACKENDS, study.backends
+    if owner in ALGORITHMS:
+        kind, known, own = "algorithm", ALGORITHMS, study.algorithms
+    if owner not in own:
+        raise UsageError(
+            f"{name} has several values, but {one_of(kind, owner, known)} is not in the study; add it "
+            f"to --{kind}s {','.join(own)}, or leave the option out"
+        )
+
+
+def _check_algorithms(study: Study) -> None:
+    """Raises UsageError for an algorithm that no backend of the study carries, and for options that none has."""
+    for name in study.algorithms:
+        if name == SYNC or any(name in study.algorithms_over(backend) for backend in study.backends):
+            continue
+        carrying = ", ".join(other for other in BACKENDS if name in capabilities(other).algorithms)
+        raise UsageError(
+            f"algorithm {name} over {', '.join(study.backends)}: none of these carries it; add one of: {carrying}"
+        )
+    for name in study.algorithm_options:
+        if one_of("algorithm", name, ALGORITHMS) not in study.algorithms:
+            raise UsageError(
+                f"{name} has options, but is not in the study; add it to --algorithms {','.join(study.algorithms)}, "
+                "or leave them out"
+            )
+    for backend in study.backends:
+        for variant in study.variants(backend):
+            (name,) = variant.algorithms
+            read_algorithm(name, variant.algorithm_options.get(name))
+            if name != SYNC and study.rules.checkpoint_every:
+                raise UsageError(
+                    f"--checkpoint-every with algorithm {name}: each rank has weights of its own, and a checkpoint is "
+                    "one rank's; leave one of the two out"
                 )
 
 

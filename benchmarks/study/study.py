@@ -35,8 +35,10 @@ from dlscale.base.quantities import parse_seconds, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     FIELDS,
+    OPTION_TABLES,
     TARGET_FIELDS,
     check_variable,
+    checked_values,
     cumulative,
     placed,
     read_values,
@@ -46,6 +48,9 @@ from dlscale.benchmarks.study.axes import (
 from dlscale.benchmarks.study.target import TargetRules, with_changes
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import FRAMEWORKS
 
@@ -161,6 +166,8 @@ class Study(Frozen):
     # Whether the user named them: of a study's own, those that may not span hosts are left out there.
     named_backends: bool = True
     backend_options: dict[str, dict[str, Setting]] = {}
+    algorithms: Names = [SYNC]  # each with every backend that carries it
+    algorithm_options: dict[str, dict[str, Setting]] = {}
     servers: list[str] = ["1/2"]  # for backends with servers: numbers, or ratios to the workers, rounded up
     preset: str | None = None  # None: each workload's default
     batch: PositiveInt | None = (
@@ -219,31 +226,51 @@ class Study(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study without axes is written as before there were any, so that its folder keeps its name."""
+        """A study without axes or algorithms is written as before there were any, so that its folder keeps its name."""
         fields: dict[str, Any] = handler(self)
+        if fields["algorithms"] == [SYNC]:
+            del fields["algorithms"]
         return {name: value for name, value in fields.items() if value or name not in _WHERE_GIVEN}
 
     def variants(self, backend: str) -> list[Study]:
         """The studies of one value each that this one consists of for a backend; that of all first values first.
 
-        Those for `none` have all values but those of backends' options. Raises ValueError.
+        Each has one algorithm, of those that the backend carries; there may be none. Those for `none` have all values
+        but those of backends' options and algorithms. Raises ValueError.
         """
-        if not (self.axes or self.ladder):
+        algorithms = self.algorithms_over(backend)
+        if not (self.axes or self.ladder) and algorithms == self.algorithms and len(algorithms) == 1:
             return [self]
         fields = self.model_dump() | {"axes": {}, "ladder": []}
         try:
             return [
-                Study.model_validate(placed(fields, settings))
-                for settings in variant_settings(self.axes, self.ladder, backend=backend)
+                Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
+                for algorithm in algorithms
+                for settings in variant_settings(self.axes, self.ladder, backend=backend, algorithm=algorithm)
             ]
         except ValidationError as error:
             raise ValueError(definitions.first_problem(error)) from None
+
+    def algorithms_over(self, backend: str) -> list[str]:
+        """The study's algorithms that a backend carries; without any exchange synchronous SGD alone."""
+        if backend not in BACKENDS:
+            return self.algorithms  # refused where backends are looked at
+        row = capabilities(backend)
+        return [name for name in self.algorithms if name in row.algorithms] if row.exchanges else [SYNC]
 
     @model_validator(mode="after")
     def _targets_end_trainings(self) -> Study:
         if self.target and self.rules.train_steps:
             raise ValueError("trainings of time-to-solution end at their target: leave out --train-steps")
         return self
+
+    @field_validator("algorithms")
+    @classmethod
+    def _check_algorithms(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in ALGORITHMS:
+                raise ValueError(f"there is no algorithm {name!r}; choose from: {', '.join(ALGORITHMS)}")
+        return list(checked_values(value, what="the list of algorithms"))  # type: ignore[arg-type]
 
     @field_validator("servers")
     @classmethod
@@ -256,7 +283,7 @@ class Study(Frozen):
         return parse_seconds(value) if isinstance(value, str) else value
 
 
-_WHERE_GIVEN = ("environment_variables", "axes", "ladder", "target")
+_WHERE_GIVEN = ("algorithm_options", "environment_variables", "axes", "ladder", "target")
 
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
@@ -306,7 +333,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         changes["backends"] = DEVICE_BACKENDS[device]
     if variables := changes.get("environment_variables"):
         changes["environment_variables"] = study.environment_variables | variables
-    options = changes.pop("backend_options", None) or {}
+    options = {table: changes.pop(table, None) or {} for table in OPTION_TABLES}
     target = {key: value for key, value in changes.pop("target", {}).items() if value is not None}
     if target and not study.target:
         raise UsageError(
@@ -318,10 +345,17 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     values["rules"] = values["rules"] | rules
     if target:
         values["target"] = with_changes(values["target"], target)
-    for backend, settings in options.items():
-        values["backend_options"][backend] = values["backend_options"].get(backend, {}) | settings
+    for table, by_owner in options.items():
+        own_options = values.setdefault(table, {})
+        for owner, settings in by_owner.items():
+            own_options[owner] = own_options.get(owner, {}) | settings
     named = {field for field in FIELDS if changes.get(field) is not None}
-    named |= {f"{backend}.{option}" for backend, settings in options.items() for option in settings}
+    named |= {
+        f"{owner}.{option}"
+        for by_owner in options.values()
+        for owner, settings in by_owner.items()
+        for option in settings
+    }
     named |= set(variables or {}) | set(target)
     # An axis of the study's own gives way to what the user names.
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
@@ -343,17 +377,31 @@ def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -
     return {field: value for field, value in values.items() if value is not None}
 
 
-def parse_backend_options(text: str) -> dict[str, dict[str, Setting | list[Setting]]]:
+OwnedOptions = dict[str, dict[str, Setting | list[Setting]]]
+
+
+def parse_backend_options(text: str) -> OwnedOptions:
     """{backend: {option: value, or values between `|`}}; what is not valid TOML is a string. Raises ValueError."""
-    options: dict[str, dict[str, Setting | list[Setting]]] = {}
+    return _parse_options(
+        text, "a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
+    )
+
+
+def parse_algorithm_options(text: str) -> OwnedOptions:
+    """{algorithm: {option: value or values}}, likewise. Raises ValueError."""
+    return _parse_options(
+        text, "an option of an algorithm; write ALGORITHM.OPTION=VALUE, e.g. local_sgd.interval=4"
+    )
+
+
+def _parse_options(text: str, what: str) -> OwnedOptions:
+    options: OwnedOptions = {}
     for word in split_list(text):
         name, equals, value = word.partition("=")
-        backend, dot, option = name.partition(".")
-        if not (equals and dot and backend and option and value):
-            raise ValueError(
-                f"{word!r} is not a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
-            )
-        options.setdefault(backend, {})[option] = read_values(value)
+        owner, dot, option = name.partition(".")
+        if not (equals and dot and owner and option and value):
+            raise ValueError(f"{word!r} is not {what}")
+        options.setdefault(owner, {})[option] = read_values(value)
     return options
 
 
