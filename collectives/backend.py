@@ -183,6 +183,14 @@ class Backend(Protocol):
         ...
 
     @property
+    def served(self) -> Any:
+        """The options of the algorithm by which ranks train over servers without waiting for each other.
+
+        None where ranks step together, or each of their gradients is applied as it comes.
+        """
+        ...
+
+    @property
     def wire(self) -> str:
         """The type in which float32 gradients travel: float32, or bfloat16 where they are rounded on the way."""
         ...
@@ -220,6 +228,11 @@ class InStep:
     @property
     def num_accepted(self) -> int | None:
         """All ranks' gradients."""
+        return None
+
+    @property
+    def served(self) -> Any:
+        """No algorithm of its own."""
         return None
 
     @property

@@ -211,6 +211,8 @@ TABLE = {
             name="mpi_ps",
             summary="parameter servers over MPI, ours for both frameworks",
             frameworks=("torch", "tensorflow"),
+            algorithms=("sync", "downpour"),
+            asynchronous=True,
             servers=True,
         ),
         Capabilities(

@@ -151,6 +151,13 @@ class Replica(Protocol):
         """Mean losses of the last `gradients`, one per objective; none before the first."""
         ...
 
+    def learning_rate(self) -> float:
+        """That of the first objective's optimizer, which all have where nobody set them one by one.
+
+        Raises UsageError for an optimizer whose rate cannot be read.
+        """
+        ...
+
     def set_learning_rate(self, learning_rate: float) -> None:
         """From the next step on, every optimizer has that rate; a trainer that holds the replica too.
 

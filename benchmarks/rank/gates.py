@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.benchmarks.rank.turns import change_in_turn, num_turn_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
@@ -243,10 +244,11 @@ def turns_gate(
     Plain SGD with learning rate 1. A rank's gradient is that at the weights which it held, whatever others have
     done since; the change is measured from the weights that the rank before left behind. With one rank it is the
     gate of synchronous training. The first and the last rank both go first once: after steps that long the gradients of
-    others may vanish, and would show nothing.
+    others may vanish, and would show nothing. A turn lasts until the rank has pushed.
     """
     gates: list[Gate] = []
     worst = 0.0
+    algorithm = backend.served.for_gate() if backend.served else None
     for first in dict.fromkeys((0, shard.count - 1)):
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
         try:
@@ -255,9 +257,9 @@ def turns_gate(
             reference = factory(shard=shard, seed=seed, gate=True)
             for rank in (*range(first, shard.count), *range(first)):
                 if rank == shard.index:
-                    reference.load(trainer.weights())
-                    own = [gradient.astype(np.float64) for gradient in reference.gradients()]
-                    trainer.step()
+                    own = change_in_turn(algorithm, reference, trainer.weights())
+                    for _ in range(num_turn_steps(algorithm)):
+                        trainer.step()
                     trainer.synchronize()
                     after = trainer.weights()
                     worst = max(worst, worst_deviation(left, after, own, largest=largest_of(own)))

@@ -21,6 +21,7 @@ from dlscale.benchmarks.rank.audit import (
     unaudited,
 )
 from dlscale.benchmarks.rank.deviation import snapshot
+from dlscale.benchmarks.rank.turns import first_update, num_turn_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import CountingTrainer
 from dlscale.models.workload import Replica, Weights
@@ -56,8 +57,8 @@ class ServerAudit:
         reference, first = training.make_reference(), self._trainer.weights()
         reference.load(first)
         if not self._together and (backend.num_accepted is not None or training.control.Get_size() > 1):
-            reference.apply(reference.gradients())
-            self._update = _distance(first, reference.weights())
+            rate = float(self._trainer.settings()["learning_rate"]) if backend.served else 0.0
+            self._update = _length(first_update(backend.served, reference, rate=rate))
             return
         noisy: set[str] = set()
         for step in range(OPENING_STEPS):
@@ -92,25 +93,33 @@ class ServerAudit:
                 self._moved(weights)
 
     def end(self) -> None:
-        """Ranks take two steps each, in turn where they do not wait for others; the first may only fetch."""
+        """Ranks take two steps each, in turn where they do not wait for others; the first may only fetch.
+
+        Where an algorithm has them push now and then, the second one is as many as it takes.
+        """
         control, size = self._training.control, self._training.control.Get_size()
         in_turn = self._training.backend.asynchronous
+        num_steps = num_turn_steps(self._training.backend.served)
         for rank in range(size) if in_turn else (control.Get_rank(),):
             control.Barrier()
             if rank == control.Get_rank():
                 self._step()
                 self._trainer.synchronize()
                 before, num_applied = self._trainer.weights(), self._trainer.num_applied()
-                self._step()
+                for _ in range(num_steps):
+                    self._step()
                 self._trainer.synchronize()
-                self._moved(before)
+                added = self._trainer.num_applied() - num_applied
+                if (
+                    added or self._training.backend.num_accepted is None
+                ):  # else it may have to wait for further ranks'
+                    self._moved(before)
                 if in_turn or self._together:
-                    expected = 1 if in_turn else size
-                    self._miscounted += abs(self._trainer.num_applied() - num_applied - expected)
+                    self._miscounted += abs(added - (num_steps if in_turn else size))
         control.Barrier()
         if self._together and not self._training.num_skipped():
             self._wrong_samples = num_wrong_samples(self._replica, self._num_taken - 1, control=control)
-        self._training.passed(2)
+        self._training.passed(1 + num_steps)
 
     def _step(self) -> None:
         self._trainer.step()
@@ -174,5 +183,8 @@ class ServerAudit:
 
 
 def _distance(one: Weights, two: Weights) -> float:
-    squares = (float(np.sum((b.astype(np.float64) - a) ** 2)) for a, b in zip(one, two, strict=True))
-    return math.sqrt(sum(squares))
+    return _length([b.astype(np.float64) - a for a, b in zip(one, two, strict=True)])
+
+
+def _length(changes: Weights) -> float:
+    return math.sqrt(sum(float(np.sum(change.astype(np.float64) ** 2)) for change in changes))

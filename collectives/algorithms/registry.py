@@ -31,7 +31,7 @@ class Algorithm:
     asynchronous: bool = False
 
 
-NAMES = ("sync", "local_sgd", "easgd")
+NAMES = ("sync", "local_sgd", "easgd", "downpour")
 
 TABLE = {
     row.name: row
@@ -56,6 +56,14 @@ TABLE = {
             summary="ranks train alone, tied to a centre by an elastic force",
             source="Zhang, Choromanska, LeCun 2015, arXiv:1412.6651",
             carriers=("collective", "servers"),
+            asynchronous=True,
+        ),
+        Algorithm(
+            name="downpour",
+            title="Downpour SGD",
+            summary="ranks push gradients to servers and fetch weights, and nobody waits for anybody",
+            source="Dean et al. 2012, NIPS; Zhang et al. 2016, arXiv:1511.05950",
+            carriers=("servers",),
             asynchronous=True,
         ),
     )

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms import downpour
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message, wait
 from dlscale.collectives.mpi_ps.server import Server
-from dlscale.collectives.mpi_ps.trainers import SynchronousTrainer
+from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, SynchronousTrainer
 from dlscale.collectives.registry import capabilities, read_options
-from dlscale.models.workload import ReplicaFactory, Shard
+from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,21 @@ class Options:
     """There are none."""
 
 
-def connect(*, control: Any, framework: str, options: Mapping[str, Any], job: ServerSplit) -> Backend:  # noqa: ARG001
-    """Join the servers of `job`; collective over all its ranks."""
+def connect(
+    *,
+    control: Any,  # noqa: ARG001
+    framework: str,  # noqa: ARG001
+    options: Mapping[str, Any],
+    job: ServerSplit,
+    algorithm: Any,
+) -> Backend:
+    """Join the servers of `job`; collective over all its ranks. `algorithm` are the options of the one to run."""
     read_options(Options, options, backend="mpi_ps")
-    return MpiServers(job, _mailbox(job))
+    return MpiServers(job, _mailbox(job), algorithm)
 
 
-def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any]) -> None:  # noqa: ARG001
-    """Serve until all workers have closed; collective with their `connect`."""
+def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:  # noqa: ARG001
+    """Serve until all workers have closed; collective with their `connect`, which say how."""
     read_options(Options, options, backend="mpi_ps")
     mailbox = _mailbox(job)
     Server(mailbox, num_workers=job.num_workers).serve()
@@ -46,14 +55,32 @@ def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any]) -> No
 class MpiServers(InStep):
     """Parameter servers over MPI (`Backend`)."""
 
-    def __init__(self, job: ServerSplit, mailbox: Mailbox) -> None:
-        self._job, self._mailbox = job, mailbox
+    def __init__(self, job: ServerSplit, mailbox: Mailbox, algorithm: Any) -> None:
+        self._job, self._mailbox, self._algorithm = job, mailbox, algorithm
         self._numbers = count()  # of sessions, the same on all workers
 
     @property
     def capabilities(self) -> Capabilities:
         """This backend's row of the table."""
         return capabilities("mpi_ps")
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether pushes are applied as they come."""
+        return isinstance(self._algorithm, downpour.Options)
+
+    @property
+    def num_accepted(self) -> int | None:
+        """Pushes that make an update, where that is neither one nor one of each worker."""
+        if not isinstance(self._algorithm, downpour.Options):
+            return None
+        num_collected = self._algorithm.num_collected(self._job.num_workers)
+        return num_collected if num_collected > 1 else None
+
+    @property
+    def served(self) -> Any:
+        """The algorithm, where it is not synchronous."""
+        return self._algorithm if self.asynchronous else None
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica with the weights of worker 0, in a session of its own."""
@@ -69,10 +96,17 @@ class MpiServers(InStep):
         )
         flat = np.empty(layout.num_elements, np.float32)
         layout.pack(first, flat)
-        links.open({}, flat if self._job.index == 0 else None)
-        links.fetch(flat)
-        replica.load(layout.unpack(flat))
-        return SynchronousTrainer(replica, layout, links)
+        given = flat if self._job.index == 0 else None
+        chosen = self._algorithm
+        if not isinstance(chosen, downpour.Options):
+            links.open({"algorithm": SYNC}, given)
+            links.fetch(flat)
+            replica.load(layout.unpack(flat))
+            return SynchronousTrainer(replica, layout, links)
+        chosen = chosen.for_gate() if gate else chosen
+        rules = _downpour_rules(chosen, replica, num_workers=self._job.num_workers)
+        links.open(rules, given)
+        return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"])
 
     def collective(self) -> Collective:
         """Servers offer none."""
@@ -84,6 +118,18 @@ class MpiServers(InStep):
             farewell = Message(0).address(Kind.CLOSE, session=-1)
             wait(self._mailbox.send(farewell, self._job.num_workers + server))
         self._mailbox.communicator.Free()
+
+
+def _downpour_rules(options: downpour.Options, replica: Replica, *, num_workers: int) -> dict[str, Any]:
+    """What servers are told."""
+    return {
+        "algorithm": "downpour",
+        "optimizer": options.optimizer,
+        "rate": options.learning_rate or replica.learning_rate(),
+        "momentum": options.momentum,
+        "divide_by_staleness": options.divide_by_staleness,
+        "num_collected": options.num_collected(num_workers),
+    }
 
 
 def _mailbox(job: ServerSplit) -> Mailbox:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from dlscale.collectives.mpi_ps.messages import Kind, Mailbox, Message, Patience, wait
-from dlscale.collectives.mpi_ps.sessions import ServedSession, SynchronousSession
+import numpy as np
+
+from dlscale.collectives.mpi_ps.messages import Floats, Kind, Mailbox, Message, Patience, wait
+from dlscale.collectives.mpi_ps.sessions import DownpourSession, ServedSession, SynchronousSession
 
 
 class Server:
@@ -19,7 +22,7 @@ class Server:
         self._inboxes: dict[int, Message] = {}  # of each session, for what has the size of its shard
         self._present = set(range(num_workers))
         self._outgoing: list[tuple[Any, Message]] = []  # what is being sent
-        self._spare: dict[int, list[Message]] = {}  # messages to send from, by size
+        self._spare: dict[int, list[Message]] = {}  # messages to send from, by number of elements
 
     def serve(self) -> None:
         """Return when all workers have left."""
@@ -46,7 +49,7 @@ class Server:
         elif kind is Kind.LOAD:
             self._sessions[number].load(message.values)
         elif kind is Kind.PUSH:
-            self._sessions[number].push(worker, message)
+            self._sessions[number].push(worker, message.values, step=message.step, count=message.count)
         elif kind is Kind.FETCH:
             self._sessions[number].fetch(worker)
         elif kind is Kind.REPORT:
@@ -62,12 +65,14 @@ class Server:
         """The first worker to come opens the session."""
         if number in self._sessions:
             return
-        num_elements = rules["num_elements"]
+        algorithm = rules.pop("algorithm")
         self._left[number] = set()
-        self._inboxes[number] = Message.of_floats(num_elements)
-        self._sessions[number] = SynchronousSession(
-            num_elements=num_elements, num_workers=self._num_workers, number=number, reply=self._reply
-        )
+        self._inboxes[number] = Message.of_floats(rules["num_elements"])
+        reply = partial(self._reply, number)
+        if algorithm == "downpour":
+            self._sessions[number] = DownpourSession(**rules, reply=reply)
+        else:
+            self._sessions[number] = SynchronousSession(**rules, num_workers=self._num_workers, reply=reply)
 
     def _leave(self, worker: int, number: int) -> None:
         """With the last worker the session ends; some may leave before others have come."""
@@ -76,12 +81,12 @@ class Server:
             del self._left[number], self._sessions[number], self._inboxes[number]
             self._spare.clear()
 
-    def _reply(self, worker: int, message: Message) -> None:
+    def _reply(self, number: int, worker: int, values: Floats, step: int) -> None:
         """Send a copy: the session's next update must not change what is on its way."""
-        size = message.memory.nbytes
-        spare = self._spare.setdefault(size, [])
-        copy = spare.pop() if spare else Message(size - Message(0).memory.nbytes)
-        copy.memory[:] = message.memory
+        spare = self._spare.setdefault(values.size, [])
+        copy = spare.pop() if spare else Message.of_floats(values.size)
+        np.copyto(copy.values, values)
+        copy.address(Kind.VALUES, session=number, step=step)
         self._outgoing.append((self._mailbox.send(copy, worker), copy))
 
     def _free_sent(self) -> None:
@@ -90,6 +95,6 @@ class Server:
         for request, message in self._outgoing:
             if not request.Test():
                 still.append((request, message))
-            elif message.memory.nbytes in self._spare:
-                self._spare[message.memory.nbytes].append(message)
+            elif message.kind is Kind.VALUES and message.values.size in self._spare:
+                self._spare[message.values.size].append(message)
         self._outgoing = still

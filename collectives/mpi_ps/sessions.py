@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
-from dlscale.collectives.mpi_ps.messages import Floats, Kind, Message
+from dlscale.collectives.algorithms.downpour import RULES
+from dlscale.collectives.mpi_ps.messages import Floats
 
-Reply = Callable[[int, Message], None]
-"""Sends a message to a worker; the message's memory is the caller's again at once."""
+Reply = Callable[[int, Floats, int], None]
+"""Sends a copy of values to a worker, and the number of updates that they have taken up."""
 
 
 class ServedSession(Protocol):
-    """A trainer's shard on one server."""
+    """A trainer's shard on one server. `step` and `count` are those of the message."""
 
     def load(self, weights: Floats) -> None:
-        """The first weights, of worker 0."""
+        """The first weights, of worker 0; the memory is the caller's again."""
         ...
 
-    def push(self, worker: int, message: Message) -> None:
-        """What a worker sends; its memory may be overwritten."""
+    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
+        """What a worker sends; its memory may be overwritten until the call returns."""
         ...
 
     def fetch(self, worker: int) -> None:
@@ -33,55 +35,116 @@ class ServedSession(Protocol):
         ...
 
 
-class SynchronousSession:
-    """Means of all workers' gradients: each worker gets them back, and updates its own copy of the weights.
+class Shard:
+    """Weights that workers fetch, once worker 0 has given them."""
 
-    Summed are the gradients in the order of the workers, whoever comes first, so that a training can be repeated.
-    """
-
-    def __init__(self, *, num_elements: int, num_workers: int, number: int, reply: Reply) -> None:
-        self._reply, self._number = reply, number
-        self._first: Floats | None = None  # the weights that all begin with
-        self._waiting: list[int] = []  # for them
-        self._parts = [np.empty(num_elements, np.float32) for _ in range(num_workers)]
-        self._given: set[int] = set()
-        self._answer = Message.of_floats(num_elements)
-        self._num_steps = 0
+    def __init__(self, *, num_elements: int, reply: Reply) -> None:
+        self._reply = reply
+        self._weights: Floats = np.empty(num_elements, np.float32)
+        self._loaded = False
+        self._waiting: list[int] = []  # workers that want what is not there yet
+        self._num_updates = 0
 
     def load(self, weights: Floats) -> None:
         """The first weights, for all workers that want them."""
-        self._first = weights.copy()
+        np.copyto(self._weights, weights)
+        self._loaded = True
         waiting, self._waiting = self._waiting, []
         for worker in waiting:
             self.fetch(worker)
 
     def fetch(self, worker: int) -> None:
-        """Send the first weights, once they are here."""
-        if self._first is None:
+        """Send the weights as they are now."""
+        if self._loaded:
+            self._reply(worker, self._weights, self._num_updates)
+        else:
             self._waiting.append(worker)
-            return
-        self._answer.values[:] = self._first
-        self._reply(worker, self._answer.address(Kind.VALUES, session=self._number, step=self._num_steps))
 
-    def push(self, worker: int, message: Message) -> None:
+
+class SynchronousSession(Shard):
+    """Means of all workers' gradients: each worker gets them back, and updates its own copy of the weights.
+
+    Summed are the gradients in the order of the workers, whoever comes first, so that a training can be repeated.
+    """
+
+    def __init__(self, *, num_elements: int, num_workers: int, reply: Reply) -> None:
+        super().__init__(num_elements=num_elements, reply=reply)
+        self._parts = [np.empty(num_elements, np.float32) for _ in range(num_workers)]
+        self._given: set[int] = set()
+
+    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:  # noqa: ARG002
         """A worker's gradients; with the last of a step the mean goes to all."""
         if worker in self._given:
-            raise ValueError(f"worker {worker} sent gradients twice in step {self._num_steps}")
+            raise ValueError(f"worker {worker} sent gradients twice in step {self._num_updates}")
         self._given.add(worker)
-        np.copyto(self._parts[worker], message.values)
+        np.copyto(self._parts[worker], values)
         if len(self._given) < len(self._parts):
             return
-        mean = self._answer.values
-        np.copyto(mean, self._parts[0])
+        mean = self._parts[0]  # written anew in the next step
         for part in self._parts[1:]:
             mean += part
         mean /= len(self._parts)
         self._given.clear()
-        self._num_steps += 1
-        self._answer.address(Kind.VALUES, session=self._number, step=self._num_steps)
+        self._num_updates += 1
         for other in range(len(self._parts)):
-            self._reply(other, self._answer)
+            self._reply(other, mean, self._num_updates)
 
     def counts(self) -> dict[str, Any]:
         """Local batches in the means so far."""
-        return {"applied": self._num_steps * len(self._parts)}
+        return {"applied": self._num_updates * len(self._parts)}
+
+
+class DownpourSession(Shard):
+    """Weights that every push updates, or every few of them (`algorithms.downpour`)."""
+
+    def __init__(
+        self,
+        *,
+        num_elements: int,
+        reply: Reply,
+        optimizer: str,
+        rate: float,
+        momentum: float,
+        divide_by_staleness: bool,
+        num_collected: int,
+    ) -> None:
+        super().__init__(num_elements=num_elements, reply=reply)
+        self._rule = RULES[optimizer](num_elements, momentum=momentum)
+        self._rate, self._divides = rate, divide_by_staleness
+        self._num_collected = num_collected
+        self._sum = np.zeros(num_elements if num_collected > 1 else 0, np.float32)
+        self._num_in_sum = self._batches_in_sum = 0
+        self._applied = 0
+        self._staleness: Counter[int] = Counter()
+
+    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:  # noqa: ARG002
+        """Gradients of `count` local batches, accrued from weights that had taken up `step` updates."""
+        staleness = self._num_updates - step
+        self._staleness[staleness] += 1
+        divisor = max(staleness, 1) if self._divides else 1
+        if self._num_collected == 1:
+            self._update(values, self._rate / divisor, count)
+            return
+        if divisor > 1:
+            values /= divisor
+        self._sum += values
+        self._num_in_sum += 1
+        self._batches_in_sum += count
+        if self._num_in_sum == self._num_collected:
+            self._sum /= self._num_collected
+            self._update(self._sum, self._rate, self._batches_in_sum)
+            self._sum[:] = 0
+            self._num_in_sum = self._batches_in_sum = 0
+
+    def counts(self) -> dict[str, Any]:
+        """Local batches and updates, and how many pushes had which staleness."""
+        return {
+            "applied": self._applied,
+            "updates": self._num_updates,
+            "staleness": {str(steps): pushes for steps, pushes in sorted(self._staleness.items())},
+        }
+
+    def _update(self, gradient: Floats, rate: float, count: int) -> None:
+        self._rule.apply(self._weights, gradient, rate)
+        self._num_updates += 1
+        self._applied += count

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms import downpour
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import Replica, State
+from dlscale.models.workload import Replica, State, Weights
 
 Setting = str | int | float | bool
 
@@ -68,3 +71,66 @@ class SynchronousTrainer(ServedTrainer):
         self._links.push(self._flat, count=1)
         self._links.collect(self._flat)
         self._replica.apply(self._layout.unpack(self._flat))
+
+
+class DownpourTrainer(ServedTrainer):
+    """Fetches weights, accrues gradients and pushes them (`algorithms.downpour`)."""
+
+    asynchronous = True
+
+    def __init__(
+        self,
+        replica: Replica,
+        layout: FlatLayout,
+        links: ServerLinks,
+        options: downpour.Options,
+        *,
+        rate: float,
+    ) -> None:
+        super().__init__(replica, layout, links)
+        self._fetch_every, self._push_every = options.fetch_every, options.push_every
+        self._rate = np.float32(rate)
+        self._accrued = np.zeros(layout.num_elements, np.float32)
+        self._gradient = np.empty(layout.num_elements, np.float32)
+        self._num_steps = 0
+
+    def step(self) -> None:
+        """Train on one local batch."""
+        if self._num_steps % self._fetch_every == 0:
+            self._links.fetch(self._flat)
+            self._replica.load(self._layout.unpack(self._flat))
+        self._layout.pack(self._replica.gradients(), self._gradient)
+        self._losses = self._replica.losses()
+        self._num_steps += 1
+        if self._push_every > 1:
+            self._accrued += self._gradient
+        if self._num_steps % self._push_every == 0:
+            self._links.push(
+                self._accrued if self._push_every > 1 else self._gradient, count=self._push_every
+            )
+            self._accrued[:] = 0
+        if self._num_steps % self._fetch_every:
+            self._gradient *= self._rate
+            self._flat -= self._gradient
+            self._replica.load(self._layout.unpack(self._flat))
+
+    def synchronize(self) -> None:
+        """Return when the servers have taken up all that was pushed."""
+        self._links.counts()
+
+    def weights(self) -> Weights:
+        """The servers' weights of now."""
+        found = np.empty_like(self._flat)
+        self._links.look(found)
+        return self._layout.unpack(found)
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: pushes}: how many pushes had which staleness, over all servers and workers so far."""
+        total: Counter[int] = Counter()
+        for counts in self._links.counts():
+            total.update({int(steps): pushes for steps, pushes in counts["staleness"].items()})
+        return dict(sorted(total.items()))
+
+    def settings(self) -> dict[str, Setting]:
+        """As of all, and the learning rate, which the options may leave to the network."""
+        return {**super().settings(), "learning_rate": float(self._rate)}

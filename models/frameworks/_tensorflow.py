@@ -216,6 +216,16 @@ class TensorFlowReplica:
         """Losses of the last `gradients`, one per objective."""
         return [float(loss) for loss in self._losses]
 
+    def learning_rate(self) -> float:
+        """The rate of the first optimizer. Raises UsageError for one that does not tell."""
+        optimizer = self.objectives[0].optimizer
+        if not isinstance(optimizer, HasRate):
+            raise UsageError(
+                f"the learning rate of {type(optimizer).__name__} cannot be read; take an optimizer of "
+                "models/frameworks/_tensorflow_optimizers.py"
+            )
+        return float(optimizer.rate)
+
     def set_learning_rate(self, learning_rate: float) -> None:
         """From the next step on, all optimizers have that rate. Raises UsageError for one whose rate is fixed."""
         for objective in self.objectives:

@@ -271,6 +271,10 @@ class TorchReplica:
         """Losses of the last `gradients`, one per objective."""
         return [float(loss) for loss in self._losses]
 
+    def learning_rate(self) -> float:
+        """The rate of the first optimizer."""
+        return float(self.objectives[0].optimizer.param_groups[0]["lr"])
+
     def set_learning_rate(self, learning_rate: float) -> None:
         """From the next step on, all optimizers have that rate."""
         for objective in self.objectives:

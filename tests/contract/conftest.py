@@ -132,15 +132,15 @@ def connected_once(world):
 
 @pytest.fixture
 def connected(world, job, connected_once):
-    """connected(backend, framework, options): a backend of this launch, closed when the test ends."""
+    """connected(backend, framework, options, ...): a backend of this launch, closed when the test ends."""
     opened = []
 
-    def open_one(name, framework, options=None):
+    def open_one(name, framework, options=None, **algorithm):
         if capabilities(name).once:
             if (name, framework) not in connected_once:
                 connected_once[name, framework] = connect_pair(name, framework, world, job, options)
             return connected_once[name, framework]
-        opened.append(connect_pair(name, framework, world, job, options))
+        opened.append(connect_pair(name, framework, world, job, options, **algorithm))
         return opened[-1]
 
     yield open_one
@@ -160,11 +160,11 @@ def take_gpu(framework):
     gpu_module(framework).take(local_rank())
 
 
-def connect_pair(name, framework, world, job, options=None):
+def connect_pair(name, framework, world, job, options=None, **algorithm):
     if device_of(name) == "gpu":
         take_gpu(framework)
         options = {**({"operations": "nccl"} if name == "horovod" else {}), **(options or {})}
     options = {**json.loads(os.environ.get("DLSCALE_CONTRACT_OPTIONS", "{}")), **(options or {})}
     if job:
-        job.order(do="serve", backend=name, framework=framework, options=options)
-    return connect(name, control=world, framework=framework, options=options, job=job)
+        job.order(do="serve", backend=name, framework=framework, options=options, **algorithm)
+    return connect(name, control=world, framework=framework, options=options, job=job, **algorithm)

@@ -37,7 +37,7 @@ def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, worl
 class Doubling:
     """A backend whose last rank sends twice its gradient."""
 
-    asynchronous = True
+    asynchronous, served = True, None
 
     def __init__(self, backend, shard):
         self._backend, self._factor = backend, 2 if shard.index == shard.count - 1 else 1

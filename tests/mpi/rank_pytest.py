@@ -22,8 +22,8 @@ def serve(num_servers):
     from dlscale.collectives.registry import serve
 
     job = split(MPI.COMM_WORLD, num_servers=num_servers)
-    while (order := job.next_order())["do"] == "serve":
-        serve(order["backend"], job=job, framework=order["framework"], options=order["options"])
+    while (order := job.next_order()).pop("do") == "serve":
+        serve(order.pop("backend"), job=job, **order)
     return 0
 
 

@@ -18,6 +18,7 @@ LIMIT_SECONDS = 900
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
 # What MPI carries for whoever trains is in the other files; these train in frameworks over the same calls.
 OF_FRAMEWORKS = ("keras", "tensorflow_training", "torch_training", "wire_training", "audit")
+OF_SERVERS = ("servers", "downpour")
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
 
 
@@ -65,7 +66,7 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None,
     elif num_ranks > 3:  # what the ring does between two nodes of two ranks each; all else 3 ranks have shown
         command += sorted(str(path) for path in (TOP / "tests/contract").glob("test_ring*.py"))
     else:
-        command += ["tests/contract", "--ignore=tests/contract/test_servers.py"]
+        command += ["tests/contract", *(f"--ignore=tests/contract/test_{name}.py" for name in OF_SERVERS)]
         if not mpich:
             command += [f"--ignore=tests/contract/test_{name}.py" for name in OF_FRAMEWORKS]
             variables["DLSCALE_CONTRACT_BACKENDS"] = "none,mpi,ring"  # Gloo does not know of MPI
@@ -148,7 +149,7 @@ def test_contract_of_servers(num_ranks, tmp_path):
 @pytest.mark.slow
 def test_contract_of_servers_over_mpi(tmp_path):
     """In torch; its servers know no framework, and a study over every backend trains over them in both."""
-    words = ["tests/contract/test_trainer.py", "-k", "torch"]
+    words = ["tests/contract/test_trainer.py", "tests/contract/test_downpour.py", "-k", "torch"]
     found = run_contract(2, tmp_path, backend="mpi_ps", num_servers=1, words=words)
     check(tmp_path, 3, *found)
 

@@ -96,6 +96,7 @@ class Ranks:
         self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.wire = options.get("wire", "float32")
         self.asynchronous = options.get("asynchronous", False)
+        self.served = None
         self.broadcasts = options.get("broadcasts", True)
         self.harm = options.get("harm", lambda _rank, _num_steps, gradients: gradients)
         self.spoil = options.get("spoil", lambda _rank, _num_steps, weights: weights)

@@ -136,7 +136,7 @@ def run(
             trainer = trainer_kind(index, server, asynchronous)
             training = AuditedTraining(
                 trainer=trainer,
-                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted),
+                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted, served=None),
                 make_reference=lambda: Replica(index),
                 control=control,
                 bounds=EXACT,

@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from dlscale.collectives.mpi_ps.messages import Kind, Message
 from dlscale.collectives.mpi_ps.sessions import SynchronousSession
 
 
 class Replies(list):
     """(worker, step, values) of what a session sends."""
 
-    def __call__(self, worker, message):
-        assert message.kind is Kind.VALUES
-        self.append((worker, message.step, message.values.tolist()))
+    def __call__(self, worker, values, step):
+        self.append((worker, step, values.tolist()))
 
 
 @pytest.fixture
@@ -20,14 +18,12 @@ def replies():
     return Replies()
 
 
-def message(*values, step=0, count=1):
-    made = Message.of_floats(len(values)).address(Kind.PUSH, session=0, step=step, count=count)
-    made.values[:] = values
-    return made
+def push(session, worker, *values, step=0, count=1):
+    session.push(worker, np.float32(values), step=step, count=count)
 
 
 def test_the_first_weights_wait_for_worker_0(replies):
-    session = SynchronousSession(num_elements=2, num_workers=2, number=0, reply=replies)
+    session = SynchronousSession(num_elements=2, num_workers=2, reply=replies)
     session.fetch(1)
     assert replies == []
     session.load(np.float32([1, 2]))
@@ -39,17 +35,17 @@ def test_a_mean_is_the_same_bits_whoever_comes_first(replies):
     given = np.float32([[0.1, 1e8], [0.2, 1], [0.3, -1e8]])
     expected = (given[0] + given[1] + given[2]) / np.float32(3)
     for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
-        session = SynchronousSession(num_elements=2, num_workers=3, number=0, reply=replies)
+        session = SynchronousSession(num_elements=2, num_workers=3, reply=replies)
         for place, worker in enumerate(order):
             assert replies == [] or place == 0
             replies.clear()
-            session.push(worker, message(*given[worker]))
+            push(session, worker, *given[worker])
         assert replies == [(worker, 1, expected.tolist()) for worker in range(3)]
         assert session.counts() == {"applied": 3}
 
 
 def test_a_worker_has_one_part_in_a_step(replies):
-    session = SynchronousSession(num_elements=1, num_workers=2, number=0, reply=replies)
-    session.push(0, message(1))
+    session = SynchronousSession(num_elements=1, num_workers=2, reply=replies)
+    push(session, 0, 1)
     with pytest.raises(ValueError, match="worker 0 sent gradients twice in step 0"):
-        session.push(0, message(1))
+        push(session, 0, 1)

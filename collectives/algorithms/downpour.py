@@ -1,0 +1,201 @@
+"""Downpour SGD: workers fetch weights from servers and push gradients to them, and nobody waits for anybody.
+
+J. Dean et al., *Large Scale Distributed Deep Networks*, NIPS 2012, section 4.1 and algorithm 7.1 of its appendix. With
+x the worker's weights, w the servers', g the gradient at x, G what it accrued since its last push, r the learning rate:
+
+    before step k, if k mod fetch_every = 0      x <- w
+    in every step                                G <- G + g,  x <- x - r g
+    after it, if k + 1 mod push_every = 0        the servers update w by G, and G <- 0
+
+Workers push after the first `push_every` steps and not after the first one, so that each push has as many. Each server
+updates its shard on its own, as soon as a push is there, by one of these rules (u and s begin with 0):
+
+    sgd        w <- w - r G
+    momentum   u <- m u + G                                  w <- w - r u
+    adagrad    s <- s + G^2                                  w <- w - r G / (sqrt(s) + e)         (section 4.1 there)
+    adam       as in `models.optimizers`, whose betas and epsilon it has
+
+The staleness of a push is the number of updates between those that the worker's weights had taken up when they were
+fetched and the push's own. `divide_by_staleness` divides r by it where it is above 1; `softsync` n collects
+floor(P / n) of P workers' pushes for an update by their mean (W. Zhang, S. Gupta, X. Lian, J. Liu, *Staleness-aware
+Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equations 5 to 8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.models.optimizers import ADAM_EPSILON, BETAS
+
+Floats = NDArray[np.float32]
+
+ADAGRAD_EPSILON = 1e-10  # torch's
+BLOCK = 1 << 15  # elements that all passes of an update go over before the next ones: they stay in the cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
+
+    `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
+    every push.
+    """
+
+    fetch_every: int = 1
+    push_every: int = 1
+    optimizer: str = "sgd"
+    learning_rate: float = 0.0
+    momentum: float = 0.9
+    divide_by_staleness: bool = False
+    softsync: int = 0
+
+    def __post_init__(self) -> None:
+        for name, steps in (("fetch_every", self.fetch_every), ("push_every", self.push_every)):
+            if steps < 1:
+                raise UsageError(f"option {name} of algorithm downpour is {steps}; give 1 or more")
+        if self.optimizer not in RULES:
+            raise UsageError(
+                f"option optimizer of algorithm downpour is {self.optimizer!r}; choose from: {', '.join(RULES)}"
+            )
+        if not 0 <= self.learning_rate < float("inf"):
+            raise UsageError(
+                f"option learning_rate of algorithm downpour is {self.learning_rate}; give a positive number, or 0 "
+                "for that of the network's optimizer"
+            )
+        if not 0 <= self.momentum < 1:
+            raise UsageError(
+                f"option momentum of algorithm downpour is {self.momentum}; give at least 0 and less than 1"
+            )
+        if self.softsync < 0:
+            raise UsageError(
+                f"option softsync of algorithm downpour is {self.softsync}; give 1 to the number of ranks, or 0 to "
+                "update at every push"
+            )
+
+    @property
+    def turn_steps(self) -> int:
+        """Steps after which a worker has pushed all that it accrued, and fetches."""
+        return math.lcm(self.fetch_every, self.push_every)
+
+    def for_gate(self) -> Options:
+        """The same algorithm with intervals of two steps at most, by plain SGD of rate 1 at every push."""
+        return Options(
+            fetch_every=min(self.fetch_every, 2), push_every=min(self.push_every, 2), learning_rate=1.0
+        )
+
+    def num_collected(self, num_workers: int) -> int:
+        """Pushes that make an update. Raises UsageError where there are fewer workers than `softsync`."""
+        if self.softsync > num_workers:
+            raise UsageError(
+                f"option softsync of algorithm downpour is {self.softsync} on {num_workers} ranks; give at most "
+                f"{num_workers}"
+            )
+        return num_workers // self.softsync if self.softsync else 1
+
+
+class ServerRule(Protocol):
+    """How a server updates its shard; it keeps what it needs between updates."""
+
+    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
+        """Update `weights` in place; `gradient` may be overwritten."""
+        ...
+
+
+class Sgd:
+    """Plain SGD (`ServerRule`): bit for bit w - r G in float32."""
+
+    def __init__(self, count: int, *, momentum: float) -> None:
+        del count, momentum  # it keeps nothing
+
+    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
+        """Two passes."""
+        for w, g in _blocks(weights, gradient):
+            np.multiply(g, np.float32(rate), out=g)
+            np.subtract(w, g, out=w)
+
+
+class Momentum:
+    """SGD with momentum (`ServerRule`)."""
+
+    def __init__(self, count: int, *, momentum: float) -> None:
+        self._momentum, self._u = np.float32(momentum), np.zeros(count, np.float32)
+
+    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
+        """Four passes."""
+        for w, g, u in _blocks(weights, gradient, self._u):
+            np.multiply(u, self._momentum, out=u)
+            np.add(u, g, out=u)
+            np.multiply(u, np.float32(rate), out=g)
+            np.subtract(w, g, out=w)
+
+
+class Adagrad:
+    """Adagrad with the sums of this shard (`ServerRule`)."""
+
+    def __init__(self, count: int, *, momentum: float) -> None:
+        del momentum
+        self._sums, self._work = np.zeros(count, np.float32), np.empty(min(count, BLOCK), np.float32)
+
+    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
+        """Seven passes."""
+        for w, g, s in _blocks(weights, gradient, self._sums):
+            work = self._work[: w.size]
+            np.multiply(g, g, out=work)
+            np.add(s, work, out=s)
+            np.sqrt(s, out=work)
+            np.add(work, np.float32(ADAGRAD_EPSILON), out=work)
+            np.multiply(g, np.float32(rate), out=g)
+            np.divide(g, work, out=g)
+            np.subtract(w, g, out=w)
+
+
+class Adam:
+    """Adam, algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980 (`ServerRule`)."""
+
+    def __init__(self, count: int, *, momentum: float) -> None:
+        del momentum
+        self._mean, self._square = np.zeros(count, np.float32), np.zeros(count, np.float32)
+        self._work = np.empty(min(count, BLOCK), np.float32)
+        self._num_updates = 0
+
+    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
+        """Twelve passes."""
+        self._num_updates += 1
+        one, two = BETAS
+        step = np.float32(rate / (1 - one**self._num_updates))
+        scale = np.float32(1 / np.sqrt(1 - two**self._num_updates))
+        for w, g, m, v in _blocks(weights, gradient, self._mean, self._square):
+            work = self._work[: w.size]
+            np.multiply(m, np.float32(one), out=m)
+            np.multiply(g, np.float32(1 - one), out=work)
+            np.add(m, work, out=m)
+            np.multiply(g, g, out=g)
+            np.multiply(g, np.float32(1 - two), out=g)
+            np.multiply(v, np.float32(two), out=v)
+            np.add(v, g, out=v)
+            np.sqrt(v, out=work)
+            np.multiply(work, scale, out=work)
+            np.add(work, np.float32(ADAM_EPSILON), out=work)
+            np.divide(m, work, out=work)
+            np.multiply(work, step, out=work)
+            np.subtract(w, work, out=w)
+
+
+RULES: dict[str, type[Sgd | Momentum | Adagrad | Adam]] = {
+    "sgd": Sgd,
+    "momentum": Momentum,
+    "adagrad": Adagrad,
+    "adam": Adam,
+}
+
+
+def _blocks(*arrays: Floats) -> Iterator[tuple[Floats, ...]]:
+    for start in range(0, arrays[0].size, BLOCK):
+        yield tuple(array[start : start + BLOCK] for array in arrays)

@@ -1,0 +1,99 @@
+"""What Downpour SGD promises over servers: plain SGD alone, its gates, and the staleness that is measured."""
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.gates import turns_gate
+from dlscale.models import load_workload
+from dlscale.models.workload import Input, Shard
+
+pytestmark = pytest.mark.on_ranks(2)
+
+
+@pytest.fixture
+def downpour(any_served_pair, connected):
+    """downpour(option=...): a backend that trains by it."""
+
+    def connect_one(**options):
+        return connected(*any_served_pair, algorithm="downpour", algorithm_options=options)
+
+    return connect_one
+
+
+@pytest.fixture
+def shard(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+@pytest.fixture
+def factory(any_served_pair):
+    workload = load_workload("hep_cnn")
+    return workload.factory(framework=any_served_pair[1], preset="tiny", local_batch=2, source=Input())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}, {"push_every": 4}]
+)
+def test_the_gates_pass(downpour, factory, options, world, shard):
+    backend = downpour(**options)
+    assert backend.asynchronous
+    gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+
+
+def test_one_worker_with_intervals_of_one_step_is_plain_sgd_bit_for_bit(downpour, factory, world, shard):
+    """In NumPy and by the framework's own optimizer, whose products with a power of two have no rounding either."""
+    rate = 2.0**-7
+    trainer = downpour(learning_rate=rate).distribute(factory, shard=shard, seed=3)
+    if shard.index == 0:  # the other one does nothing
+        plain = factory(shard=shard, seed=3)
+        for _ in range(5):
+            trainer.step()
+            pairs = zip(plain.weights(), plain.gradients(), strict=True)
+            plain.load([weight - np.float32(rate) * gradient for weight, gradient in pairs])
+        own = factory(shard=shard, seed=3)
+        if own.framework == "torch":
+            import torch
+
+            sgd = torch.optim.SGD(own.objectives[0].parameters, lr=rate)
+            for _ in range(5):
+                loss = own.objectives[0].loss(*own.next_batch())
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+            assert all(map(np.array_equal, own.weights(), plain.weights()))
+        assert all(map(np.array_equal, trainer.weights(), plain.weights()))
+        assert trainer.num_applied() == 5
+    world.Barrier()
+    trainer.close()
+
+
+def test_a_planted_delay_gives_the_planted_staleness(downpour, factory, world, shard):
+    trainer = downpour(fetch_every=4, push_every=4, learning_rate=0.001).distribute(
+        factory, shard=shard, seed=3
+    )
+    for rank, num_steps in ((1, 1), (0, 12), (1, 3)):  # rank 1 pushes, at last, on weights of before rank 0's
+        if rank == shard.index:
+            for _ in range(num_steps):
+                trainer.step()
+            trainer.synchronize()
+        world.Barrier()
+    assert trainer.staleness() == {0: 3, 3: 1}
+    assert trainer.num_applied() == 16
+    world.Barrier()
+    trainer.close()
+
+
+def test_updates_wait_for_as_many_pushes_as_softsync_says(downpour, factory, world, shard):
+    trainer = downpour(softsync=1, learning_rate=0.001).distribute(factory, shard=shard, seed=3)
+    before = trainer.weights()
+    for rank, num_applied in ((0, 0), (1, 2)):
+        if rank == shard.index:
+            trainer.step()
+            trainer.synchronize()
+        world.Barrier()
+        assert trainer.num_applied() == num_applied
+        moved = [not np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True)]
+        assert all(moved) if num_applied else not any(moved)
+        world.Barrier()
+    trainer.close()
