@@ -40,6 +40,7 @@ from dlscale.analysis.findings.solutions import (
     TimeToSolution,
     times_to_solution,
 )
+from dlscale.analysis.findings.staleness import Staleness, stalenesses
 from dlscale.analysis.findings.startup import StartUp, start_ups
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.variants import Variants
@@ -219,6 +220,7 @@ class ScalingTable:
     comparisons: tuple[BackendComparison, ...]
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
+    stalenesses: tuple[Staleness, ...]
     energies: tuple[Energy, ...]
     drifts: tuple[Drift, ...]
     interference: Interference | None  # None: not known
@@ -330,6 +332,7 @@ def scaling_table(
         comparisons=compare_backends(measured, contrasts),
         start_ups=tuple(start_ups(measured)),
         savings=tuple(savings(records)),
+        stalenesses=tuple(stalenesses(records)),
         energies=tuple(energies(measured)),
         drifts=tuple(drifts(everything)),
         interference=disturbance,

@@ -156,6 +156,14 @@ class CountingTrainer(Trainer, Protocol):
         ...
 
 
+class StaleTrainer(CountingTrainer, Protocol):
+    """A trainer whose ranks push what servers apply later, on weights that others may have changed since."""
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: pushes}: how many pushes, of all ranks together, had missed so many updates; not collective."""
+        ...
+
+
 class Backend(Protocol):
     """How the ranks of one launch combine their gradients."""
 
@@ -186,7 +194,8 @@ class Backend(Protocol):
     def served(self) -> Any:
         """The options of the algorithm by which ranks train over servers without waiting for each other.
 
-        None where ranks step together, or each of their gradients is applied as it comes.
+        Trainers are then `StaleTrainer`s. None where ranks step together, and where each gradient is applied as it
+        comes.
         """
         ...
 

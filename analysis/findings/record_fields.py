@@ -125,7 +125,14 @@ FieldValue = str | int | float | bool | tuple["FieldValue", ...] | None
 
 RecordValues = dict[str, FieldValue]
 
-RESULT_FIELDS = {"windows", "phases", "gates", "final_loss", "skipped_samples"}  # large, and not compared
+RESULT_FIELDS = {
+    "windows",
+    "phases",
+    "gates",
+    "final_loss",
+    "skipped_samples",
+    "staleness",
+}  # large, and not compared
 
 
 def record_values(record: Record) -> RecordValues:

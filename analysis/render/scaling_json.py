@@ -18,6 +18,7 @@ from dlscale.analysis.findings.pareto import priced, to_pareto_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
+from dlscale.analysis.findings.staleness import to_staleness_row
 from dlscale.analysis.findings.startup import to_start_up_row
 from dlscale.analysis.findings.tuning import rate_rows, rate_searches
 
@@ -46,6 +47,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "predicted_solutions": prediction_rows(predictions(noises, table.weak_scaling)),
         "pareto": [to_pareto_row(cell) for cell in priced(table.solutions, table.energies)],
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
+        **({"staleness": [to_staleness_row(one) for one in table.stalenesses]} if table.stalenesses else {}),
         **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }

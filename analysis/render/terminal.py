@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dlscale.analysis.advice import advice
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
@@ -85,6 +85,7 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
     yield Text(family.constants)
     for sentence in verdict(rows, table.contrasts):
         yield Text(sentence)
+    yield from _staleness(table, family)
     if not rows:
         return
     notes: dict[str, int] = {}
@@ -120,12 +121,24 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     yield from (Text(text, style="bold") for text in unequal_tuning(rows))
     for row in fastest_first(rows):
         yield Text(row.text)
+    yield from _staleness(table, family)
     noises = noise_scales(rows)
     for noise in noises:
         yield Text(noise.text)
     for prediction in predictions(noises, table.weak_scaling):
         yield Text(prediction.text)
     yield Grid(brief(SOLUTIONS.of(rows)), sections=False)
+
+
+def _staleness(table: ScalingTable, family: Family) -> Iterator[Text]:
+    """On the most ranks, where there are pushes of others to be missed."""
+    found = [
+        staleness
+        for staleness in table.stalenesses
+        if family_of(staleness.cell, system=family.system) == family
+    ]
+    most = max((staleness.cell.num_ranks for staleness in found), default=0)
+    yield from (Text(staleness.text) for staleness in found if staleness.cell.num_ranks == most)
 
 
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:

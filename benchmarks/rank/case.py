@@ -39,6 +39,7 @@ from dlscale.benchmarks.records.spool import (
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
+from dlscale.collectives.backend import StaleTrainer
 from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard
@@ -223,10 +224,12 @@ class CaseRun:
         )
 
     def _write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
+        stale = cast(StaleTrainer, trainer).staleness() if self.context.backend.served else {}
         self._write(
             CaseResult(
                 steady=steady,
                 loss=trainer.loss(),
+                staleness={str(steps): pushes for steps, pushes in stale.items()},
                 settings=trainer.settings(),
                 skipped=sum(replica.num_skipped() for replica in replicas),
             )

@@ -56,7 +56,8 @@ class ServerAudit:
         training, backend = self._training, self._training.backend
         reference, first = training.make_reference(), self._trainer.weights()
         reference.load(first)
-        if not self._together and (backend.num_accepted is not None or training.control.Get_size() > 1):
+        by_rule = backend.served is not None or backend.num_accepted is not None
+        if not self._together and (by_rule or training.control.Get_size() > 1):
             rate = float(self._trainer.settings()["learning_rate"]) if backend.served else 0.0
             self._update = _length(first_update(backend.served, reference, rate=rate))
             return

@@ -127,6 +127,7 @@ def assemble(
         resumed=_resumed(workers[0].first(TrainingResumed, index)),
         solution=_solution(workers[0], index),
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
+        staleness={int(steps): pushes for steps, pushes in first.staleness.items()} if first else {},
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,

@@ -332,6 +332,9 @@ class Record(Frozen):
     resumed: Resumption | None = None  # None: the training began with this launch
     solution: Solution | None = None  # of a cell with a target; None also if the launch did not end by itself
     launches: list[TrainingLaunch] = []  # of that training so far, in order; empty where it is not saved
+    staleness: dict[
+        NonNegativeInt, PositiveInt
+    ] = {}  # of asynchronous training: {updates that a push had missed: pushes}, over all servers
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
@@ -339,8 +342,8 @@ class Record(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record of a training without a target is written as before there were any."""
-        return without_empty(handler(self), {"solution", "launches"})
+        """A record of a training without a target, or of ranks in step, is written as before there were others."""
+        return without_empty(handler(self), {"solution", "launches", "staleness"})
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -159,6 +159,7 @@ class CaseResult:
     skipped: int | None = None  # samples that could not be read
     bucket_bytes: list[int] = field(default_factory=list)
     copy_rate: float | None = None
+    staleness: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

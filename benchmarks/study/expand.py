@@ -327,6 +327,9 @@ def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
             framework=setup.framework,
             algorithm=study.algorithms[0],
         )
+        rules = read_algorithm(study.algorithms[0], study.algorithm_options.get(study.algorithms[0]))
+        if hasattr(rules, "check_setup"):
+            rules.check_setup(setup)
     except UsageError as error:
         return str(error)
     try:

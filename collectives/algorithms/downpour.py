@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Setup
 from dlscale.models.optimizers import ADAM_EPSILON, BETAS
 
 Floats = NDArray[np.float32]
@@ -89,6 +90,10 @@ class Options:
         return Options(
             fetch_every=min(self.fetch_every, 2), push_every=min(self.push_every, 2), learning_rate=1.0
         )
+
+    def check_setup(self, setup: Setup) -> None:
+        """Returns if ranks could train in that setup. Raises UsageError."""
+        self.num_collected(setup.num_ranks)
 
     def num_collected(self, num_workers: int) -> int:
         """Pushes that make an update. Raises UsageError where there are fewer workers than `softsync`."""

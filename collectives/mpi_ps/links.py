@@ -59,7 +59,7 @@ class ServerLinks:
         self.collect(into)
 
     def look(self, into: Floats) -> None:
-        """As `fetch`, for somebody who does not train on them: what is pushed later says nothing of these weights."""
+        """`fetch` for somebody who does not train on them: what is pushed later says nothing of these weights."""
         steps = list(self.steps)
         self.fetch(into)
         self.steps = steps

@@ -132,5 +132,5 @@ class DownpourTrainer(ServedTrainer):
         return dict(sorted(total.items()))
 
     def settings(self) -> dict[str, Setting]:
-        """As of all, and the learning rate, which the options may leave to the network."""
+        """The learning rate too, which the options may leave to the network."""
         return {**super().settings(), "learning_rate": float(self._rate)}

@@ -19,6 +19,7 @@ from dlscale.analysis.findings.energy import energy_table, unknown_energy
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
+from dlscale.analysis.findings.staleness import STALENESS
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
@@ -203,6 +204,7 @@ def _costs(table: ScalingTable) -> Iterator[Block]:
             yield Sentence(text=f"{row.cell.workload}, {row.cell.framework}, {cost}", tags=tags_of(row.cell))
     yield from _known(STARTUP.of(table.start_ups))
     yield from _known(CHECKPOINTS.of(table.savings))
+    yield from _known(STALENESS.of(table.stalenesses))
 
 
 def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) -> Iterator[Block]:

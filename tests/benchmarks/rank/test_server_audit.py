@@ -10,6 +10,7 @@ import pytest
 from dlscale.benchmarks.rank.audit import AuditedTraining, samples_at
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
+from dlscale.collectives.algorithms.downpour import Options
 
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
 
@@ -98,6 +99,9 @@ class Trainer:
     def num_applied(self):
         return self.server.num_counted
 
+    def settings(self):
+        return {"learning_rate": 1.0}
+
 
 def run(
     update=lambda _, gradients: gradients,
@@ -107,6 +111,7 @@ def run(
     num_accepted=None,
     kind=Server,
     trainer_kind=Trainer,
+    served=None,
 ):
     """{gate: the gate}, the same on all ranks, and the steps that were told."""
     server = kind(num_ranks, update)
@@ -136,7 +141,7 @@ def run(
             trainer = trainer_kind(index, server, asynchronous)
             training = AuditedTraining(
                 trainer=trainer,
-                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted, served=None),
+                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted, served=served),
                 make_reference=lambda: Replica(index),
                 control=control,
                 bounds=EXACT,
@@ -264,3 +269,12 @@ def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
     gates, told = run(asynchronous=False, num_accepted=1)
     assert set(gates) == {"audit_step", "audit_movement"}
     assert told == [2, 2]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_an_algorithms_turns_are_audited_whole_and_its_beginning_not(num_ranks):
+    """Its rule is the servers', and not that of the reference's own optimizer."""
+    gates, told = run(num_ranks=num_ranks, served=Options(fetch_every=2, push_every=3))
+    assert failed(gates) == set()
+    assert "audit_opening" not in gates
+    assert told == [1 + 6] * num_ranks

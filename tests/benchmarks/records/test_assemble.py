@@ -70,7 +70,10 @@ def write(tmp_path):
             window = MeasuredWindow("steady", 4, 11.0 + number + index / 100, 0.4 + index / 10)
             spool.write(window, case=0)
         if ends:
-            spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": bool(index)}), case=0)
+            result = CaseResult(
+                steady=True, loss=0.7, settings={"overlap": bool(index)}, staleness={"0": 5, "2": 1}
+            )
+            spool.write(result, case=0)
             spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5 + index), case=0)
         spool.close()
 

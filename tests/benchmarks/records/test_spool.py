@@ -31,6 +31,7 @@ def _value(hint):
         float: 1.5,
         bool: True,
         dict[str, float]: {"a": 0.5},
+        dict[str, int]: {"a": 3},
         dict[str, spool.Setting]: {"b": "c"},
     }[hint]
 

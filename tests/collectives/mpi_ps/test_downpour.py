@@ -6,6 +6,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.downpour import BLOCK, RULES, Options
 from dlscale.collectives.algorithms.registry import read_algorithm
+from dlscale.collectives.backend import Setup
 from dlscale.collectives.mpi_ps.sessions import DownpourSession
 from dlscale.models.optimizers import ADAM_EPSILON, BETAS
 
@@ -121,4 +122,4 @@ def test_what_makes_no_sense_is_refused(options, said):
 def test_softsync_collects_the_pushes_of_a_part_of_the_workers():
     assert [Options(softsync=n).num_collected(8) for n in (0, 1, 3, 8)] == [1, 8, 2, 1]
     with pytest.raises(UsageError, match="softsync of algorithm downpour is 9 on 8 ranks"):
-        Options(softsync=9).num_collected(8)
+        Options(softsync=9).check_setup(Setup(framework="torch", num_ranks=8))
