@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+
+if TYPE_CHECKING:
+    from dlscale.collectives.compression.compressor import Compressor
 
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
@@ -204,6 +207,11 @@ class Backend(Protocol):
         """The type in which float32 gradients travel: float32, or bfloat16 where they are rounded on the way."""
         ...
 
+    @property
+    def compressor(self) -> Compressor | None:
+        """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
+        ...
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
 
@@ -248,3 +256,8 @@ class InStep:
     def wire(self) -> str:
         """Gradients are not rounded on their way."""
         return "float32"
+
+    @property
+    def compressor(self) -> Compressor | None:
+        """Gradients are not compressed."""
+        return None

@@ -13,17 +13,23 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
 from dlscale.benchmarks.rank import deviation
+from dlscale.benchmarks.rank.compressed import Replay
 from dlscale.benchmarks.rank.deviation import Bounds, Deviation, Snapshot, snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
+from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.models.samples import ORDER_SEED
 from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import Indices, Replica, State, Weights
+
+Averaging = Callable[[Weights], Weights]
+"""From this rank's gradients of a step to the means that are applied."""
 
 LEAST_LOSS = 1e-2  # a smaller one's rounding is not judged
 
@@ -59,7 +65,8 @@ class ReplayAudit:
         self._num_taken = 0  # steps in this launch
         self._drawn = -1  # the audited window
         self._num_windows = 0
-        self._before: tuple[Snapshot, State, int] | None = None  # that window's, and the steps before it
+        # That window's, the steps before it, and how gradients are averaged from there on.
+        self._before: tuple[Snapshot, State, int, Averaging] | None = None
         self._steps: list[Deviation] = []
         self._places: list[int] = []  # the steps that were replayed one by one
         self._window_share: float | None = None
@@ -84,20 +91,20 @@ class ReplayAudit:
         """Note the state that the drawn window begins with."""
         if window == self._drawn and not self._training.backend.delay and not self._has_skipped():
             with self._training.aside():
-                self._before = *self._look(), self._num_taken
+                self._before = *self._look(), self._num_taken, self._averaging()
 
     def after(self, window: int) -> None:
         """Replay the drawn window."""
         if window != self._drawn or self._before is None:
             return
         with self._training.aside():
-            (old, state, num_taken), self._before = self._before, None
+            (old, state, num_taken, mean), self._before = self._before, None
             new, _ = self._look()
             reference = self._restored(state)
             noisy: set[str] = set()
             self._window_steps = self._num_taken - num_taken
             for _ in range(self._window_steps):
-                gradients = self._mean(reference.gradients())
+                gradients = mean(reference.gradients())
                 noisy |= deviation.noisy_weights(gradients, bounds=self._training.bounds)
                 reference.apply(gradients)
             expected = snapshot(reference.weights(), reference.state())
@@ -179,13 +186,14 @@ class ReplayAudit:
             taken_before = self._num_taken
             delay = self._settle()
             begin, state = self._look()
+            mean = self._averaging()
             for _ in range(delay):
                 self._step(trainer)
             late, late_state = self._look() if delay else (begin, state)
             self._step(trainer)
             after, _ = self._look()
             reference = self._restored(state)
-            gradients = self._mean(reference.gradients())
+            gradients = mean(reference.gradients())
             wrong = num_wrong_samples(reference, _num_drawn(state), control=self._training.control)
             self._wrong_samples = max(self._wrong_samples, wrong)
             if not delay:
@@ -241,11 +249,16 @@ class ReplayAudit:
         reference.restore(state)
         return reference
 
-    def _mean(self, gradients: Weights) -> Weights:
+    def _averaging(self) -> Averaging:
+        """What the trainer's exchanges come to from now on; compressed ones begin with what it has left over."""
         training = self._training
         if not training.backend.capabilities.exchanges:
-            return gradients
-        return mean_over_ranks(gradients, control=training.control)
+            return list
+        if compressor := training.backend.compressor:
+            trainer = cast(CompressedTrainer, training.trainer)
+            states = trainer.bucket_states()
+            return Replay(compressor, trainer, control=training.control, states=states).mean_gradients
+        return partial(mean_over_ranks, control=training.control)
 
 
 def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:

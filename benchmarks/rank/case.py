@@ -259,7 +259,9 @@ class CaseRun:
             backend=backend,
             make_reference=make_reference,
             control=context.world,
-            bounds=bounds_for(precision=self.cell.precision, wire=backend.wire),
+            bounds=bounds_for(
+                precision=self.cell.precision, wire=backend.wire, compressed=backend.compressor is not None
+            ),
             passed=progress.passed if progress else lambda _: None,
             num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
             aside=context.meter.paused if context.meter else nullcontext,
@@ -296,7 +298,11 @@ class CaseRun:
             )
             facts = load_workload(self.cell.workload).preset(self.cell.preset)
             return [
-                exchange.gate(context.world, wire=context.backend.wire),
+                exchange.gate(
+                    context.world,
+                    wire=context.backend.wire,
+                    compressed=context.backend.compressor is not None,
+                ),
                 exchange.bytes_gate(ELEMENT_BYTES * facts.num_parameters),
             ]
         finally:

@@ -109,8 +109,10 @@ class TrainingRun:
 def check_can_resume(backend: Backend) -> None:
     """Returns if all that a training over it depends on is on every rank. Raises UsageError."""
     name = backend.capabilities.name
-    if backend.delay or backend.wire != "float32":
+    if backend.delay or backend.wire != "float32" or backend.compressor:
         what = "gradients under way" if backend.delay else "what rounding has left over"
+        if backend.compressor:
+            what = "what compression has left over"
         raise UsageError(
             f"backend {name} has {what}, which each rank has its own of and no checkpoint keeps; leave "
             "--checkpoint-every out, or the option"

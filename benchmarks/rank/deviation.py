@@ -49,9 +49,9 @@ EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise
 ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
 
 
-def bounds_for(*, precision: str, wire: str) -> Bounds:
-    """The bounds of a computation and a wire."""
-    return EXACT if (precision, wire) == ("fp32", "float32") else ROUNDED
+def bounds_for(*, precision: str, wire: str, compressed: bool = False) -> Bounds:
+    """The bounds of a computation and an exchange; `compressed`: other elements may pass a compressor's limit."""
+    return EXACT if (precision, wire, compressed) == ("fp32", "float32", False) else ROUNDED
 
 
 def snapshot(weights: Weights, state: State) -> Snapshot:

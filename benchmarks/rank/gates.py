@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.turns import change_in_turn, num_turn_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
@@ -34,9 +35,9 @@ def update_gates(
 ) -> list[Gate]:
     """Before any timing: one update of the weights is what the gradients ask for.
 
-    All ranks step together, or in turn where they do not wait for each other.
+    All ranks step together, or in turn where they do not wait for each other. Compressed exchanges are replayed.
     """
-    gate = turns_gate if backend.asynchronous else gradient_gate
+    gate = turns_gate if backend.asynchronous else compressed_gate if backend.compressor else gradient_gate
     return gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root, messages
+from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 
 _OPERATIONS = {"sum": MPI.SUM, "average": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 
@@ -52,6 +54,34 @@ class MpiCollective:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._open().Barrier()
+
+    def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        """The messages of all ranks, in order of rank, of whatever lengths (`compression.links.Transport`)."""
+        communicator = self._open()
+        lengths = communicator.allgather(message.size)
+        ends = np.cumsum(lengths)
+        everyone = np.empty(ends[-1], np.uint8)
+        communicator.Allgatherv(message, [everyone, lengths])
+        return np.split(everyone, ends[:-1])
+
+    def average_halves(self, values: NDArray[Any]) -> None:
+        """The mean of float16, or of uint16 that holds bfloat16: summed in float32 by order of rank, rounded once.
+
+        Each rank owns a chunk, gets it from all, and gives its mean to all.
+        """
+        communicator = self._open()
+        bounds = [values.size * rank // self.size for rank in range(self.size + 1)]
+        counts = [end - begin for begin, end in pairwise(bounds)]
+        own = counts[self.rank]
+        bits = values.view(np.uint16)
+        offers = np.empty(own * self.size, np.uint16)
+        communicator.Alltoallv([bits, counts], [offers, [own] * self.size])
+        total = np.zeros(own, np.float32)
+        for offer in offers.reshape(self.size, own):
+            total += from_bfloat16(offer) if values.dtype == np.uint16 else offer.view(np.float16)
+        total /= self.size
+        mean = to_bfloat16(total) if values.dtype == np.uint16 else total.astype(np.float16)
+        communicator.Allgatherv(mean.view(np.uint16), [bits, counts])
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """Nothing: the algorithm is the MPI's own choice."""

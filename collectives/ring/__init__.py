@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
 from dlscale.collectives.buffers import check_buffers_match
+from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.training.collective_backend import CollectiveBackend
@@ -47,7 +50,7 @@ __all__ = [
     "tune",
 ]
 
-OPTION_KINDS = (Settings, Training)
+OPTION_KINDS = (Settings, Training, Compression)
 
 
 def join(control: Any, settings: Settings | None = None) -> Ring:
@@ -162,8 +165,8 @@ def check(framework: str) -> None:  # noqa: ARG001
 
 
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
-    """Returns if the plan that was asked for, if any, is one for that many ranks. Raises UsageError."""
-    settings, _ = read_kinds(OPTION_KINDS, options, backend="ring")
+    """Returns if the options fit each other, and a plan is one for that many ranks. Raises UsageError."""
+    settings, _, _ = _read(options, setup.framework)
     if settings.plan:
         from dlscale.collectives.ring.plan import check_key, parse_plan
 
@@ -171,10 +174,24 @@ def check_setup(options: dict[str, Any], setup: Setup) -> None:
         check_key(parse_plan(path)[0], path, "num_ranks", setup.num_ranks)
 
 
-def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:  # noqa: ARG001
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:
     """Join the ranks of `control` as a backend; collective. Raises UsageError as `join`.
 
-    The options are those of `Settings` and of `Training`.
+    The options are those of `Settings`, `Training` and `Compression`.
     """
-    settings, training = read_kinds(OPTION_KINDS, options, backend="ring")
-    return CollectiveBackend("ring", lambda: join(control, settings), training)
+    settings, training, compression = _read(options, framework)
+    return CollectiveBackend("ring", lambda: join(control, settings), training, compression)
+
+
+def _read(options: dict[str, Any], framework: str) -> tuple[Settings, Training, Compression]:
+    """The options by kind. Gradients compressed to bfloat16 are those of the ring's own wire."""
+    settings, training, compression = read_kinds(OPTION_KINDS, options, backend="ring")
+    if compression.compression == "bf16":
+        return replace(settings, wire="bfloat16"), training, Compression()
+    if compression.compression != "none" and settings.wire != "float32":
+        raise UsageError(
+            f"compression={compression.compression} and wire={settings.wire}: gradients are compressed once; leave one "
+            "of them out"
+        )
+    compression.check(training, framework=framework)
+    return settings, training, compression

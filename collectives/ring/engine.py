@@ -49,6 +49,7 @@ ONE_SHOT_BYTES = 0
 NO_VARIANTS: list[tuple[int, bool, bool]] = []
 BLOCK_BYTES = 8 * 1024 * 1024
 
+WORD_BYTES = 4
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
 
 
@@ -155,6 +156,25 @@ class Ring:
         check_buffer(output, dtypes=RING_DTYPES)
         check_overlap(output, piece, place=self.rank)
         self._engine.allgather(piece, output, bfloat16)
+
+    def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+        """The messages of all ranks, in order of rank (`compression.links.Transport`).
+
+        Shorter ones travel as if they were as long as the longest.
+        """
+        lengths = np.empty(self.size, np.int64)
+        self.allgather(np.array([message.size], np.int64), lengths)
+        num_words = -(-int(lengths.max()) // WORD_BYTES)
+        if not num_words:
+            return [message] * self.size
+        own, everyone = np.empty(num_words, np.int32), np.empty((self.size, num_words), np.int32)
+        own.view(np.uint8)[: message.size] = message
+        self.allgather(own, everyone)
+        return [row.view(np.uint8)[:length] for row, length in zip(everyone, lengths, strict=True)]
+
+    def average_halves(self, values: NDArray[Any]) -> None:
+        """The mean of float16, or of uint16 that holds bfloat16, in place."""
+        self.allreduce(values, "average", bfloat16=values.dtype == np.uint16)
 
     def reserve_buckets(self, count: int) -> int:
         """The first of `count` numbers for `allreduce`'s buckets that nobody else was given."""

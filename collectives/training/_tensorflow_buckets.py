@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer, on_gpu
 from dlscale.collectives.training._tensorflow_native import (
     HOST,
@@ -20,14 +21,18 @@ from dlscale.collectives.training._tensorflow_native import (
     with_threads,
 )
 from dlscale.collectives.training.communication import Training
+from dlscale.models.workload import Weights
 
 
 def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TensorFlowTrainer:
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare on every rank, threads exchange buckets while backpropagation goes on; without, all gradients
-    travel not overlapped, after the last of them.
+    travel not overlapped, after the last of them. So they do where they are compressed.
     """
+    if isinstance(collectives[0], CompressedCollective):
+        # A bucket must be the same memory in every step, which staging memory is not.
+        return BucketTrainer(replica, NumpyExchange(replica, collectives[0]))
     if not is_built():
         if training.pipelined or training.teams > 0:
             raise UsageError(
@@ -43,6 +48,20 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     return TensorFlowTrainer(replica, exchange)
 
 
+class BucketTrainer(TensorFlowTrainer):
+    """A trainer that shows its only bucket (`compression.trainer.BucketTrainer`)."""
+
+    _exchange: NumpyExchange
+
+    def buckets(self) -> list[NDArray[Any]]:
+        """The bucket."""
+        return [self._exchange.bucket]
+
+    def flat(self, arrays: Weights) -> list[NDArray[Any]]:
+        """Arrays in the order and shapes of the weights, one after the other."""
+        return [np.concatenate([array.reshape(-1) for array in arrays])]
+
+
 class NumpyExchange:
     """Averages all gradients in one bucket and one call of the collective, after the last of them (`Exchange`)."""
 
@@ -52,7 +71,7 @@ class NumpyExchange:
         self._collective, self._from_gpu = collective, on_gpu(replica)
         parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
         self._ends = np.cumsum([int(np.prod(parameter.shape)) for parameter in parameters])
-        self._bucket = collective.empty(int(self._ends[-1]))
+        self.bucket = collective.empty(int(self._ends[-1]))
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order."""
@@ -65,7 +84,7 @@ class NumpyExchange:
     def settings(self) -> dict[str, Setting]:
         """Bytes per exchange, that it does not overlap, copies of all gradients, and the collective's own."""
         return {
-            BUCKET_SIZES: str(self._bucket.nbytes),
+            BUCKET_SIZES: str(self.bucket.nbytes),
             "overlap": False,
             "teams": 0,
             "exchange": "numpy_function",
@@ -78,11 +97,11 @@ class NumpyExchange:
         """Nothing to release."""
 
     def _means(self, *gradients: NDArray[Any]) -> list[NDArray[Any]]:
-        pieces = np.split(self._bucket, self._ends[:-1])
+        pieces = np.split(self.bucket, self._ends[:-1])
         for piece, gradient in zip(pieces, gradients, strict=True):
             piece[:] = gradient.reshape(-1)
         try:
-            self._collective.allreduce(self._bucket, "average")
+            self._collective.allreduce(self.bucket, "average")
         except Exception as error:
             self.failure = error
             raise

@@ -17,19 +17,21 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._torch import Setting, TorchTrainer, clear_gradients
 from dlscale.collectives.training._torch_staging import Staging, staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
+from dlscale.models.workload import Weights
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 
 
-def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TorchTrainer:
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> BucketTrainer:
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
@@ -46,7 +48,27 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
         BucketExchange(objective, teams, training, numbers=numbers, staging=staging)
         for objective in replica.objectives
     ]
-    return TorchTrainer(replica, exchanges, close=teams.close)
+    return BucketTrainer(replica, exchanges, close=teams.close)
+
+
+class BucketTrainer(TorchTrainer):
+    """A trainer that shows its buckets (`compression.trainer.BucketTrainer`)."""
+
+    exchanges: tuple[BucketExchange, ...]
+
+    def buckets(self) -> list[NDArray[Any]]:
+        """The buckets of all objectives, in order; not pipelined."""
+        return [bucket.array for exchange in self.exchanges for bucket in exchange.buckets()]
+
+    def flat(self, arrays: Weights) -> list[NDArray[Any]]:
+        """Arrays in the order and shapes of the weights, each where its parameter's gradient lies in a bucket."""
+        parameters = [p for objective in self._replica.objectives for p in objective.parameters]
+        of_parameter = dict(zip(map(id, parameters), self._replica.tensors(arrays), strict=True))
+        return [
+            bucket.flat([of_parameter[id(parameter)] for parameter in bucket.parameters])
+            for exchange in self.exchanges
+            for bucket in exchange.buckets()
+        ]
 
 
 class Bucket:
@@ -106,6 +128,14 @@ class Bucket:
         if self._exchange:
             self._exchange.result()
             self._exchange = None
+
+    def flat(self, tensors: Sequence[torch.Tensor]) -> NDArray[Any]:
+        """Tensors like the parameters, in an array like the bucket's."""
+        whole = torch.empty(self.array.size, dtype=tensors[0].dtype)
+        for tensor, view in zip(tensors, self.views, strict=True):
+            whole.as_strided(view.size(), view.stride(), view.storage_offset()).copy_(tensor)
+        flat: NDArray[Any] = whole.numpy()
+        return flat
 
     def give(self) -> None:
         """Let the parameters' gradients be the means; the exchange must be done."""
@@ -191,6 +221,10 @@ class BucketExchange:
             **self._training.settings(),
             **self._teams.collective(0).settings(),
         }
+
+    def buckets(self) -> list[Bucket]:
+        """All that a step exchanges."""
+        return self._sets[0]
 
     def close(self) -> None:
         """Remove the hooks."""

@@ -1,6 +1,7 @@
 """The backend for any `Collective`: gradients travel in the buckets of the framework's trainer.
 
-On request the trainer makes sure, every so many steps, that all ranks still hold the same weights.
+On request they are compressed on their way, and the trainer makes sure, every so many steps, that all ranks still
+hold the same weights.
 """
 
 from __future__ import annotations
@@ -8,9 +9,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
+from dlscale.collectives.compression.collective import Carrier, CompressedCollective
+from dlscale.collectives.compression.compressor import Compressor
+from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.communication import Training
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
@@ -20,9 +26,14 @@ class CollectiveBackend(InStep):
     """Trains over collectives of its own and hands out further ones (`Backend`)."""
 
     def __init__(
-        self, name: str, make_collective: Callable[[], Collective], training: Training | None = None
+        self,
+        name: str,
+        make_collective: Callable[[], Collective],
+        training: Training | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self._name = name
+        self._compression = compression or Compression()
         self._make_collective = make_collective
         self._training = training or Training()
         # One per team; a single one also where a rank finds no core for its thread and does not overlap.
@@ -43,6 +54,11 @@ class CollectiveBackend(InStep):
         """The type in which float32 gradients travel; collectives that round them name it in their settings."""
         return str(self._gradients[0].settings().get("wire", "float32"))
 
+    @property
+    def compressor(self) -> Compressor | None:
+        """What compresses gradients, if anything does."""
+        return self._compression.compressor()
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose gradient buckets go through the collectives, with the weights of rank 0.
 
@@ -57,14 +73,26 @@ class CollectiveBackend(InStep):
         check_buffers_match(first, replica.weights(), names=replica.names())
         training = replace(self._training, pipelined_until_step=0) if gate else self._training
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
-        trainer: Trainer = integration.over(replica, self._gradients, training)
+        compressor = self.compressor
+        # Anew for each trainer: what one leaves over is none of the next one's.
+        compressed = [
+            CompressedCollective(cast(Carrier, c), compressor) for c in self._gradients if compressor
+        ]
+        own: Trainer = integration.over(replica, compressed or self._gradients, training)
+        trainer = own
         if training.check_every:
             trainer = CheckedTrainer(trainer, first, every=training.check_every, names=replica.names())
+        if compressed:
+            compression = self._compression.settings()
+            return CompressedTrainer(
+                trainer, compressed, layout=cast(BucketTrainer, own), settings=compression
+            )
         return trainer
 
     def collective(self) -> Collective:
-        """Operations on a communicator of their own; collective."""
-        return self._make_collective()
+        """Operations on a communicator of their own, averages compressed where gradients are; collective."""
+        collective, compressor = self._make_collective(), self.compressor
+        return CompressedCollective(cast(Carrier, collective), compressor) if compressor else collective
 
     def close(self) -> None:
         """Free the communicators of the gradients."""

@@ -244,6 +244,10 @@ class TorchReplica:
             for parameter, weight in zip(self._parameters(), weights, strict=True):
                 parameter.copy_(_from_canonical(torch.from_numpy(weight)))
 
+    def tensors(self, arrays: Weights) -> list[torch.Tensor]:
+        """Arrays in the layout of `weights` as tensors in that of the parameters; they share memory."""
+        return [_from_canonical(torch.from_numpy(array)) for array in arrays]
+
     def gradients(self) -> Weights:
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         batch = self.next_batch()

@@ -205,7 +205,9 @@ def run(
         replica = kind(shard)
         replica.num_drawn = resumed_at
         trainer = Trainer(replica, index, wires, fault or Fault(), delay, settings)
-        backend = SimpleNamespace(delay=delay, wire=wire, capabilities=SimpleNamespace(exchanges=True))
+        backend = SimpleNamespace(
+            delay=delay, wire=wire, compressor=None, capabilities=SimpleNamespace(exchanges=True)
+        )
         try:
             audit = ReplayAudit(
                 AuditedTraining(

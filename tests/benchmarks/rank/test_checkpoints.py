@@ -101,11 +101,15 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("delay", "wire", "words"),
-    [(1, "float32", "gradients under way"), (0, "bfloat16", "what rounding has left over")],
+    ("own", "words"),
+    [
+        ({"delay": 1}, "gradients under way"),
+        ({"wire": "bfloat16"}, "what rounding has left over"),
+        ({"compressor": object()}, "what compression has left over"),
+    ],
 )
-def test_options_that_leave_something_on_every_rank_are_refused(delay, wire, words):
-    backend = SimpleNamespace(capabilities=SimpleNamespace(name="ring"), delay=delay, wire=wire)
+def test_options_that_leave_something_on_every_rank_are_refused(own, words):
+    plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0, "wire": "float32", "compressor": None}
     with pytest.raises(UsageError, match=f"backend ring has {words}.*leave --checkpoint-every out"):
-        checkpoints.check_can_resume(backend)
-    checkpoints.check_can_resume(SimpleNamespace(**vars(backend) | {"delay": 0, "wire": "float32"}))
+        checkpoints.check_can_resume(SimpleNamespace(**plain | own))
+    checkpoints.check_can_resume(SimpleNamespace(**plain))

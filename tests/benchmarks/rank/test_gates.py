@@ -95,6 +95,7 @@ class Ranks:
         self.num_accepted = options.get("num_accepted")
         self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.wire = options.get("wire", "float32")
+        self.compressor = None
         self.asynchronous = options.get("asynchronous", False)
         self.served = None
         self.broadcasts = options.get("broadcasts", True)

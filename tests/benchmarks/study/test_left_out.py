@@ -174,6 +174,18 @@ def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
             "leave --compiled out",
         ),
         ("horovod", {}, {"framework": "torch", "num_ranks": 2, "device": "gpu"}, "operations=nccl"),
+        (
+            "mpi",
+            {"compression": "topk", "pipelined": True},
+            {"framework": "torch", "num_ranks": 2},
+            "leave one of them out",
+        ),
+        (
+            "ring",
+            {"compression": "fp16", "wire": "bfloat16"},
+            {"framework": "torch", "num_ranks": 2},
+            "compressed once",
+        ),
     ],
 )
 def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):

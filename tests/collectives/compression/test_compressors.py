@@ -1,0 +1,139 @@
+"""What holds of every compressor, and each against a reference in plain NumPy."""
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.options import COMPRESSORS, Compression
+from dlscale.collectives.training.communication import Training
+
+OPTIONS = {
+    "fp16": {},
+    "bf16": {},
+    "topk": {"topk_share": 0.02},
+}
+COUNTS = [1, 2, 31, 1000, 70_001]
+
+
+def test_all_compressors_are_looked_at():
+    assert set(OPTIONS) == set(COMPRESSORS) - {"none"}
+
+
+@pytest.fixture(params=list(OPTIONS))
+def compressor(request):
+    return Compression(compression=request.param, **OPTIONS[request.param]).compressor()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_nothing_is_lost_on_the_way(compressor, ranks, gradients, count):
+    """The means of all steps and the last residuals are the gradients' sum."""
+    group = ranks(2)
+    applied, given = np.zeros(count), np.zeros(count)
+    for step in range(6):
+        buckets = [gradients(count, rank, step) for rank in range(2)]
+        given += np.mean(buckets, axis=0, dtype=np.float64)
+        applied += group.average(compressor, buckets)
+    left = np.mean([state["residual"] for state in group.states], axis=0, dtype=np.float64)
+    # What rounds the mean itself, by 2^-9 of it and step in bfloat16, is not fed back.
+    allowed = 2**-8 * np.abs(given).max() if "Halves" in type(compressor).__name__ else 1e-5
+    np.testing.assert_allclose(applied + left, given, rtol=2e-6, atol=allowed)
+
+
+def test_the_same_numbers_are_the_same_messages(compressor, ranks, gradients):
+    buckets = [gradients(5000, rank) for rank in range(3)]
+    first, second = (ranks(3).average(compressor, buckets) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_bucket_of_another_size_starts_anew(compressor, ranks, gradients):
+    group = ranks(1)
+    group.average(compressor, [gradients(100)])
+    for state in group.states:
+        state["residual"][:] = np.nan
+    assert np.isfinite(group.average(compressor, [gradients(120)])).all()
+
+
+def test_what_is_no_number_is_not_hidden(compressor, ranks, gradients):
+    """A training that diverged must be seen to."""
+    bucket = gradients(5000)
+    bucket[77] = np.nan
+    assert not np.isfinite(ranks(1).average(compressor, [bucket])).all()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+def test_topk_sends_the_largest(ranks, gradients, count, share):
+    bucket, group = gradients(count), ranks(2)
+    compressor = Compression(compression="topk", topk_share=share).compressor()
+    mean = group.average(compressor, [bucket, np.zeros_like(bucket)])
+    kept = max(1, round(share * count))
+    expected = np.zeros_like(bucket)
+    largest = np.argsort(np.abs(bucket))[count - kept :]
+    expected[largest] = bucket[largest] / 2
+    np.testing.assert_array_equal(mean, expected)
+    np.testing.assert_array_equal(group.states[0]["residual"], np.where(expected != 0, 0, bucket))
+    assert group.num_bytes == [8 * kept] * 2
+
+
+@pytest.mark.parametrize("sorted_up", [True, False])
+def test_topk_of_what_a_sample_misleads_about(ranks, sorted_up):
+    """All the large ones lie between the sampled places, or in one block."""
+    bucket = np.linspace(0, 1, 100_000, dtype=np.float32)
+    if not sorted_up:
+        bucket[::7] = 5
+        bucket[1::7] = 0
+    mean = ranks(1).average(Compression(compression="topk").compressor(), [bucket])
+    assert np.count_nonzero(mean) == 1000
+    assert np.abs(mean[mean != 0]).min() >= np.sort(bucket)[-1000]
+
+
+def test_bfloat16_is_rounded_as_torch_does(gradients):
+    torch = pytest.importorskip("torch")
+    values = np.concatenate([gradients(5000), np.array([0, -0.0, np.inf, -np.inf, 3e38], np.float32)])
+    expected = torch.from_numpy(values).to(torch.bfloat16).to(torch.float32).numpy()
+    np.testing.assert_array_equal(from_bfloat16(to_bfloat16(values)), expected)
+    assert np.isnan(from_bfloat16(to_bfloat16(np.full(3, np.nan, np.float32)))).all()
+
+
+def test_what_float16_cannot_hold_comes_later(ranks):
+    group, compressor = ranks(2), Compression(compression="fp16").compressor()
+    bucket = np.array([100_000, 1, -1e-9], np.float32)
+    first = group.average(compressor, [bucket, np.zeros_like(bucket)])
+    assert first.tolist() == [65504 / 4, 0.5, 0.0]  # not more than a sum of both may be
+    total = first.astype(np.float64)
+    for _ in range(6):
+        total += group.average(compressor, [np.zeros_like(bucket)] * 2)
+    np.testing.assert_allclose(total[:2], bucket[:2] / 2, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"compression": "zip"}, "compression is 'zip'; choose one of: none, fp16, bf16, topk"),
+        ({"compression": "topk", "topk_share": 0.0}, "topk_share is 0; give more than 0, and at most 1"),
+        ({"compression": "topk", "topk_share": 1.5}, "topk_share is 1.5; give more than 0, and at most 1"),
+        (
+            {"compression": "fp16", "topk_share": 0.1},
+            "topk_share is of compression=topk, but compression is fp16",
+        ),
+    ],
+)
+def test_a_wrong_option_is_one_line(options, words):
+    with pytest.raises(UsageError, match=words):
+        Compression(**options)
+
+
+@pytest.mark.parametrize(
+    ("training", "framework", "words"),
+    [
+        ({"pipelined": True}, "torch", "applied in its own step"),
+        ({"teams": 1}, "tensorflow", "travel after the last of them"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(training, framework, words):
+    compression = Compression(compression="topk")
+    with pytest.raises(UsageError, match=words):
+        compression.check(Training(**training), framework=framework)
+    compression.check(Training(), framework=framework)
+    Compression().check(Training(**training), framework=framework)
