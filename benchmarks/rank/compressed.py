@@ -72,6 +72,7 @@ class _ControlPlane:
 
     def __init__(self, control: Any) -> None:
         self._control = control
+        self.rank: int = control.Get_rank()
         self.size: int = control.Get_size()
 
     def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:

@@ -22,6 +22,7 @@ Message = NDArray[np.uint8]
 BLOCK = 1 << 15
 
 RESIDUAL = "residual"
+RANK = "rank"  # the number of this one, by which chance differs between ranks
 BucketState = dict[str, NDArray[Any]]
 """What a rank keeps of a bucket from step to step, by name: the residual, and what the compressor adds."""
 
@@ -61,6 +62,7 @@ class Gathered:
     def average(self, bucket: Floats, state: BucketState, links: Links) -> None:
         """One message from each rank to all others."""
         residual = residual_of(state, bucket, error_feedback=self._error_feedback)
+        state.setdefault(RANK, np.array([links.rank]))
         messages = links.gather(self._codec.encode(bucket, residual, state))
         bucket[:] = 0
         for message in messages:

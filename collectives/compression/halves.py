@@ -28,17 +28,24 @@ class Halves:
         """One sum of half the bytes."""
         residual = residual_of(state, bucket, error_feedback=self._error_feedback)
         halves: NDArray[Any] = np.empty(bucket.size, np.uint16 if self._bfloat16 else np.float16)
-        largest = LARGEST / links.size  # a sum of all must not overflow either
+        largest = float(LARGEST) / links.size  # a sum of all must not overflow either
         for part in accumulate(bucket, residual):
             values = residual[part]
             if self._bfloat16:
                 halves[part] = to_bfloat16(values)
                 values -= from_bfloat16(halves[part])
             else:
-                halves[part] = np.clip(values, -largest, largest)
+                halves[part] = _limited(values, largest)
                 values -= halves[part]
         links.average_halves(halves)
         bucket[:] = from_bfloat16(halves) if self._bfloat16 else halves
+
+
+def _limited(values: Floats, largest: float) -> Floats:
+    """The values, none beyond `largest`; what is not finite is no number, for it must be seen."""
+    if np.max(np.abs(values), initial=0) <= largest:
+        return values
+    return np.where(np.isfinite(values), np.clip(values, -largest, largest), np.float32(np.nan))
 
 
 def to_bfloat16(values: Floats) -> NDArray[np.uint16]:

@@ -18,6 +18,11 @@ class Transport(Protocol):
     """What moves compressed gradients between ranks. Every method is collective and blocking."""
 
     @property
+    def rank(self) -> int:
+        """This process, 0 .. P - 1."""
+        ...
+
+    @property
     def size(self) -> int:
         """The number of ranks, P."""
         ...
@@ -40,7 +45,7 @@ class Links:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self.size = transport.size
+        self.rank, self.size = transport.rank, transport.size
         self.num_bytes = 0.0
 
     def gather(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.compression.compressor import Compressor, Gathered
+from dlscale.collectives.compression.compressor import Codec, Compressor, Gathered
 from dlscale.collectives.compression.halves import Halves
+from dlscale.collectives.compression.onebit import OneBit
+from dlscale.collectives.compression.powersgd import PowerSgd
+from dlscale.collectives.compression.qsgd import MOST_LEVELS, Qsgd
+from dlscale.collectives.compression.threshold import Threshold
 from dlscale.collectives.compression.topk import TopK
 from dlscale.collectives.training.communication import Training
 
-COMPRESSORS = ("none", "fp16", "bf16", "topk")
+COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "onebit", "qsgd", "powersgd")
 # Which options belong to one compressor only.
-OWNERS = {"topk_share": "topk"}
+OWNERS = {
+    "topk_share": "topk",
+    "threshold": "threshold",
+    "qsgd_levels": "qsgd",
+    "powersgd_rank": "powersgd",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +31,17 @@ class Compression:
     """How gradients are compressed on their way between ranks; off by default (docs/compression.md).
 
     `compression`: the compressor. `error_feedback`: what a message leaves out is added to the next step's gradients.
-    `topk_share`: the share of a bucket's elements that topk sends.
+    `topk_share`: the share of a bucket's elements that topk sends. `threshold`: the magnitude above which an element is
+    sent, as which; it depends on the gradients, so there is no default. `qsgd_levels`: the levels on either side of 0;
+    QSGD feeds no error back. `powersgd_rank`: the rank of the matrices.
     """
 
     compression: str = "none"
     error_feedback: bool = True
     topk_share: float = 0.01
+    threshold: float = 0.0
+    qsgd_levels: int = 7
+    powersgd_rank: int = 2
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSORS:
@@ -41,11 +57,21 @@ class Compression:
                 )
         if not 0 < self.topk_share <= 1:
             raise UsageError(f"option topk_share is {self.topk_share:g}; give more than 0, and at most 1")
+        if self.compression == "threshold" and not 0 < self.threshold < math.inf:
+            raise UsageError(
+                f"option threshold is {self.threshold:g}; give more than 0, the magnitude above which gradients are "
+                "sent, such as 0.001"
+            )
+        if not 1 <= self.qsgd_levels <= MOST_LEVELS:
+            raise UsageError(f"option qsgd_levels is {self.qsgd_levels}; give 1 .. {MOST_LEVELS}")
+        if self.powersgd_rank < 1:
+            raise UsageError(f"option powersgd_rank is {self.powersgd_rank}; give 1 or more")
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """For the record: the compressor and its own parameters."""
         own = {name: getattr(self, name) for name, owner in OWNERS.items() if owner == self.compression}
-        return {"compression": self.compression, "error_feedback": self.error_feedback, **own}
+        feedback = self.error_feedback and self.compression != "qsgd"
+        return {"compression": self.compression, "error_feedback": feedback, **own}
 
     def check(self, training: Training, *, framework: str) -> None:
         """Returns if a training of that kind can be compressed. Raises UsageError."""
@@ -66,6 +92,14 @@ class Compression:
         """What these options name; None where gradients are not compressed."""
         if self.compression in ("fp16", "bf16"):
             return Halves(self.compression, error_feedback=self.error_feedback)
-        if self.compression == "topk":
-            return Gathered(TopK(self.topk_share), error_feedback=self.error_feedback)
+        if self.compression == "powersgd":
+            return PowerSgd(self.powersgd_rank, error_feedback=self.error_feedback)
+        codecs: dict[str, Callable[[], Codec]] = {
+            "topk": lambda: TopK(self.topk_share),
+            "threshold": lambda: Threshold(self.threshold),
+            "onebit": OneBit,
+            "qsgd": lambda: Qsgd(self.qsgd_levels),
+        }
+        if make := codecs.get(self.compression):
+            return Gathered(make(), error_feedback=self.error_feedback)
         return None

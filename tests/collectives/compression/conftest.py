@@ -53,7 +53,8 @@ class Ranks:
 
 class _Meeting:
     def __init__(self, ranks, rank):
-        self._ranks, self._rank, self.size = ranks, rank, ranks.num_ranks
+        self._ranks, self._rank = ranks, rank
+        self.rank, self.size = rank, ranks.num_ranks
 
     def gather(self, message):
         return self._ranks.exchange(self._rank, message.copy())

@@ -12,6 +12,10 @@ OPTIONS = {
     "fp16": {},
     "bf16": {},
     "topk": {"topk_share": 0.02},
+    "threshold": {"threshold": 0.5},
+    "onebit": {},
+    "qsgd": {"qsgd_levels": 7},
+    "powersgd": {"powersgd_rank": 2},
 }
 COUNTS = [1, 2, 31, 1000, 70_001]
 
@@ -26,6 +30,7 @@ def compressor(request):
 
 
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("compressor", sorted(set(OPTIONS) - {"qsgd"}), indirect=True)
 def test_nothing_is_lost_on_the_way(compressor, ranks, gradients, count):
     """The means of all steps and the last residuals are the gradients' sum."""
     group = ranks(2)
@@ -34,7 +39,9 @@ def test_nothing_is_lost_on_the_way(compressor, ranks, gradients, count):
         buckets = [gradients(count, rank, step) for rank in range(2)]
         given += np.mean(buckets, axis=0, dtype=np.float64)
         applied += group.average(compressor, buckets)
-    left = np.mean([state["residual"] for state in group.states], axis=0, dtype=np.float64)
+    left = np.mean(
+        [state.get("residual", np.zeros(count)) for state in group.states], axis=0, dtype=np.float64
+    )
     # What rounds the mean itself, by 2^-9 of it and step in bfloat16, is not fed back.
     allowed = 2**-8 * np.abs(given).max() if "Halves" in type(compressor).__name__ else 1e-5
     np.testing.assert_allclose(applied + left, given, rtol=2e-6, atol=allowed)
@@ -50,14 +57,16 @@ def test_a_bucket_of_another_size_starts_anew(compressor, ranks, gradients):
     group = ranks(1)
     group.average(compressor, [gradients(100)])
     for state in group.states:
-        state["residual"][:] = np.nan
+        state.get("residual", np.zeros(0))[:] = np.nan
     assert np.isfinite(group.average(compressor, [gradients(120)])).all()
 
 
-def test_what_is_no_number_is_not_hidden(compressor, ranks, gradients):
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_not_hidden(compressor, ranks, gradients, value):
     """A training that diverged must be seen to."""
     bucket = gradients(5000)
-    bucket[77] = np.nan
+    bucket[77] = value
     assert not np.isfinite(ranks(1).average(compressor, [bucket])).all()
 
 
@@ -88,6 +97,115 @@ def test_topk_of_what_a_sample_misleads_about(ranks, sorted_up):
     assert np.abs(mean[mean != 0]).min() >= np.sort(bucket)[-1000]
 
 
+@pytest.mark.parametrize("count", COUNTS)
+def test_threshold_sends_tau(ranks, gradients, count):
+    bucket, group = gradients(count), ranks(2)
+    compressor = Compression(compression="threshold", threshold=0.75).compressor()
+    mean = group.average(compressor, [bucket, np.zeros_like(bucket)])
+    sent = np.where(np.abs(bucket) > 0.75, np.sign(bucket) * np.float32(0.75), np.float32(0))
+    np.testing.assert_array_equal(mean, sent / 2)
+    np.testing.assert_array_equal(group.states[0]["residual"], bucket - sent)
+    assert group.num_bytes == [4 * np.count_nonzero(sent), 0]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_onebit_sends_signs_and_means_of_columns(ranks, gradients, count):
+    bucket, group = gradients(count), ranks(2)
+    mean = group.average(Compression(compression="onebit").compressor(), [bucket, np.zeros_like(bucket)])
+    sent = np.empty(count)
+    for begin in range(0, count, 512):
+        column, upper = bucket[begin : begin + 512].astype(np.float64), bucket[begin : begin + 512] >= 0
+        for side in (upper, ~upper):
+            sent[begin : begin + 512][side] = column[side].mean() if side.any() else 0
+    np.testing.assert_allclose(mean, sent / 2, rtol=1e-5)
+    np.testing.assert_allclose(group.states[0]["residual"], bucket - sent, atol=1e-5)
+    assert group.num_bytes[0] == -(-count // 512) * (64 + 8)
+
+
+@pytest.mark.parametrize(("levels", "bits"), [(1, 2), (7, 4), (127, 8)])
+@pytest.mark.parametrize("count", COUNTS)
+def test_qsgd_rounds_to_levels_and_is_right_on_average(ranks, gradients, levels, bits, count):
+    bucket, group = gradients(count), ranks(1)
+    compressor = Compression(compression="qsgd", qsgd_levels=levels).compressor()
+    scales = np.repeat([np.abs(chunk).max() for chunk in np.split(bucket, range(512, count, 512))], 512)[
+        :count
+    ]
+    total, num_draws = np.zeros(count), 20
+    for _ in range(num_draws):
+        sent = group.average(compressor, [bucket])
+        found = sent / scales * levels
+        np.testing.assert_allclose(found, np.round(found), atol=1e-4)
+        assert (np.abs(sent - bucket) <= 1.001 * scales / levels).all()
+        total += sent
+    # The mean of the draws is off by their standard error, at most half a level each.
+    errors = (total / num_draws - bucket) / (scales / levels)
+    assert abs(errors.mean()) < 5 * 0.5 / np.sqrt(num_draws * count)
+    assert np.sqrt(np.mean(errors**2)) < 2 * 0.5 / np.sqrt(num_draws)
+    assert group.states[0]["drawn"] == [num_draws]
+    pair = ranks(2)
+    pair.average(compressor, [bucket] * 2)
+    assert pair.num_bytes == [-(-count // 512) * (4 + 64 * bits)] * 2
+
+
+def test_qsgd_of_two_ranks_rounds_by_other_chances(ranks, gradients):
+    bucket, compressor = gradients(5000), Compression(compression="qsgd").compressor()
+    of_one = ranks(1).average(compressor, [bucket])
+    assert not np.array_equal(ranks(2).average(compressor, [bucket] * 2), of_one)
+
+
+def test_powersgd_is_torchs_own(ranks, gradients):
+    """Three steps of DistributedDataParallel's hook on one square matrix, which begins with the same factor."""
+    torch = pytest.importorskip("torch")
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as hook
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        count, side, rank = 10_000, 100, 3
+        state = hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+        state.iter = 2
+        first = np.random.default_rng(0).standard_normal((side, rank), np.float32)
+        state.q_memory_dict[0] = torch.from_numpy(first.reshape(-1).copy())
+        state.p_memory_dict[0] = torch.empty(side * rank)
+        state.error_dict[0] = torch.zeros(count)
+        group, compressor = ranks(1), Compression(compression="powersgd", powersgd_rank=rank).compressor()
+        for step in range(3):
+            tensor = torch.from_numpy(gradients(count, 0, step))
+            bucket = Bucket(tensor.clone())
+            hook.powerSGD_hook(state, bucket).wait()
+            mean = group.average(compressor, [tensor.numpy()])
+            np.testing.assert_allclose(mean, bucket.buffer().numpy(), rtol=1e-3, atol=1e-4)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class Bucket:
+    """What DistributedDataParallel hands to a hook."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    def index(self):
+        return 0
+
+    def is_last(self):
+        return True
+
+    def buffer(self):
+        return self._tensor
+
+    def gradients(self):
+        return [self._tensor.view(100, 100)]
+
+
+def test_powersgd_is_exact_where_the_matrix_has_that_rank(ranks):
+    generator = np.random.default_rng(1)
+    matrix = (generator.standard_normal((60, 2)) @ generator.standard_normal((2, 60))).astype(np.float32)
+    bucket, group = matrix.reshape(-1), ranks(2)
+    mean = group.average(Compression(compression="powersgd").compressor(), [bucket, 3 * bucket])
+    np.testing.assert_allclose(mean, 2 * bucket, atol=1e-4)
+    assert group.num_bytes == [2 * 4 * 60 * 2] * 2
+
+
 def test_bfloat16_is_rounded_as_torch_does(gradients):
     torch = pytest.importorskip("torch")
     values = np.concatenate([gradients(5000), np.array([0, -0.0, np.inf, -np.inf, 3e38], np.float32)])
@@ -110,9 +228,17 @@ def test_what_float16_cannot_hold_comes_later(ranks):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"compression": "zip"}, "compression is 'zip'; choose one of: none, fp16, bf16, topk"),
+        (
+            {"compression": "zip"},
+            "compression is 'zip'; choose one of: none, fp16, bf16, topk, threshold, onebit, ",
+        ),
         ({"compression": "topk", "topk_share": 0.0}, "topk_share is 0; give more than 0, and at most 1"),
         ({"compression": "topk", "topk_share": 1.5}, "topk_share is 1.5; give more than 0, and at most 1"),
+        ({"compression": "threshold"}, "threshold is 0; give more than 0"),
+        ({"compression": "threshold", "threshold": -1.0}, "threshold is -1; give more than 0"),
+        ({"compression": "qsgd", "qsgd_levels": 0}, "qsgd_levels is 0; give 1 .. 127"),
+        ({"compression": "qsgd", "qsgd_levels": 128}, "qsgd_levels is 128; give 1 .. 127"),
+        ({"compression": "powersgd", "powersgd_rank": 0}, "powersgd_rank is 0; give 1 or more"),
         (
             {"compression": "fp16", "topk_share": 0.1},
             "topk_share is of compression=topk, but compression is fp16",
