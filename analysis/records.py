@@ -42,6 +42,7 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "memory_format": cell.memory_format,
         "device": cell.device,
         "data": cell.data,
+        "unchecked": cell.own.unchecked if cell.own else "",
     }
 
 

@@ -49,7 +49,7 @@ class Preset:
     """One size of a workload. Batches are samples; `source` says where shape and batches come from."""
 
     name: str
-    input_shape: tuple[int, int, int]  # (C, H, W)
+    input_shape: tuple[int, ...]  # (C, H, W); of a user's own model whatever its first input has
     num_parameters: int  # trainable
     forward_flops_per_sample: int  # 2 per multiply-add; convolutions and dense layers only
     local_batch: int  # per rank, held constant in weak scaling
@@ -290,6 +290,14 @@ class Workload:
         """The workload's data module, a `samples.DataModule`; imports no framework."""
         return importlib.import_module(f"dlscale.models.{self.name}.data")
 
+    def data_name(self, source: Input) -> str | None:  # noqa: ARG002
+        """A name and digest of the input that the workload itself knows; None: that of its file or folder."""
+        return None
+
+    def num_samples(self, source: Input, preset: Preset) -> int:
+        """The number of samples of a checked input that is not synthetic."""
+        return len(self.data().open_samples(source, preset, seed=(0, 0)))
+
     def quality(self) -> Any:
         """The module with the workload's measures of quality, a `quality.metric.QualityModule`.
 
@@ -300,6 +308,10 @@ class Workload:
                 f"{self.name} has no measure of quality that a training could reach; choose another workload"
             )
         return importlib.import_module(f"dlscale.models.{self.name}.quality")
+
+    def program(self, framework: str) -> Any:
+        """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program."""
+        return importlib.import_module(f"dlscale.models.{self.name}._{framework}").program
 
     def factory(
         self,
@@ -315,9 +327,8 @@ class Workload:
         self.check_framework(framework)
         check_memory_format(framework, execution.memory_format)
         shared = framework_module(framework)
-        module = importlib.import_module(f"dlscale.models.{self.name}._{framework}")
         factory: ReplicaFactory = shared.replica_factory(
-            module.program,
+            self.program(framework),
             self.data(),
             preset=self.preset(preset),
             local_batch=local_batch,

@@ -30,7 +30,6 @@ from dlscale.analysis.records import options_text
 from dlscale.analysis.render.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
-from dlscale.models import load_workload
 
 FLOAT32_BYTES, BFLOAT16_BYTES = (
     4,
@@ -104,7 +103,7 @@ def gradient_bytes(record: Record) -> int | None:
     """Bytes of one rank's gradients as they are sent; None for an unknown workload."""
     cell = record.case.cell
     try:
-        parameters = load_workload(cell.workload).preset(cell.preset).num_parameters
+        parameters = cell.facts.preset(cell.preset).num_parameters
     except UsageError:
         return None
     return parameters * (

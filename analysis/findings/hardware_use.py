@@ -22,7 +22,6 @@ from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.systems.system import System, load_system
-from dlscale.models import load_workload
 
 PASSES = 3  # of a training step, in forward passes
 GIGA = 1e9
@@ -78,10 +77,11 @@ def hardware_use(rows: Iterable[Trained]) -> list[HardwareUse]:
 
 def _flops_per_sample(cell: Cell) -> int | None:
     try:
-        preset = load_workload(cell.workload).preset(cell.preset)
+        preset = cell.facts.preset(cell.preset)
     except (UsageError, ImportError):  # of another version's records
         return None
-    return PASSES * preset.forward_flops_per_sample if preset.num_classes else None
+    known = preset.num_classes and preset.forward_flops_per_sample
+    return PASSES * preset.forward_flops_per_sample if known else None
 
 
 def rank_peak(name: str, cell: Cell) -> float | None:

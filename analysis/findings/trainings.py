@@ -15,7 +15,6 @@ from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
-from dlscale.models import load_workload
 from dlscale.models.quality.metric import Metric
 
 LAUNCH_PHASES = ("start_up", "import_backend", "connect")
@@ -125,7 +124,7 @@ def launch_seconds(record: Record) -> float | None:
 
 def metric_of(cell: Cell, target: Target) -> Metric:
     """What a cell's target is about."""
-    metric: Metric = load_workload(cell.workload).quality().METRICS[target.metric]
+    metric: Metric = cell.facts.quality().METRICS[target.metric]
     return metric
 
 

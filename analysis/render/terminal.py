@@ -22,6 +22,7 @@ from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
 from dlscale.analysis.findings.solutions import (
     SOLUTIONS,
+    TimeToSolution,
     fastest_first,
     goal_text,
     rules_text,
@@ -83,6 +84,7 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
     rows = [row for row in table.of(family) if row.cell.control == "train"]
     yield Text(family.title, style="bold")
     yield Text(family.constants)
+    yield from _unchecked(rows)
     for sentence in verdict(rows, table.contrasts):
         yield Text(sentence)
     yield from _staleness(table, family)
@@ -118,6 +120,7 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
         return
     alike = "" if unequal_tuning(rows) else f", learning rates {tuned_text(target)}"
     yield Text(f"{goal}{alike}")
+    yield from _unchecked(rows)
     yield from (Text(text, style="bold") for text in unequal_tuning(rows))
     for row in fastest_first(rows):
         yield Text(row.text)
@@ -139,6 +142,12 @@ def _staleness(table: ScalingTable, family: Family) -> Iterator[Text]:
     ]
     most = max((staleness.cell.num_ranks for staleness in found), default=0)
     yield from (Text(staleness.text) for staleness in found if staleness.cell.num_ranks == most)
+
+
+def _unchecked(rows: Sequence[ScalingRow | TimeToSolution]) -> Iterator[Text]:
+    """A sentence about a user's own model; nothing about another workload."""
+    for text in dict.fromkeys(row.cell.own.unchecked for row in rows if row.cell.own):
+        yield Text(f"Not checked of this file: {text}.", style="dim")
 
 
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:

@@ -60,6 +60,7 @@ LAUNCHES = (
     Column("learning_rate", "number", "of a training with a target, after scaling"),
     Column("tuning", "string", "of that rate: `tuned: 5 rates x 3 seeds`, or `not tuned`; else empty"),
     Column("data", "string", "synthetic, or name and digest of the input"),
+    Column("unchecked", "string", "of a user's own model: what gates cannot check; else empty"),
     Column("block", "integer", "launches of one block ran close in time"),
     Column("position", "integer", "the place in the block's random order"),
     Column("evidence", "string", "measured, emulated, simulated or published"),

@@ -43,6 +43,7 @@ VERBS = {
     "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
     "check": ("check", "Check that both frameworks train the same network, and that it learns."),
     "data": ("data", "Generate or convert input data."),
+    "new": ("new", "Write a start for a model of your own in one file."),
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
     "predict": ("predict", "Predict the curve for more nodes (not implemented yet)."),

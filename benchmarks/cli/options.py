@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -24,17 +25,19 @@ from dlscale.benchmarks.cli.option_kinds import (
     Variables,
     Words,
 )
+from dlscale.benchmarks.launch import own_models
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.records.target import LearningRateScaling
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
-from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.benchmarks.study.study import Study, load_study, with_own_models
 from dlscale.benchmarks.study.tuned import read_tuned
-from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.optimizers import OPTIMIZERS
+from dlscale.models.own import is_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,7 +95,11 @@ STUDY_OPTIONS = (
         "--system", default="local", show_default=True, help="System: a known name or a .toml file."
     ),
     click.option("--environment", help="Environment of the system; default: the current one."),
-    click.option("--workloads", type=Words(), help="Workloads, e.g. hep_cnn,resnet50, or all."),
+    click.option(
+        "--workloads",
+        type=Words(),
+        help="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.",
+    ),
     click.option("--frameworks", type=Words(), help="Frameworks: torch, tensorflow or all."),
     click.option("--backends", type=Words(), help="Backends, e.g. none,mpi,gloo,ring, or all."),
     click.option(
@@ -335,6 +342,7 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
         | {"scaling": options["learning_rate_scaling"]}
         | {"tuned": read_tuned(options["tuned"]) if options["tuned"] else None},
     )
+    study = _with_files(study, machine, options, from_file=name.endswith(".toml"))
     if study.launches:
         return study
     plan = expand(
@@ -347,6 +355,25 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
     comparisons = num_comparisons(launch.cell for launch in plan.launches)
     enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
     return study.model_copy(update={"launches": enough})
+
+
+def _with_files(study: Study, machine: System, options: dict[str, Any], *, from_file: bool) -> Study:
+    """The study with the facts of those workloads that are files. Raises UsageError for one that cannot be trained.
+
+    What a study `from_file` says is the user's word as an option is.
+    """
+    paths = [name for name in study.workloads if is_file(name)]
+    if not paths:
+        return study
+    python = Path(sys.executable)
+    if machine.scheduler == "none" or machine.is_here():  # elsewhere it is only rehearsed
+        name = options.get("environment") or default_environment(machine)
+        python = find_installation(machine, name).python
+    models = {path: own_models.ask(Path(path), python) for path in paths}
+    named = {
+        field for field in ("frameworks", "preset", "batch") if from_file or options.get(field) is not None
+    }
+    return with_own_models(study, models, named=named)
 
 
 def data_of(machine: System, options: dict[str, Any]) -> str | None:

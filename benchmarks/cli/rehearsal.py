@@ -11,7 +11,6 @@ from dlscale.analysis.figures.rehearsal import draw_rehearsal, rehearsal_origin
 from dlscale.analysis.findings.bounds import NetworkBound, network_bound
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.systems.anchors import Anchor, compute_time, load_anchors
-from dlscale.models import load_workload
 from dlscale.models.workload import Preset
 
 GRADIENT_BYTES = 4  # float32, in every precision (models.workload.Execution)
@@ -22,7 +21,7 @@ def show_bounds(campaign: Campaign) -> None:
     study, system = campaign.plan.study, campaign.system
     anchors = [anchor for anchor in load_anchors() if anchor.system == system.name]
     for name in study.workloads:
-        preset = load_workload(name).preset(study.preset)
+        preset = study.facts(name).preset(study.preset)
         key = (name, study.scaling_mode)
         own = [anchor for anchor in anchors if (anchor.workload, anchor.scaling_mode) == key]
         for anchor in own:

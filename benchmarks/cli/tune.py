@@ -16,7 +16,6 @@ from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_r
 from dlscale.benchmarks.study.tuned import SEED_DISTANCE
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
-from dlscale.models import load_workload
 
 STUDY = "time-to-solution"
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid where none is given
@@ -165,7 +164,7 @@ def _most_samples(study: Study) -> int:
 def _own_grid(study: Study, rules: TargetRules) -> list[float]:
     """Multiples of the rate that all workloads of the study have. Raises UsageError if they have several."""
     rates = {
-        workload: own_rate(rules, facts := load_workload(workload), facts.preset(preset))
+        workload: own_rate(rules, facts := study.facts(workload), facts.preset(preset))
         for workload, preset in _presets(study)
     }
     if len(set(rates.values())) > 1:
@@ -179,4 +178,4 @@ def _own_grid(study: Study, rules: TargetRules) -> list[float]:
 
 def _presets(study: Study) -> list[tuple[str, str]]:
     """The study's workloads, each with its preset."""
-    return [(name, load_workload(name).preset(study.preset).name) for name in study.workloads]
+    return [(name, study.facts(name).preset(study.preset).name) for name in study.workloads]

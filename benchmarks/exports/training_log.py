@@ -15,7 +15,6 @@ from typing import Any
 from dlscale.benchmarks.exports.formats import first_window, make_logger, run_facts, what_was_run
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.target import Solution, Target
-from dlscale.models import load_workload
 
 UNSUBMITTED = "none: this run is no submission"
 
@@ -34,7 +33,7 @@ def training_log_text(record: Record, target: Target, solution: Solution) -> str
     """
     output = io.StringIO()
     logger, names, began = make_logger(output, record)
-    cell, workload = record.case.cell, load_workload(record.case.cell.workload)
+    cell, workload = record.case.cell, record.case.cell.facts
     metric = workload.quality().METRICS[target.metric]
     logger.event(key=names.CACHE_CLEAR, value=False, time_ms=began)
     logger.start(key=names.INIT_START, metadata=what_was_run(record), time_ms=began)

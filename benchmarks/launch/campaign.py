@@ -24,7 +24,7 @@ from dlscale.base import definitions, redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import Count, Quantity, Text
-from dlscale.benchmarks.launch import environment, gpus, launchers, supervisor
+from dlscale.benchmarks.launch import environment, gpus, launchers, own_models, supervisor
 from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
@@ -180,6 +180,7 @@ class Campaign:
                 seconds=self.plan.seconds([launch]),
                 data=str(launch.data.absolute()) if launch.data else None,
                 checkpoints=self._checkpoints(),
+                own=own_models.place_of(launch.cell, self.store.folder),
                 skip_bad=self.plan.study.skip_bad,
                 patient=self.oversubscribed(launch),
                 seed=self._seed(launch),
@@ -313,6 +314,7 @@ def open_campaign(
     store = campaign.store
     store.open(describe_campaign(campaign) | dict(facts))
     with store.lock():
+        own_models.keep_copies(campaign.plan.study, store.folder)
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store)
         yield campaign.todo(store.summaries(), max_attempts=max_attempts)

@@ -23,6 +23,7 @@ PACKAGES = ("models", "collectives", "benchmarks.rank")
 MODULES = ("records/spool",)  # of dlscale.benchmarks
 BORROWED = {"nccl": ("tf_collective",)}  # backends whose files another one runs too
 DIGITS = 16
+OWN = "own"  # the folder of models/ that brings users' files
 SHOWN = 3  # names of changed files
 
 
@@ -35,6 +36,8 @@ class MeasuredCode(Frozen):
     def of_study(self, *, workloads: Collection[str], backends: Collection[str]) -> MeasuredCode:
         """What a study of these workloads and backends runs."""
         used = {*workloads, *backends, *(lent for name in backends for lent in BORROWED.get(name, ()))}
+        if any(name not in WORKLOADS for name in workloads):
+            used.add(OWN)  # a user's file
         files = {name: digest for name, digest in self.files.items() if owner(name) in (None, *used)}
         return MeasuredCode(files=files, build=self.build)
 
@@ -60,7 +63,7 @@ def owner(name: str) -> str | None:
     """The workload or backend that a file belongs to; None if all share it."""
     package, _, rest = name.partition("/")
     part = rest.partition("/")[0].removesuffix(".py")
-    known: Mapping[str, Collection[str]] = {"models": WORKLOADS, "collectives": BACKENDS}
+    known: Mapping[str, Collection[str]] = {"models": (*WORKLOADS, OWN), "collectives": BACKENDS}
     return part if part in known.get(package, ()) else None
 
 

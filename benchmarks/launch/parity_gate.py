@@ -18,7 +18,6 @@ from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.files import PARITIES, load_parity
 from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.systems.system import Installation
-from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 
 LIMIT_SECONDS = 1800
@@ -67,7 +66,7 @@ def missing(campaign: Campaign) -> list[ParityRequest]:
     known = {
         (parity.workload, parity.preset, parity.precision) for parity in load_parity(campaign.store.folder)
     }
-    facts = [load_workload(name) for name in study.workloads]
+    facts = [study.facts(name) for name in study.workloads]
     presets = {
         workload.name: workload.preset(study.preset).name
         for workload in facts

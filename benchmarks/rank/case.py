@@ -40,9 +40,8 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.collectives.backend import StaleTrainer
-from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
-from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard
+from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
 
 STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
 NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
@@ -98,6 +97,7 @@ class CaseRun:
     source: Input  # of the factory's samples
     deadline: float  # on this rank's monotonic clock
     reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
+    facts: Workload | None = None  # of its workload, with a user's file; None: as the cell has them
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
     def run(self) -> list[Gate]:
@@ -182,7 +182,14 @@ class CaseRun:
         trainer = context.distribute(self._remembering(replicas))
         try:
             replica = (self.reference_factory or self.factory)(shard=context.shard, seed=context.seed)
-            evaluator = Evaluator(self.cell, self.source, replica, world=context.world, shard=context.shard)
+            evaluator = Evaluator(
+                self.cell,
+                self.source,
+                replica,
+                world=context.world,
+                shard=context.shard,
+                facts=self.facts,
+            )
             unmeasured = unmeasurable_because(context.backend.capabilities, self.cell.num_ranks)
             set_up_seconds = time.perf_counter() - begin
             self._write(Phase("set_up", set_up_seconds))
@@ -296,7 +303,7 @@ class CaseRun:
                     copy_rate=copy_rate(context.world),
                 )
             )
-            facts = load_workload(self.cell.workload).preset(self.cell.preset)
+            facts = self.cell.facts.preset(self.cell.preset)
             return [
                 exchange.gate(
                     context.world,
@@ -336,7 +343,7 @@ class CaseRun:
 
     def _has_labels(self) -> bool:
         """Whether the loss is that of a classification: adversaries' losses need not fall."""
-        return load_workload(self.cell.workload).preset(self.cell.preset).num_classes > 0
+        return self.cell.facts.preset(self.cell.preset).num_classes > 0
 
     def _write(self, event: Event) -> None:
         self.context.spool.write(event, case=self.index)

@@ -30,9 +30,9 @@ from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
-from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard
+from dlscale.models.own import FilePlace, OwnWorkload
+from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, Workload
 
 
 class LaunchSpec(Frozen):
@@ -49,6 +49,9 @@ class LaunchSpec(Frozen):
     data: str | None  # path of the input; None where every case is synthetic
     checkpoints: str | None = (
         None  # the study's folder of them; None where trainings are not longer than their windows
+    )
+    own: FilePlace | None = (
+        None  # the study's copy of the user's file; None: the workload is one of dlscale's
     )
     skip_bad: bool = False
     patient: bool = False
@@ -130,6 +133,7 @@ def run_launch_on_rank(
             cell=case.cell,
             factory=factory,
             source=_source(case.cell, spec),
+            facts=_facts(case.cell, spec),
             reference_factory=_reference_factory(case.cell, spec),
             deadline=now + _share(spec.cases[index:], end - now),
             checkpoints=spec.checkpoints_of(case),
@@ -228,14 +232,20 @@ def _reference_factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
 def _source(cell: Cell, spec: LaunchSpec) -> Input:
     if "synthetic" in (cell.control, cell.data):
         return Input()
-    source = Input(path=Path(str(spec.data)), skip_bad=spec.skip_bad)
+    source = Input(path=Path(cell.own.file if cell.own else str(spec.data)), skip_bad=spec.skip_bad)
     if cell.target is None:
         return source
     return replace(source, held_out=cell.target.held_out, order=spec.seed)
 
 
+def _facts(cell: Cell, spec: LaunchSpec) -> Workload:
+    """The workload of a cell; that of a user's file with the study's copy."""
+    facts = cell.facts
+    return facts.at(spec.own) if isinstance(facts, OwnWorkload) and spec.own else facts
+
+
 def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
-    return load_workload(cell.workload).factory(
+    return _facts(cell, spec).factory(
         framework=cell.framework,
         preset=cell.preset,
         local_batch=cell.local_batch,

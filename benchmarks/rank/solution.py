@@ -25,9 +25,8 @@ from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.benchmarks.records.target import End, Evaluation, Target
 from dlscale.collectives import Trainer
-from dlscale.models import load_workload
 from dlscale.models.quality.metric import HeldOut
-from dlscale.models.workload import Input, Replica, Shard, State
+from dlscale.models.workload import Input, Replica, Shard, State, Workload
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
@@ -40,8 +39,17 @@ class Evaluator:
     Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
     """
 
-    def __init__(self, cell: Cell, source: Input, replica: Replica, *, world: Any, shard: Shard) -> None:
-        facts = load_workload(cell.workload)
+    def __init__(
+        self,
+        cell: Cell,
+        source: Input,
+        replica: Replica,
+        *,
+        world: Any,
+        shard: Shard,
+        facts: Workload | None = None,  # with a user's file, where the cell has one
+    ) -> None:
+        facts = facts or cell.facts
         self._held_out = HeldOut(
             facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
         )
@@ -299,7 +307,7 @@ class TargetTraining:
         self._set_due()
         if self.target.metric not in metrics:
             return "diverged"
-        measure = load_workload(self.cell.workload).quality().METRICS[self.target.metric]
+        measure = self.cell.facts.quality().METRICS[self.target.metric]
         if measure.reached(metrics[self.target.metric], self.target.threshold):
             return "reached"
         over = self._seconds_left() <= 0 or self._samples >= (self.target.max_samples or math.inf)

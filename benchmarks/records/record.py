@@ -25,6 +25,9 @@ from pydantic import (
 from dlscale.base.definitions import Frozen, without_empty
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.models import load_workload
+from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.workload import Workload
 
 Source = Literal["rapl", "pm_counters", "nvml"]
 
@@ -114,6 +117,7 @@ class Cell(Frozen):
     """
 
     workload: str
+    own: OwnModel | None = None  # of a user's file, after which the workload is named; None: one of dlscale's
     preset: str
     framework: str
     backend: str
@@ -140,9 +144,14 @@ class Cell(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell without variables, a target or an algorithm has the id that it had before cells could have any."""
-        fields = without_empty(handler(self), {"variables", "target", "algorithm_options"})
+        """A cell without variables, a target, an algorithm or an own model has the id that it had before it could have any."""
+        fields = without_empty(handler(self), {"variables", "target", "algorithm_options", "own"})
         return {name: value for name, value in fields.items() if (name, value) != ("algorithm", SYNC)}
+
+    @property
+    def facts(self) -> Workload:
+        """What is known of its workload; of a user's file what the cell has. Raises UsageError for an unknown one."""
+        return own_workload(self.own) if self.own else load_workload(self.workload)
 
     @property
     def num_processes(self) -> int:

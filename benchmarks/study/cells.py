@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.target import Target
@@ -23,7 +22,6 @@ from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolve
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
-from dlscale.models import load_workload
 from dlscale.models.workload import SYNTHETIC, Preset
 
 INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
@@ -44,7 +42,7 @@ class CellMaker:
         path: Path | None,
         shape: Shape,
     ) -> None:
-        facts = load_workload(one_of("workload", workload, WORKLOADS))
+        facts = study.facts(workload)
         (self._algorithm,) = study.algorithms
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
         self._facts, self._preset = facts, facts.preset(study.preset)
@@ -52,11 +50,13 @@ class CellMaker:
         self._check_small(local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         if study.target and self._source.path:
-            samples = facts.data().open_samples(self._source, self._preset, seed=(0, 0))
+            num_known = facts.num_samples(self._source, self._preset)
             needed = num_samples * study.target.largest_growth
-            num_held_out = check_held_out(study.target, len(samples), source=self._source, needed=needed)
+            num_held_out = check_held_out(study.target, num_known, source=self._source, needed=needed)
             _check_evaluation(study.target, self._preset, num_held_out, shape)
-        self._data_name = "synthetic" if self._source.path is None else data_name(self._source.path)
+        self._data_name = "synthetic"
+        if self._source.path:
+            self._data_name = facts.data_name(self._source) or data_name(self._source.path)
 
     def controls(self, backend: str, size: Size) -> list[Control]:
         """The controls of a backend's launches.
@@ -98,6 +98,7 @@ class CellMaker:
         local_batch, global_batch = self._batches(num_ranks)
         cell = Cell(
             workload=self._facts.name,
+            own=self._study.own_models.get(self._facts.name),
             preset=self._preset.name,
             framework=self._framework,
             backend=backend,
@@ -132,7 +133,7 @@ class CellMaker:
             cell = cell.model_copy(
                 update={"target": target and target.model_copy(update={"tuning": rules.tuned.budget})}
             )
-        return cell, self._source.path
+        return cell, None if cell.own else self._source.path  # an own model's file brings its data
 
     def _target(self, global_batch: int, rules: TargetRules | None) -> Target | None:
         if rules is None:

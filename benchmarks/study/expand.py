@@ -34,8 +34,6 @@ from dlscale.collectives import (
 )
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
-from dlscale.models import NAMES as WORKLOADS
-from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
 from dlscale.models.optimizers import LAYERWISE
 
@@ -153,7 +151,7 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
                 f"{backend}.{option} in time-to-solution: its ranks do not step together, and evaluations come after "
                 f"equal numbers of steps; leave it out, or leave out {backend}"
             )
-    if capabilities(backend).servers and load_workload(workload).running_statistics:
+    if capabilities(backend).servers and study.facts(workload).running_statistics:
         raise UsageError(
             f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "
             f"network; leave out {backend}"
@@ -228,7 +226,7 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     networks: list[tuple[str, str]] = []
     left_out = []
     for name in study.workloads:
-        facts, problems = load_workload(one_of("workload", name, WORKLOADS)), []
+        facts, problems = study.facts(name), []
         for framework in study.frameworks:
             try:
                 facts.check_framework(framework)

@@ -14,7 +14,6 @@ from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
-from dlscale.models import load_workload
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 SHORT_CONTROL_SECONDS = 0.6
@@ -159,7 +158,7 @@ class Plan:
 
 def step_seconds(cell: Cell) -> float:
     """A rough estimate of one training step: three forward passes at a usual speed."""
-    preset = load_workload(cell.workload).preset(cell.preset)
+    preset = cell.facts.preset(cell.preset)
     flops = 3 * preset.forward_flops_per_sample * cell.local_batch
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 

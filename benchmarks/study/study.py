@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,7 +52,10 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
+from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.workload import Workload
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
@@ -199,6 +202,15 @@ class Study(Frozen):
     ladder: list[dict[str, Setting]] = []  # settings that each step adds to those of the steps before it
 
     target: TargetRules | None = None  # of a study of time to solution
+    own_models: dict[str, OwnModel] = {}  # workload -> facts, of those that are files of the user's
+    # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
+    own_files: dict[str, Path] = Field({}, exclude=True)
+
+    def facts(self, workload: str) -> Workload:
+        """The facts of one of its workloads. Raises UsageError for an unknown one."""
+        if model := self.own_models.get(workload):
+            return own_workload(model)
+        return load_workload(definitions.one_of("workload", workload, WORKLOADS))
 
     @model_validator(mode="before")
     @classmethod
@@ -283,7 +295,7 @@ class Study(Frozen):
         return parse_seconds(value) if isinstance(value, str) else value
 
 
-_WHERE_GIVEN = ("algorithm_options", "environment_variables", "axes", "ladder", "target")
+_WHERE_GIVEN = ("algorithm_options", "environment_variables", "axes", "ladder", "target", "own_models")
 
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
@@ -364,6 +376,27 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     except ValidationError as error:
         problem = definitions.first_problem(error).removeprefix("the file: ")
         raise UsageError(f"study {values['name']}: {problem}") from None
+
+
+def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:
+    """The study with the facts of its files, by path. Fields that the user has not `named` follow the files.
+
+    Raises UsageError for a file in another framework than the ones that were named.
+    """
+    shipped = [name for name in study.workloads if name not in models]
+    fields: dict[str, Any] = {
+        "workloads": [models[name].name if name in models else name for name in study.workloads],
+        "own_models": {model.name: model for model in models.values()},
+        "own_files": {model.name: Path(path) for path, model in models.items()},
+    }
+    if "frameworks" not in named:
+        written = [model.framework for model in models.values()]
+        fields["frameworks"] = list(dict.fromkeys([*written, *(study.frameworks if shipped else ())]))
+        fields["every_framework"] = len(fields["frameworks"]) > 1
+    # The study's own preset and batch are those of its own workloads.
+    if not shipped and "preset" not in named:
+        fields |= {"preset": None} | ({} if "batch" in named else {"batch": None})
+    return study.model_copy(update=fields)
 
 
 def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,7 +113,8 @@ class TorchProgram:
 
     networks: Sequence[nn.Module]
     objectives: Sequence[TorchObjective]
-    initial: Initial
+    initial: Initial | None = None
+    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
     outputs: Callable[..., Sequence[torch.Tensor]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
 
@@ -149,7 +150,8 @@ def objective(
     keeps_graph: bool = False,
 ) -> TorchObjective:
     """`loss`, differentiated for all parameters of `network`; the gate's optimizer is plain SGD of rate 1."""
-    names, parameters = zip(*network.named_parameters(), strict=True)
+    trained = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    names, parameters = zip(*trained, strict=True)
     return TorchObjective(
         loss=loss,
         names=tuple(prefix + name for name in names),
@@ -203,7 +205,10 @@ def replica_factory(
             gate=gate,
         )
         replica = TorchReplica(program, batches, execution)
-        initialise(replica, program.initial, seed=seed)
+        if program.first_weights:
+            replica.load(program.first_weights(seed))
+        elif program.initial:
+            initialise(replica, program.initial, seed=seed)
         return replica
 
     return build

@@ -19,7 +19,7 @@ from dlscale.models.workload import Preset
 class HepCnn(Variables):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(self, network: Network, *, input_shape: tuple[int, int, int]) -> None:
+    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
         super().__init__()
         channels, height, width = input_shape
         widths = [channels, *[network.num_filters] * network.num_convolutions]

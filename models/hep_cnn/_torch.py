@@ -17,7 +17,7 @@ from dlscale.models.workload import Preset
 class HepCnn(nn.Module):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(self, network: Network, *, input_shape: tuple[int, int, int]) -> None:
+    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
         super().__init__()
         channels, height, width = input_shape
         self.num_hidden = network.num_hidden

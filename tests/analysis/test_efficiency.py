@@ -358,7 +358,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
-        *("data", "control", "evidence", "fingerprint"),
+        *("data", "unchecked", "control", "evidence", "fingerprint"),
         *(
             name + end
             for name in ("samples_per_second", "speed_up", "efficiency_none", "efficiency_backend")
@@ -383,7 +383,7 @@ def test_rows_of_backends_have_stable_keys_too(make_study):
         *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
-        *("data", "evidence", "exchange"),
+        *("data", "unchecked", "evidence", "exchange"),
         *(
             name + end
             for name in ("seconds_per_step", "computation_seconds_per_step", "exposed_communication")

@@ -281,6 +281,8 @@ def _entries(record: Record) -> Iterator[Entry]:
         yield from _group("fabric", record.configuration.fabric, Tags())
     yield "study", "seed of order and weights", record.order_seed, Tags()
     yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
+    if cell.own:
+        yield "not checked", cell.workload, cell.own.unchecked, Tags(workload=cell.workload)
     yield from _group("variables", record.environment_variables, framework)
     if cell.control == "train":
         backend = Tags(framework=cell.framework, backend=cell.backend)

@@ -1,0 +1,56 @@
+"""`dlscale new`: a commented start for a file of the user's."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from dlscale.base.errors import UsageError
+from dlscale.models.own import SUFFIX
+
+TEMPLATES = ("torch",)
+
+
+@click.group()
+def new() -> None:
+    """Write a start for a file of your own.
+
+    \b
+    Example: dlscale new workload mine.py --framework torch
+    """  # noqa: D301
+
+
+@new.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--framework",
+    type=click.Choice(TEMPLATES),
+    default="torch",
+    show_default=True,
+    help="Framework of the network.",
+)
+def workload(path: Path, framework: str) -> int:
+    """Write PATH: a network, a loss, an optimizer and data in one commented file, which trains as it is.
+
+    \b
+    Examples:
+      dlscale new workload mine.py
+    """  # noqa: D301
+    if path.suffix != SUFFIX or path.name.count(".") != 1:
+        raise UsageError(
+            f"{path}: the file's name must end in {SUFFIX}, without other dots; e.g. mine{SUFFIX}"
+        )
+    text = (
+        resources.files("dlscale.benchmarks.cli")
+        .joinpath("templates", f"{framework}.py.txt")
+        .read_text("utf-8")
+    )
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text.replace("THIS_FILE", str(path)))
+    except FileExistsError:
+        raise UsageError(f"{path} exists; give another name, or remove it first") from None
+    click.echo(f"{path} trains as it is: dlscale run weak-scaling --workloads {path}")
+    return 0

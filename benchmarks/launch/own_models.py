@@ -1,0 +1,84 @@
+"""Users' own models: asks an environment's Python what their files are, and keeps copies of them with a study.
+
+Every launch trains with the study's copy, so that what is recorded is what ran, however the user's file goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.supervisor import end_with_parent
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.study.study import Study
+from dlscale.models.own import FilePlace, OwnModel
+from dlscale.models.own.facts import Answer
+from dlscale.models.own.file import digest_of
+
+FOLDER = "own"  # of a study: a folder per file, with its copy
+ORIGIN = "origin.txt"  # beside the copy: where the user has the file, so that it finds its data
+LIMIT_SECONDS = 600
+
+
+def ask(path: Path, python: Path) -> OwnModel:
+    """The facts of a user's file, from a process of that Python. Raises UsageError with what is wrong."""
+    if not path.is_file():
+        raise UsageError(
+            f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
+        )
+    try:
+        done = subprocess.run(
+            [str(python), "-m", "dlscale.models.own.facts", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
+            preexec_fn=partial(end_with_parent, signal.SIGKILL),
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"{path.name}: one step was not done after {LIMIT_SECONDS // 60} minutes; does data() end? Write "
+            "num_samples = N into the file, or give less data"
+        ) from None
+    try:
+        answer = Answer.model_validate_json(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValidationError):
+        reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise UsageError(
+            f"{path.name} ended the Python that ran it: {redact(reason)}; correct the file"
+        ) from None
+    if answer.model is None:
+        raise UsageError(answer.problem)
+    return answer.model
+
+
+def keep_copies(study: Study, folder: Path) -> None:
+    """Copy the study's files into its folder, unless they are there. Raises UsageError if one was changed meanwhile."""
+    for name, path in study.own_files.items():
+        copy = folder / FOLDER / name / study.own_models[name].file
+        if copy.exists():
+            continue
+        text = path.read_bytes()
+        if digest_of(text) != study.own_models[name].digest:
+            raise UsageError(f"{path.name} was changed while the study was planned; give the command again")
+        make_folder(copy.parent)
+        write_atomically(copy.with_name(ORIGIN), str(path.absolute()))
+        write_atomically(copy, text)
+
+
+def place_of(cell: Cell, folder: Path) -> FilePlace | None:
+    """Where the copy of a cell's file is, in the study's folder; None for a workload of dlscale's own."""
+    if cell.own is None:
+        return None
+    copy = (folder / FOLDER / cell.workload / cell.own.file).absolute()
+    origin = copy.with_name(ORIGIN)
+    return FilePlace(copy, Path(origin.read_text(encoding="utf-8")) if origin.exists() else copy)

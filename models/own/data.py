@@ -1,0 +1,367 @@
+"""The data of a user's file, as `samples.DataModule` asks for them: what `data()` returns, with access to any sample.
+
+It may be arrays, a list of HDF5 files, a Dataset with a length, or what yields one sample after the other: a
+generator, a tf.data.Dataset, an iterable Dataset. The latter are read to their end by every rank before the first step:
+so the order of the samples and the held-out ones are those of every other workload, and yielding is in no step.
+
+A sample is (the network's inputs ..., the label). Real numbers become float32, whole ones int64 where Python gave them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.models.own import FilePlace, OwnModel, known_place
+from dlscale.models.own.file import OwnFile, load_file
+from dlscale.models.samples import Arrays
+from dlscale.models.workload import Indices, Input, Preset
+
+MOST_BYTES = 4 << 30  # of samples that are kept in the memory of a rank
+WHOLE_BYTES = 256 << 20  # more are identified by their number and some of them
+NUM_IDENTIFYING = 64
+SEED_LIMIT = 2**31
+
+
+class Source(Protocol):
+    """Access to any sample, as the user's code gives it."""
+
+    random: bool  # whether reading may draw from the global generators
+
+    def __len__(self) -> int: ...
+    def read(self, indices: Indices) -> Arrays:
+        """The samples, in that order, each part with N as its first axis. Raises UsageError."""
+        ...
+
+
+class ArraySource:
+    """Samples in memory: (N, ...) arrays, one per part of a sample."""
+
+    random = False
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self.arrays = tuple(arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def read(self, indices: Indices) -> Arrays:
+        """`Source.read`."""
+        return tuple(array[indices] for array in self.arrays)
+
+
+class Hdf5Source:
+    """Files with datasets `features` and `labels`, (N, ...) each, as one sequence."""
+
+    random = False
+
+    def __init__(self, own: OwnFile, paths: Sequence[Path]) -> None:
+        import h5py
+
+        self._parts: list[tuple[Any, Any]] = []
+        for path in paths:
+            try:
+                file = h5py.File(path, "r")
+                part = file["features"], file["labels"]
+            except (OSError, KeyError) as error:
+                raise UsageError(
+                    f"{own.name}: {path.name} is no HDF5 file with features and labels "
+                    f"({' '.join(str(error).split())}); correct the list that data() returns"
+                ) from None
+            if not (part[0].shape and part[1].shape[:1] == part[0].shape[:1]):
+                raise UsageError(
+                    f"{own.name}: {path.name} has features {part[0].shape} and labels {part[1].shape}; both need as "
+                    "many samples"
+                )
+            if self._parts and [p.shape[1:] for p in part] != [p.shape[1:] for p in self._parts[0]]:
+                raise UsageError(
+                    f"{own.name}: the samples of {path.name} have other shapes than those of {paths[0].name}; give "
+                    "files of one kind"
+                )
+            self._parts.append(part)
+        self._ends = np.cumsum([len(features) for features, _ in self._parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, indices: Indices) -> Arrays:
+        """`Source.read`."""
+        found: list[Any] = [None] * len(indices)
+        for place in np.argsort(indices, kind="stable"):  # forward, so that a chunk is read only once
+            index = int(indices[place])
+            number = int(np.searchsorted(self._ends, index, side="right"))
+            row = index - int(self._ends[number]) + len(self._parts[number][0])
+            found[place] = tuple(part[row] for part in self._parts[number])
+        return _stacked(found)
+
+
+class DatasetSource:
+    """What has a length and any sample by its number, such as a torch Dataset."""
+
+    random = True
+
+    def __init__(self, own: OwnFile, dataset: Any) -> None:
+        self._own, self._dataset = own, dataset
+        self._shapes = [part.shape for part in self._sample(0)]
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def read(self, indices: Indices) -> Arrays:
+        """`Source.read`. Raises UsageError for a sample of another shape than the first one."""
+        found = []
+        for index in map(int, indices):
+            sample = self._sample(index)
+            if (shapes := [part.shape for part in sample]) != self._shapes:
+                raise UsageError(
+                    f"{self._own.name}{_line_of_method(self._dataset)}: sample {index} has shapes {_listed(shapes)}, "
+                    f"and the first one {_listed(self._shapes)}; all samples need the same"
+                )
+            found.append(sample)
+        return _stacked(found)
+
+    def _sample(self, index: int) -> Arrays:
+        read = lambda: _parts(self._own, self._dataset[index])  # noqa: E731
+        sample: Arrays = self._own.run(read, what=f"sample {index} of data()")
+        return sample
+
+
+@cache
+def open_source(own: OwnFile, framework: str) -> Source:
+    """The samples of the file, opened once in this process. Raises UsageError."""
+    data = own.call("data")
+    if hasattr(data, "batch_sampler"):
+        raise UsageError(
+            f"{own.name}: data() returned a DataLoader; return its Dataset: batches are made here"
+        )
+    if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
+        return _checked(own, Hdf5Source(own, [_found(own, Path(item)) for item in data]))
+    if isinstance(data, tuple):
+        return _checked(own, _from_arrays(own, data, framework))
+    if not _is_stream(data):
+        return _checked(own, DatasetSource(own, data))
+    if not isinstance(data, Iterable):
+        raise UsageError(
+            f"{own.name}: data() returned a {type(data).__name__}; return (features, labels), a Dataset, a list of "
+            "HDF5 files, or yield samples"
+        )
+    return _checked(own, ArraySource([_laid_out(part, framework) for part in _read_all(own, data)]))
+
+
+def _is_stream(data: Any) -> bool:
+    """Whether it gives samples in its own order alone; a tf.data.Dataset has a length and no numbers."""
+    return not (hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__"))
+
+
+def _checked(own: OwnFile, source: Source) -> Source:
+    if not len(source):
+        raise UsageError(f"{own.name}: data() has no samples; nothing can be trained on")
+    return source
+
+
+def _found(own: OwnFile, path: Path) -> Path:
+    """A path of the list: relative ones are beside the file, or in the working directory."""
+    beside = own.origin.parent / path
+    return beside if beside.exists() else path
+
+
+def _from_arrays(own: OwnFile, data: Sequence[Any], framework: str) -> ArraySource:
+    arrays = [_converted(np.asarray(part)) for part in data]
+    sizes = [array.shape[:1] for array in arrays]
+    if len(arrays) < 2 or any(size != sizes[0] or not size for size in sizes):
+        raise UsageError(
+            f"{own.name}: data() returned arrays of shapes {_listed(array.shape for array in arrays)}; return "
+            "(features, labels), with as many samples each"
+        )
+    return ArraySource([_laid_out(array, framework) for array in arrays])
+
+
+def _read_all(own: OwnFile, stream: Iterable[Any]) -> list[NDArray[Any]]:
+    """The samples of a stream, to its end or to the file's `num_samples`, as (N, ...) arrays."""
+    limit = own.number("num_samples", sys.maxsize)
+    samples: list[Arrays] = []
+    num_bytes = 0
+    begun: Iterator[Any] = own.run(lambda: iter(stream), what="data()")
+    while len(samples) < limit:
+        item = own.run(lambda: next(begun, begun), what=f"data() after {len(samples)} samples")
+        if item is begun:
+            break
+        sample = _parts(own, item)
+        shapes = [part.shape for part in sample]
+        if samples and shapes != (first := [part.shape for part in samples[0]]):
+            raise UsageError(
+                f"{own.name}{_line_of(begun)}: data() yielded shapes {_listed(shapes)} for sample {len(samples)}, and "
+                f"{_listed(first)} for the first one; all samples need the same (no batches: these are made here)"
+            )
+        samples.append(sample)
+        num_bytes += sum(part.nbytes for part in sample)
+        if num_bytes > MOST_BYTES:
+            raise UsageError(
+                f"{own.name}{_line_of(begun)}: data() yielded more than {MOST_BYTES >> 30} GiB in {len(samples)} "
+                "samples, which every rank keeps; write num_samples = N into the file, or return a Dataset"
+            )
+    if limit != sys.maxsize and len(samples) < limit:
+        raise UsageError(
+            f"{own.name}{_line_of_function(own)}: data() ended after {len(samples)} samples, and the file says "
+            f"num_samples = {limit}; yield as many, or correct the number"
+        )
+    return [np.stack(parts) for parts in zip(*samples, strict=True)] if samples else [np.empty(0)] * 2
+
+
+def _parts(own: OwnFile, item: Any) -> Arrays:
+    """A sample as arrays: the network's inputs, and the label last."""
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise UsageError(
+            f"{own.name}: a sample of data() is a {type(item).__name__}; it must be (features, label), or several "
+            "inputs and then the label"
+        )
+    return tuple(_converted(np.asarray(part)) for part in item)
+
+
+def _converted(array: NDArray[Any]) -> NDArray[Any]:
+    """float32 in the place of Python's and NumPy's float64, which no network here computes in."""
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _laid_out(array: NDArray[Any], framework: str) -> NDArray[Any]:
+    """Images in the order of `samples`, (N, H, W, C): torch's are moved, and seen as they were by the network."""
+    if framework == "torch" and array.ndim == 4:
+        return np.ascontiguousarray(np.moveaxis(array, 1, -1))
+    return array
+
+
+def _stacked(samples: Sequence[Arrays]) -> Arrays:
+    return tuple(_converted(np.stack(parts)) for parts in zip(*samples, strict=True))
+
+
+def _listed(shapes: Iterable[tuple[int, ...]]) -> str:
+    return " and ".join(f"({', '.join(map(str, shape))})" for shape in shapes)
+
+
+def _line_of(stream: Any) -> str:
+    """Where a generator stands; empty for anything else, and at its end."""
+    frame = getattr(stream, "gi_frame", None)
+    return f", line {frame.f_lineno}" if frame else ""
+
+
+def _line_of_function(own: OwnFile) -> str:
+    code = getattr(own.names["data"], "__code__", None)
+    return f", line {code.co_firstlineno}" if code else ""
+
+
+def _line_of_method(dataset: Any) -> str:
+    code = getattr(type(dataset).__getitem__, "__code__", None)
+    return f", line {code.co_firstlineno}" if code else ""
+
+
+class OwnSamples:
+    """`samples.Samples` of a source. What reading draws at random depends on `seed` and the samples read before."""
+
+    def __init__(self, source: Source, own: OwnFile, *, framework: str, seed: tuple[int, int]) -> None:
+        self._source, self._own, self._framework, self._seed = source, own, framework, seed
+        self._in_memory = isinstance(source, ArraySource)
+        self._num_read = 0
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def skip(self, count: int) -> None:
+        """Draw what is drawn after `count` more samples."""
+        self._num_read += count
+
+    def read(self, indices: Indices) -> Arrays:
+        """The samples, in that order, images as (N, H, W, C)."""
+        if self._source.random:
+            seed_all(self._framework, (*self._seed, self._num_read))
+        self._num_read += len(indices)
+        arrays = self._source.read(indices)
+        return arrays if self._in_memory else tuple(_laid_out(array, self._framework) for array in arrays)
+
+
+def seed_all(framework: str, seed: Sequence[int]) -> None:
+    """Seed the global generators of Python, NumPy and the framework, which a user's code may draw from."""
+    import random
+
+    number = int(np.random.default_rng(seed).integers(SEED_LIMIT))
+    random.seed(number)
+    np.random.seed(number)
+    importlib.import_module(f"dlscale.models.own._{framework}").seed(number)
+
+
+def data_digest(source: Source, own: OwnFile, *, framework: str) -> str:
+    """12 hex digits that differ for other samples.
+
+    They are those of all samples that are in memory, up to 256 MiB, else of their number and 64 of them.
+    """
+    digest = hashlib.sha256(str(len(source)).encode())
+    if isinstance(source, ArraySource) and sum(array.nbytes for array in source.arrays) <= WHOLE_BYTES:
+        arrays: Arrays = source.arrays
+    else:
+        places = np.unique(np.linspace(0, len(source) - 1, NUM_IDENTIFYING).astype(np.int64))
+        arrays = OwnSamples(source, own, framework=framework, seed=(0, 0)).read(places)
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:12]
+
+
+class OwnData:
+    """`samples.DataModule` of a file; it is run when samples are opened."""
+
+    def __init__(self, model: OwnModel, place: FilePlace | None) -> None:
+        self._model, self._place = model, place
+
+    def default_input(self, preset: Preset) -> Input:  # noqa: ARG002
+        """The samples of `data()`."""
+        return Input(path=Path(self._model.file))
+
+    def check_input(self, source: Input, preset: Preset, *, num_samples: int = 1) -> None:  # noqa: ARG002
+        """Returns if there are enough samples. Raises UsageError."""
+        if not source.synthetic and self._model.num_samples < num_samples:
+            raise UsageError(f"{self._model.file}: {self._model.num_samples} samples, needed {num_samples}")
+
+    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int]) -> OwnSamples:  # noqa: ARG002
+        """The samples that the study was planned with. Raises UsageError if the file has others in this process."""
+        own, opened = _opened(known_place(self._model, self._place), self._model)
+        return OwnSamples(opened, own, framework=self._model.framework, seed=seed)
+
+    def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
+        """Resident tensors: some of the file's own samples, for only these are sure to fit the network."""
+        samples = self.open_samples(Input(), preset, seed=(0, 0))
+        return samples.read(rng.integers(0, len(samples), local_batch))
+
+    def step_inputs(
+        self,
+        preset: Preset,  # noqa: ARG002
+        local_batch: int,  # noqa: ARG002
+        rng: np.random.Generator,
+        *,
+        gate: bool,  # noqa: ARG002
+    ) -> Arrays:
+        """A seed for what the network draws in this step, such as dropout; nothing for a network without any."""
+        return (rng.integers(0, SEED_LIMIT, 1),) if self._model.random else ()
+
+
+def _opened(place: FilePlace, model: OwnModel) -> tuple[OwnFile, Source]:
+    own = load_file(place, model.digest)
+    source = open_source(own, model.framework)
+    if (found := _digest_once(own, model.framework)) != model.data.rpartition(":")[2]:
+        raise UsageError(
+            f"{own.name}{_line_of_function(own)}: data() gives other samples ({len(source)}, digest {found}) than when "
+            f"the study was planned ({model.num_samples}, {model.data}); seed what it draws, or plan again if a "
+            "file changed"
+        )
+    return own, source
+
+
+@cache
+def _digest_once(own: OwnFile, framework: str) -> str:
+    return data_digest(open_source(own, framework), own, framework=framework)

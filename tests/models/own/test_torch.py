@@ -1,0 +1,236 @@
+"""A user's own torch model as a workload: its facts, and replicas that train as those of any other."""
+
+import numpy as np
+import pytest
+import torch
+
+from dlscale.base.errors import UsageError
+from dlscale.models.own import FilePlace, own_workload
+from dlscale.models.own.facts import read_facts
+from dlscale.models.workload import Execution, Input, Shard
+
+
+def factory(path, *, local_batch=8, source=None, **execution):
+    facts = read_facts(path)
+    workload = own_workload(facts, FilePlace(path, path.absolute()))
+    return workload.factory(
+        framework="torch",
+        preset="own",
+        local_batch=local_batch,
+        source=source or workload.input("own"),
+        execution=Execution(**execution),
+    )
+
+
+def test_facts_are_those_of_the_file(write_file):
+    path = write_file()
+    facts = read_facts(path)
+    assert (facts.file, facts.framework, facts.input_shape) == ("mine.py", "torch", [6])
+    assert (facts.num_parameters, facts.forward_flops_per_sample) == (
+        6 * 8 + 8 + 8 * 2 + 2,
+        2 * (6 * 8 + 8 * 2),
+    )
+    assert (facts.num_samples, facts.num_classes, facts.local_batch) == (200, 2, 32)
+    assert (facts.optimizer, facts.learning_rate, facts.random) == ("Adam", 2e-3, True)
+    assert facts.metrics == {"accuracy": True, "loss": False}
+    assert str(path.parent) not in facts.model_dump_json()
+    other = read_facts(write_file(("2e-3", "3e-3"), name="other.py"))
+    assert (other.file, other.data.split(":")[1]) == ("other.py", facts.data.split(":")[1])
+    assert other.digest != facts.digest
+
+
+def test_first_weights_depend_on_the_seed_alone_and_are_torchs_own(write_file):
+    make = factory(write_file())
+    one, same, other = (make(shard=Shard(), seed=seed) for seed in (3, 3, 4))
+    for left, right in zip(one.weights(), same.weights(), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert np.any(one.weights()[0] != other.weights()[0])
+    torch.manual_seed(3)
+    network = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    np.testing.assert_array_equal(one.weights()[0], network[0].weight.detach().numpy().T)
+
+
+def test_a_step_can_be_repeated_whatever_was_drawn_meanwhile(write_file):
+    """Audits and gates replay steps: dropout must be the same again, and another one in the next step."""
+    make = factory(write_file())
+    one = make(shard=Shard(), seed=3)
+    first = one.gradients()
+    state_after = one.state()
+    second = one.gradients()
+    assert np.any(first[0] != second[0])
+    torch.manual_seed(99)
+    other = make(shard=Shard(), seed=3)
+    other.restore(state_after)
+    for left, right in zip(other.gradients(), second, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_ranks_share_the_samples_without_overlap(write_file):
+    make = factory(write_file())
+    seen = []
+    for index in range(2):
+        replica = make(shard=Shard(index=index, count=2), seed=3 + index)
+        for _ in range(12):
+            replica.next_batch()
+            seen += replica.last_samples().tolist()
+    assert len(set(seen)) == len(seen) == 192
+
+
+def test_the_learning_rate_of_a_target_takes_the_place_of_the_files(write_file):
+    replica = factory(write_file(), learning_rate=0.5)(shard=Shard(), seed=1)
+    assert [group["lr"] for group in replica.objectives[0].optimizer.param_groups] == [0.5]
+
+
+def test_images_are_seen_as_the_file_gives_them(write_file):
+    """Torch's (N, C, H, W), though samples are kept as (N, H, W, C)."""
+    text = """
+import torch
+
+class Looks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(3, 1, 1))
+
+    def forward(self, images):
+        assert images.shape[1:] == (3, 4, 5), images.shape
+        return (images * self.scale).sum((2, 3))
+
+model = Looks
+
+def loss(outputs, labels):
+    return ((outputs - labels) ** 2).mean()
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+class Images(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        image = torch.arange(60.0).view(3, 4, 5) + torch.rand(1)
+        return image, image.sum((1, 2))
+
+def data():
+    return Images()
+"""
+    make = factory(write_file(text=text))
+    replica = make(shard=Shard(), seed=1)
+    replica.gradients()
+    assert replica.losses()[0] < 1e-6, "labels are the sums of the same images, drawn once per sample"
+    (images, _) = replica.next_batch()
+    np.testing.assert_allclose(
+        images[0, 1].numpy().ravel() - images[0, 1, 0, 0].item(), np.arange(20), atol=1e-5
+    )
+    again = make(shard=Shard(), seed=1)
+    again.gradients()
+    np.testing.assert_array_equal(again.next_batch()[0].numpy(), images.numpy())
+
+
+def test_hdf5_files_and_generators_and_resident_tensors(write_file, tmp_path):
+    import h5py
+
+    rng = np.random.default_rng(1)
+    for number in range(2):
+        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
+            file["features"] = rng.normal(size=(60 + number, 6)).astype(np.float32)
+            file["labels"] = np.arange(60 + number) % 2
+    whole = "    features = np.random.default_rng(0).normal(size=(200, 6))\n"
+    body = whole + "    return features, (features[:, 0] > 0).astype(int)\n"
+    files = write_file((body, "    return ['part0.h5', 'part1.h5']\n"), name="files.py")
+    assert read_facts(files).num_samples == 121
+    yields = "    for sample in zip(features, (features[:, 0] > 0).astype(int)):\n        yield sample\n"
+    stream = write_file((body, whole + yields), name="stream.py")
+    facts = read_facts(stream)
+    assert facts.num_samples == 200
+    assert facts.data.split(":")[1] == read_facts(write_file()).data.split(":")[1], "the same samples"
+    make = factory(write_file(name="resident.py"), source=Input())
+    batch = make(shard=Shard(), seed=1).next_batch()
+    assert batch[0].shape == (8, 6)
+
+
+BODY = "    return features, (features[:, 0] > 0).astype(int)"
+HALF = "\nclass Half(torch.nn.Sequential):\n    def forward(self, x):\n        return x[:, :2] + self[0].bias[:2]\n"
+MISTAKES = {
+    "no optimizer": ([("def optimizer(", "def optimiser(")], "line 15: the file ends without optimizer"),
+    "syntax": ([("def model():", "def model(:")], "mine.py, line 5: the file raised SyntaxError"),
+    "raises": ([("def data():", "1 / 0\ndef data():")], "mine.py, line 13: the file raised ZeroDivisionError"),
+    "exits": ([("def data():", "raise SystemExit(3)\ndef data():")], "line 13: the file raised SystemExit: 3"),
+    "a network": ([("def model():\n    return", "model =")], "model must be a function, found a Sequential"),
+    "no network": ([("return torch.nn.Sequential", "return list")], "mine.py, line 6: model() raised TypeError"),
+    "nothing": ([("    return torch.nn.Sequential(", "    torch.nn.Sequential(")], "model() returned a NoneType"),
+    "no optimizer made": ([("return torch.optim.Adam", "torch.optim.Adam")], "optimizer(parameters) returned a None"),
+    "shape-dependent": (
+        [("torch.optim.Adam(parameters, lr=2e-3)", "torch.optim.Adafactor(parameters, lr=2e-3)")],
+        "Adafactor treats the elements of a tensor differently",
+    ),
+    "wrong input": ([("size=(200, 6)", "size=(200, 5)")], "the network on a batch of data() raised RuntimeError"),
+    "too small": ([("(200, 6)", "(20, 6)"), ("\nloss =", "\nlocal_batch = 64\nloss =")], "20 samples, fewer than one"),
+    "no labels": ([(BODY, "    return features")], "a sample of data() is a ndarray; it must be (features, label)"),
+    "unequal": ([(BODY, "    return features, np.zeros(7)")], "shapes (200, 6) and (7)"),
+    "raises later": (
+        [(BODY, "    for n in range(9):\n        yield features[n], 6 // (5 - n)")],
+        "line 16: data() after 5 samples raised ZeroDivisionError",
+    ),
+    "another shape": (
+        [(BODY, "    for n in range(9):\n        yield features[n, : 6 - n // 7], 1")],
+        "line 16: data() yielded shapes (5) and () for sample 7",
+    ),
+    "ends early": (
+        [(BODY, "    yield features[0], 1"), ("\nloss =", "\nnum_samples = 40\nloss =")],
+        "data() ended after 1 samples, and the file says num_samples = 40",
+    ),
+    "unseeded": ([("default_rng(0)", "default_rng()")], None),
+    "no batch": ([("\nloss =", "\nlocal_batch = 0\nloss =")], "local_batch must be a positive whole number, found 0"),
+    "metric": ([("\nloss =", "\nmetrics = ['auc']\nloss =")], "metrics must be a dictionary of functions"),
+    "unused": (
+        [("torch.nn.Sequential(", "Half("), ("\nloss =", f"{HALF}\nloss =")],
+        "the loss does not depend on 0.weight, 3.weight, 3.bias",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, (_, said) in MISTAKES.items() if said])
+def test_a_mistake_is_one_line_that_names_the_file(write_file, name):
+    changes, said = MISTAKES[name]
+    with pytest.raises(UsageError) as caught:
+        read_facts(write_file(*changes))
+    text = str(caught.value)
+    assert said in text
+    assert text.startswith("mine.py")
+    assert "\n" not in text
+
+
+def test_a_process_with_other_samples_or_another_text_is_refused(write_file):
+    path = write_file(("default_rng(0)", "default_rng()"))
+    facts = read_facts(path)
+    copy = write_file(("default_rng(0)", "default_rng()"), name="copy.py")  # as another process runs it
+    workload = own_workload(facts, FilePlace(copy, path.absolute()))
+    with pytest.raises(
+        UsageError, match=r"mine.py, line 13: data\(\) gives other samples .* seed what it draws"
+    ):
+        workload.data().open_samples(workload.input("own"), workload.preset(), seed=(0, 0))
+    changed = write_file(name="changed.py")
+    with pytest.raises(UsageError, match="the copy in its folder was changed"):
+        own_workload(facts, FilePlace(changed, path.absolute())).program("torch")
+
+
+def test_weights_that_stay_are_the_same_on_every_rank(write_file):
+    """Only trainable weights are broadcast."""
+    frozen = "    return torch.nn.Sequential(Frozen(), "
+    layer = """
+class Frozen(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(6, 6)
+        self.requires_grad_(False)
+"""
+    path = write_file(("    return torch.nn.Sequential(", frozen), ("def model()", f"{layer}\ndef model()"))
+    facts = read_facts(path)
+    assert facts.num_parameters == 74
+    make = factory(path)
+    outputs = []
+    for index in range(2):
+        replica = make(shard=Shard(), seed=5 + index)
+        replica.load([np.ones_like(weight) for weight in replica.weights()])
+        outputs.append(replica.predict(np.ones((2, 6), np.float32)))
+    np.testing.assert_array_equal(*outputs)
