@@ -144,7 +144,7 @@ class Cell(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell without variables, a target, an algorithm or an own model has the id that it had before it could have any."""
+        """A cell keeps the id that it had before cells could have variables, targets, algorithms or own models."""
         fields = without_empty(handler(self), {"variables", "target", "algorithm_options", "own"})
         return {name: value for name, value in fields.items() if (name, value) != ("algorithm", SYNC)}
 

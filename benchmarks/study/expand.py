@@ -370,12 +370,11 @@ def _check_options(study: Study) -> None:
 def _check_owner(study: Study, name: str) -> None:
     """Raises UsageError unless the study has the backend or the algorithm whose option has several values."""
     owner = name.partition(".")[0]
-    kind, known, own = "backend", BACKENDS, study.backends
-    if owner in ALGORITHMS:
-        kind, known, own = "algorithm", ALGORITHMS, study.algorithms
+    kind, own = ("algorithm", study.algorithms) if owner in ALGORITHMS else ("backend", study.backends)
     if owner not in own:
+        known = one_of(kind, owner, (*BACKENDS, *ALGORITHMS))
         raise UsageError(
-            f"{name} has several values, but {one_of(kind, owner, known)} is not in the study; add it "
+            f"{name} has several values, but {known} is not in the study; add it "
             f"to --{kind}s {','.join(own)}, or leave the option out"
         )
 
