@@ -1,4 +1,4 @@
-"""Names of curves: the backend, and of its options those in which the curves of a study differ.
+"""Names of curves: the backend and the algorithm, and of their options those in which the curves of a study differ.
 
 Cells are named together (`named_cells`), because what differs is known only of all. A cell that was not named shows
 all options that it was given.
@@ -27,9 +27,11 @@ def setting_of(cell: Cell, name: str) -> Setting | None:
     if name in SETTINGS:
         value: Setting = getattr(cell, name)
         return value
-    backend, dot, option = name.partition(".")
+    owner, dot, option = name.partition(".")
+    if dot and owner == cell.algorithm:
+        return cell.algorithm_options.get(option)
     if dot:
-        return cell.backend_options.get(option) if backend == cell.backend else None
+        return cell.backend_options.get(option) if owner == cell.backend else None
     return cell.variables.get(name)
 
 
@@ -49,8 +51,8 @@ def setting_text(name: str, value: object) -> str:
 def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[str, NamedCell]:
     """Cell id -> the cell with its curve's name, which has the options in which the cells of its backend differ.
 
-    A backend with one set of options shows all of it, as there is nothing to tell apart. With `settings`, of
-    different families, the name has those of them, and the variables, in which any two trainings differ. Learning
+    One set of options of a backend and an algorithm is shown whole, as there is nothing to tell apart. With `settings`,
+    of different families, the name has those of them, and the variables, in which any two trainings differ. Learning
     rates are in it where a study tries several for equal cells.
     """
     members = {cell.id: cell for cell in cells if cell.control != "canary"}
@@ -58,18 +60,21 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
     shared = _differing(members.values(), [*settings, *variables])
     if rates_are_tried(members.values()):
         shared.append("learning_rate")
-    by_backend: dict[str, list[tuple[str, Cell]]] = {}
+    by_method: dict[str, list[tuple[str, Cell]]] = {}
     for cell_id, cell in members.items():
-        by_backend.setdefault(cell.backend, []).append((cell_id, cell))
+        by_method.setdefault(cell.method, []).append((cell_id, cell))
     named = {}
-    for backend, own in by_backend.items():
-        options = sorted({f"{backend}.{name}" for _, cell in own for name in cell.backend_options})
+    for method, own in by_method.items():
+        options = sorted(
+            {f"{cell.backend}.{name}" for _, cell in own for name in cell.backend_options}
+            | {f"{cell.algorithm}.{name}" for _, cell in own for name in cell.algorithm_options}
+        )
         shown = _differing([cell for _, cell in own], options) or options
         for cell_id, cell in own:
             parts = [
                 setting_text(name, value) for name in shown if (value := setting_of(cell, name)) is not None
             ]
-            name = f"{backend} ({', '.join(parts)})" if parts else backend
+            name = f"{method} ({', '.join(parts)})" if parts else method
             parts = [
                 setting_text(name, value) for name in shared if (value := setting_of(cell, name)) is not None
             ]
@@ -95,7 +100,7 @@ def _differing(cells: Iterable[Cell], names: Sequence[str]) -> list[str]:
 
 
 def options_order(cell: Cell) -> tuple[tuple[str, bool, float, str], ...]:
-    """The sort key of a backend's options and the variables: by name, numbers by size."""
+    """The sort key of options and variables: by name, numbers by size."""
 
     def key(name: str, value: Setting) -> tuple[str, bool, float, str]:
         try:
@@ -103,9 +108,7 @@ def options_order(cell: Cell) -> tuple[tuple[str, bool, float, str], ...]:
         except ValueError:
             return name, True, 0.0, str(value)
 
-    return tuple(
-        key(name, value) for name, value in sorted({**cell.backend_options, **cell.variables}.items())
-    )
+    return tuple(key(name, value) for name, value in sorted({**cell.options, **cell.variables}.items()))
 
 
 def with_curve_names(
@@ -115,7 +118,7 @@ def with_curve_names(
     records, planned = list(records), list(planned)
     given: dict[str, set[str]] = {}
     for case in (*(record.case for record in records), *planned):
-        given.setdefault(case.cell.backend, set()).add(repr(case.cell.backend_options))
+        given.setdefault(case.cell.method, set()).add(repr(case.cell.options))
     every = [record.case.cell for record in records] + [case.cell for case in planned]
     if not settings and all(len(options) == 1 for options in given.values()) and not rates_are_tried(every):
         return records, planned

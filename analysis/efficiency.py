@@ -61,6 +61,7 @@ from dlscale.analysis.render.text import (
 )
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
+from dlscale.collectives.algorithms.registry import SYNC
 
 
 def input_cost(row: ScalingRow) -> str:
@@ -449,6 +450,7 @@ def _row_order(row: ScalingRow) -> tuple[object, ...]:
     cell = row.cell
     control = CONTROLS.index(cell.control)
     return (
-        *(row.family, cell.backend != "none", cell.backend, options_order(cell)),
+        *(row.family, cell.backend != "none", cell.backend, cell.algorithm != SYNC, cell.algorithm),
+        options_order(cell),
         *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
     )

@@ -142,7 +142,7 @@ def base_cell(
 ) -> Cell | None:
     """The base case of `cell`'s efficiency, from the cells of the same family; None if missing.
 
-    It trains on `num_ranks`: (a) with backend `none`, no communication layer; (b) with the same backend and
+    It trains on `num_ranks`: (a) with backend `none`, no communication layer; (b) with the same backend, algorithm and
     options. If several differ in servers, the one with as many servers, else the one with the fewest.
     """
     bases = [
@@ -151,7 +151,7 @@ def base_cell(
         if base.control == "train"
         and base.num_ranks == num_ranks
         and (
-            (base.backend, base.backend_options) == (cell.backend, cell.backend_options)
+            (base.method, base.options) == (cell.method, cell.options)
             if same_backend
             else base.backend == "none"
         )

@@ -171,7 +171,7 @@ def links_between(
     there is one, else of `none`, and never of a third, so that no number decides which chain it is.
     """
     cell, kind = launches.cell, launches.evidence
-    own = (cell.backend, cell.backend_options, cell.num_servers)
+    own = (cell.method, cell.options, cell.num_servers)
 
     def blocks(one: CellLaunches) -> Set[Block]:
         return one.by_block("world").keys()
@@ -185,7 +185,7 @@ def links_between(
         and kind in relative.kinds
         and relative.id not in (launches.id, base.id)
         and (
-            (relative.cell.backend, relative.cell.backend_options, relative.cell.num_servers) == own
+            (relative.cell.method, relative.cell.options, relative.cell.num_servers) == own
             or relative.cell.backend == "none"
         )
     ]

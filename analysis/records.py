@@ -6,7 +6,7 @@ counts, and the values of launches, are in `launches`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
-from dlscale.benchmarks.records.record import Cell, Phases, Record, Window
+from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
 
 
 def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
@@ -28,6 +28,8 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "framework": cell.framework,
         "backend": cell.backend,
         "backend_options": options_text(cell),
+        "algorithm": cell.algorithm,
+        "algorithm_options": algorithm_text(cell),
         "environment": environment_text(cell),
         "scaling_mode": cell.scaling_mode,
         "num_ranks": cell.num_ranks,
@@ -200,4 +202,14 @@ class NamedCell(Cell):
 
 def options_text(cell: Cell) -> str:
     """The backend's options, sorted by name: `chunk_bytes=65536, threads=2`; empty without any."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(cell.backend_options.items()))
+    return settings_text(cell.backend_options)
+
+
+def algorithm_text(cell: Cell) -> str:
+    """The algorithm's options, likewise: `interval=8`."""
+    return settings_text(cell.algorithm_options)
+
+
+def settings_text(settings: Mapping[str, Setting]) -> str:
+    """`a=1, b=2`, sorted by name."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))

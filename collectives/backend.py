@@ -212,6 +212,14 @@ class Backend(Protocol):
         """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
         ...
 
+    @property
+    def rounds(self) -> Any | None:
+        """The `algorithms.rounds.RoundsOptions` of ranks that train alone and exchange weights now and then.
+
+        None where gradients travel. Otherwise trainers are `algorithms.rounds.RoundsTrainer`s.
+        """
+        ...
+
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
 
@@ -260,4 +268,9 @@ class InStep:
     @property
     def compressor(self) -> Compressor | None:
         """Gradients are not compressed."""
+        return None
+
+    @property
+    def rounds(self) -> Any | None:
+        """None: gradients travel."""
         return None

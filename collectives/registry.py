@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.registry import SYNC, algorithm_named, read_algorithm
+from dlscale.collectives.algorithms.rounds import RoundsBackend
 from dlscale.collectives.backend import Backend, Capabilities, Setup
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.option_kinds import read_into, read_into_kinds
@@ -45,7 +46,7 @@ def connect(
     module = _module(name)
     if not row.servers:
         backend: Backend = module.connect(control=control, framework=framework, options=known)
-        return backend
+        return backend if algorithm == SYNC else RoundsBackend(backend, rules)
     if job is None:
         raise UsageError(f"backend {name} needs servers, which are ranks of their own; give --servers")
     served: Backend = module.connect(
@@ -150,7 +151,7 @@ def _module(name: str) -> Any:
 
 NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
 
-OVER_COLLECTIVES = ("sync",)
+OVER_COLLECTIVES = ("sync", "local_sgd", "easgd")
 
 TABLE = {
     row.name: row

@@ -38,7 +38,7 @@ from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin,
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.records import Seconds, options_text
+from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
 from dlscale.analysis.render.text import backend_name, number
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
@@ -153,7 +153,7 @@ def _axes(axes: Axes, low: float, high: float, unit: str) -> None:
 
 def _order(launches: CellLaunches) -> tuple[object, ...]:
     cell = launches.cell
-    return cell.backend != "none", cell.backend, options_text(cell), cell.num_servers
+    return cell.backend != "none", cell.method, settings_text(cell.options), cell.num_servers
 
 
 def _curve(launches: CellLaunches) -> Curve:
@@ -179,6 +179,7 @@ def _rows(launches: CellLaunches) -> list[dict[str, Any]]:
         "system": launches.family.system,
         **launches.cell.model_dump(exclude={"control"}),
         "backend_options": options_text(launches.cell),
+        "algorithm_options": algorithm_text(launches.cell),
         "evidence": launches.evidence,
         "num_launches": len(launches.cases),
         "num_windows": len(pooled),

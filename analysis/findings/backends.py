@@ -25,7 +25,7 @@ from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.records import options_text, setting_columns
+from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.render.tables import (
     Column,
     TableOf,
@@ -65,14 +65,14 @@ def _backend_row(comparison: BackendComparison, contender: Contender) -> dict[st
         **interval_columns("seconds_per_step", contender.seconds_per_step),
         **interval_columns("computation_seconds_per_step", comparison.computation),
         **interval_columns("exposed_communication", contender.exposed),
-        "peer": contender.peer and contender.peer.backend,
-        "peer_options": contender.peer and options_text(contender.peer),
+        "peer": contender.peer and contender.peer.method,
+        "peer_options": contender.peer and settings_text(contender.peer.options),
         **interval_columns("difference", contender.difference),
         "communication": contender.communication,
         "verdict": contender.verdict,
         "reason": contender.reason or None,
-        "reference": contender.reference and contender.reference.backend,
-        "reference_options": contender.reference and options_text(contender.reference),
+        "reference": contender.reference and contender.reference.method,
+        "reference_options": contender.reference and settings_text(contender.reference.options),
         "note": contender.note or None,
     }
 
@@ -254,13 +254,13 @@ def _why_nothing(entry: _Entry, peer: _Entry | None, alone: dict[Block, float]) 
     if peer is None:
         return "no other backend gave a number"
     if not entry.seconds.keys() & peer.seconds.keys() & alone.keys():
-        return f"no block in common with {peer.launches.cell.backend}"
+        return f"no block in common with {peer.launches.cell.method}"
     return ""
 
 
 def _comparison_order(launches: CellLaunches) -> tuple[object, ...]:
     cell = launches.cell
-    return cell.backend, options_text(cell), cell.num_servers
+    return cell.method, settings_text(cell.options), cell.num_servers
 
 
 Compared = tuple[BackendComparison, Contender]

@@ -26,10 +26,11 @@ import numpy as np
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
 from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import options_text
+from dlscale.analysis.records import settings_text
 from dlscale.analysis.render.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.collectives.algorithms.registry import SYNC
 
 FLOAT32_BYTES, BFLOAT16_BYTES = (
     4,
@@ -212,6 +213,8 @@ def _no_exchange(cell: Cell, num_bytes: int | None, compute: float | None) -> st
     """The reason why there is no bound on an exchange; empty if there may be one."""
     if cell.backend == "none":
         return "nothing is exchanged"
+    if cell.algorithm != SYNC:
+        return "gradients are not exchanged: weights are, in some of the steps"
     if cell.num_servers:
         return "servers: what goes over a link depends on where they are"
     if num_bytes is None:
@@ -267,8 +270,8 @@ def _is_missing(limit: Limit) -> bool:
 
 def bound_sentence(cell: Cell, limits: Sequence[Limit]) -> str:
     """`ring on 8 ranks cannot keep more than 87 %; wire 87 % (...); loader 100 %; memory not known: ... .`"""
-    options = options_text(cell)
-    name = f"{cell.backend} ({options})" if options else cell.backend
+    options = settings_text(cell.options)
+    name = f"{cell.method} ({options})" if options else cell.method
     subject = f"{name} on {cell.num_ranks} ranks"
     lowest = lowest_of(limits)
     unknown = [f"{limit.kind} not known: {limit.words}" for limit in limits if _is_missing(limit)]

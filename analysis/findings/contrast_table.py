@@ -12,7 +12,7 @@ from rich.markup import escape
 from dlscale.analysis.families import environment_text
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
 from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
-from dlscale.analysis.records import options_text
+from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.render.tables import (
     NOTHING,
     Column,
@@ -318,5 +318,10 @@ def _contrast_row(contrast: Contrast, factor: str) -> dict[str, Any]:
 def _setting(side: Side) -> dict[str, Any]:
     """The columns of a side's cell and system."""
     cell = side.cell.model_dump(exclude={"control", "variables"})
-    own = {"backend_options": options_text(side.cell), "environment": environment_text(side.cell)}
+    own = {
+        "backend_options": options_text(side.cell),
+        "algorithm": side.cell.algorithm,
+        "algorithm_options": algorithm_text(side.cell),
+        "environment": environment_text(side.cell),
+    }
     return {"system": side.family.system, **cell, **own}

@@ -15,7 +15,14 @@ from typing import Any
 
 from dlscale.analysis.families import family_of
 from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import num_samples, options_text, steady_windows, why_unusable
+from dlscale.analysis.records import (
+    algorithm_text,
+    num_samples,
+    options_text,
+    settings_text,
+    steady_windows,
+    why_unusable,
+)
 from dlscale.analysis.render.tables import (
     Column,
     Table,
@@ -40,6 +47,8 @@ def to_energy_row(energy: Energy) -> dict[str, Any]:
         "framework": cell.framework,
         "backend": cell.backend,
         "backend_options": options_text(cell),
+        "algorithm": cell.algorithm,
+        "algorithm_options": algorithm_text(cell),
         "scaling_mode": cell.scaling_mode,
         "num_ranks": cell.num_ranks,
         "num_servers": cell.num_servers,
@@ -171,7 +180,14 @@ def _energy_order(energy: Energy) -> tuple[object, ...]:
     cell = energy.cell
     return (
         *(energy.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode),
-        *(cell.backend != "none", cell.backend, options_text(cell), cell.num_ranks, cell.id, energy.evidence),
+        *(
+            cell.backend != "none",
+            cell.method,
+            settings_text(cell.options),
+            cell.num_ranks,
+            cell.id,
+            energy.evidence,
+        ),
     )
 
 

@@ -93,7 +93,7 @@ def ladders(measured: Iterable[CellLaunches], variants: Variants, declared: Cont
                 key = (
                     cell.workload,
                     cell.framework,
-                    cell.backend,
+                    cell.method,
                     cell.num_servers,
                     cell.num_ranks,
                     side.evidence,
@@ -162,7 +162,7 @@ def ladder_title(ladder: Ladder) -> str:
     kind = "" if ladder.evidence == "measured" else f" ({ladder.evidence})"
     ranks = plural(ladder.num_ranks, "rank")
     return (
-        f"Ladder of {ladder.cell.backend} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
+        f"Ladder of {ladder.cell.method} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
         f"{family.scaling_mode} scaling on {family.system}"
     )
 

@@ -23,6 +23,7 @@ from dlscale.analysis.render.tables import Column, TableOf, Value, tags_of, trai
 from dlscale.analysis.render.text import interval_columns, number, plural, with_limits
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
 from dlscale.benchmarks.records.target import GradientNoise, Target
+from dlscale.collectives.algorithms.registry import SYNC
 
 NUM_RESAMPLES = 1000
 ROUNDING = 1e-9  # a growth of samples below this is none
@@ -96,7 +97,11 @@ def scale_text(scale: Interval) -> str:
 
 
 def noise_scales(solutions: Sequence[TimeToSolution]) -> list[NoiseScale]:
-    """One of all comparable cells of each kind of evidence."""
+    """One of all comparable cells of each kind of evidence.
+
+    Cells of synchronous SGD: what a batch takes by another algorithm follows another law.
+    """
+    solutions = [row for row in solutions if row.cell.algorithm == SYNC]
 
     def key(row: TimeToSolution) -> tuple[Any, ...]:
         return row.family, row.evidence, _rules(row)

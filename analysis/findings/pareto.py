@@ -13,6 +13,7 @@ from typing import Any
 
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, listed, number, plural
 from dlscale.analysis.statistics import Interval
@@ -128,6 +129,9 @@ def to_pareto_row(cell: Priced) -> dict[str, Any]:
         "preset": own.preset,
         "framework": own.framework,
         "backend": own.backend,
+        "backend_options": options_text(own),
+        "algorithm": own.algorithm,
+        "algorithm_options": algorithm_text(own),
         "num_ranks": own.num_ranks,
         "num_nodes": own.num_nodes,
         "global_batch": own.global_batch,

@@ -31,6 +31,7 @@ from dlscale.analysis.render.tables import Column, TableOf, tags_of, training_co
 from dlscale.analysis.render.text import backend_name, interval_columns, plural, with_limits
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
 from dlscale.benchmarks.records.record import Cell
+from dlscale.collectives.algorithms.registry import SYNC
 
 OWN_RATES = "the trainings' own rates"
 
@@ -148,7 +149,9 @@ def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
     return [
         CellRates(cell=launches.cell, rates=launches.by_block("samples_per_second"))
         for launches in good_launches(weak.launches, controls={"train"})
-        if launches.family == noise.family and launches.evidence == noise.rows[0].evidence
+        if launches.family == noise.family
+        and launches.evidence == noise.rows[0].evidence
+        and launches.cell.algorithm == SYNC
     ]
 
 

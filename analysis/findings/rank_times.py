@@ -124,13 +124,13 @@ def _condensed(matrix: Matrix, room: int) -> Matrix:
 
 def _rank_times_order(heat: RankTimes) -> tuple[object, ...]:
     cell = heat.cell
-    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    options = tuple(sorted((name, str(value)) for name, value in cell.options.items()))
     return (
         heat.family,
         cell.num_ranks,
         cell.num_nodes,
         cell.backend != "none",
-        cell.backend,
+        cell.method,
         options,
         heat.evidence,
     )

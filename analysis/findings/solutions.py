@@ -14,16 +14,28 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_share
-from dlscale.analysis.curves import rates_are_tried
+from dlscale.analysis.curves import options_order, rates_are_tried
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, listed, number, plural, ratio_text, with_limits
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Base, Cell
 from dlscale.benchmarks.records.target import Target
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models.quality.metric import Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Ratios of trainings to those of a reference, paired by seed; None where nobody knows (`_ratios`)."""
+
+    speed_up: Interval | None = None  # of the time from the launch: reference over this
+    training_speed_up: Interval | None = None  # the product of the next one and 1 / the one after it
+    rate_ratio: Interval | None = None  # samples per second: this over the reference
+    samples_ratio: Interval | None = None  # samples to the target: this over the reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +61,8 @@ class TimeToSolution:
     rate_ratio: Interval | None = None  # samples per second: this over base
     # Samples to the target: this over base; None too where evaluations come after seconds (`_ratios`).
     samples_ratio: Interval | None = None
+    # Of another algorithm the same ratios to synchronous SGD over the same backend, options and ranks.
+    synchronous: Ratios = Ratios()
 
     @property
     def metric(self) -> Metric:
@@ -93,12 +107,23 @@ class TimeToSolution:
     def text(self) -> str:
         """Sentences with the result, and with what interruptions lost."""
         if not self.num_resumed:
-            return self._result
+            return self._result + self._versus_synchronous
         trainings = plural(len(self.trainings), "training")
-        return (
-            f"{self._result} {self.num_resumed} of {trainings} took more than one launch; {number(self.lost_seconds)} "
-            "s of work was done twice and is not counted."
-        )
+        lost = f"{number(self.lost_seconds)} s of work was done twice and is not counted."
+        took = f"{self.num_resumed} of {trainings} took more than one launch; {lost}"
+        return f"{self._result}{self._versus_synchronous} {took}"
+
+    @property
+    def _versus_synchronous(self) -> str:
+        """` Versus synchronous SGD over ring: 1.10 times as fast, ...`; empty where that is not known."""
+        own = self.synchronous
+        if not (own.speed_up and own.rate_ratio):
+            return ""
+        text = f" Versus synchronous SGD over {self.cell.backend} it is {ratio_text(own.speed_up)} times as fast: "
+        text += f"{ratio_text(own.rate_ratio)} times as many samples/s"
+        if not own.samples_ratio:
+            return text + "."
+        return f"{text}, {ratio_text(own.samples_ratio)} times as many samples are needed."
 
     @property
     def _result(self) -> str:
@@ -188,6 +213,9 @@ def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[
                 row.cell.num_ranks,
                 row.cell.backend != "none",
                 row.cell.backend,
+                row.cell.algorithm != SYNC,
+                row.cell.algorithm,
+                options_order(row.cell),
                 row.target.learning_rate,
             ),
         )
@@ -199,9 +227,11 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
     if not trainings or target is None:
         return None
     reference = _base_of(launches, cells, base=base)
-    ratios: dict[str, Interval | None] = {}
+    ratios, synchronous, by_seconds = Ratios(), Ratios(), bool(target.evaluate_seconds)
     if reference and reference.cell != launches.cell:
-        ratios = _ratios(trainings, trainings_of(reference), by_seconds=bool(target.evaluate_seconds))
+        ratios = _ratios(trainings, trainings_of(reference), by_seconds=by_seconds)
+    if other := _synchronous_of(launches, cells):
+        synchronous = _ratios(trainings, trainings_of(other), by_seconds=by_seconds)
     timed = [training for training in trainings if training.seconds is not None]
     whole = [Run(training.seconds or 0.0, training.reached) for training in timed]
     return TimeToSolution(
@@ -220,7 +250,11 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         expected=expected_cost(whole),
         seconds_per_step=median_interval([training.seconds_per_step for training in trainings]),
         seconds_per_epoch=_median_if_known([training.seconds_per_epoch for training in trainings]),
-        **ratios,
+        speed_up=ratios.speed_up,
+        training_speed_up=ratios.training_speed_up,
+        rate_ratio=ratios.rate_ratio,
+        samples_ratio=ratios.samples_ratio,
+        synchronous=synchronous,
     )
 
 
@@ -241,20 +275,28 @@ def _base_of(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
     return next((other for other in own if other.cell == cell), None)
 
 
+def _synchronous_of(launches: CellLaunches, cells: Sequence[CellLaunches]) -> CellLaunches | None:
+    """The launches of synchronous SGD that differ from these of another algorithm in nothing else."""
+    if launches.cell.algorithm == SYNC:
+        return None
+    wanted = launches.cell.model_copy(update={"algorithm": SYNC, "algorithm_options": {}}).id
+    return next(
+        (other for other in cells if other.cell.id == wanted and other.evidence == launches.evidence), None
+    )
+
+
 def _rate(cell: Cell) -> float | None:
     return cell.target.learning_rate if cell.target else None
 
 
-def _ratios(
-    trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool
-) -> dict[str, Interval | None]:
-    """The ratios to the base; none unless all trainings reached the target: nobody knows what the others take.
+def _ratios(trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool) -> Ratios:
+    """The ratios to a reference; none unless all trainings reached the target: nobody knows what the others take.
 
     Samples to the target are known to the samples between two evaluations. Where those come `by_seconds`, they are more
     for who is faster, so that the ratio would be biased against it: there is none.
     """
     if not reference or not all(training.reached for training in (*trainings, *reference)):
-        return {}
+        return Ratios()
 
     def ratio(name: str, *, of_base: bool) -> Interval | None:
         own, base = (
@@ -264,12 +306,12 @@ def _ratios(
             return None
         return block_ratio(base, own) if of_base else block_ratio(own, base)
 
-    return {
-        "speed_up": ratio("seconds", of_base=True),
-        "training_speed_up": ratio("training_seconds", of_base=True),
-        "rate_ratio": ratio("rate", of_base=False),
-        "samples_ratio": None if by_seconds else ratio("samples", of_base=False),
-    }
+    return Ratios(
+        speed_up=ratio("seconds", of_base=True),
+        training_speed_up=ratio("training_seconds", of_base=True),
+        rate_ratio=ratio("rate", of_base=False),
+        samples_ratio=None if by_seconds else ratio("samples", of_base=False),
+    )
 
 
 def _value(training: Training, name: str) -> float | None:
@@ -287,7 +329,8 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
 
     `seconds_per_step` and `seconds_per_epoch` are medians over trainings of each one's median over windows: steps
     alone. `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
-    `samples_ratio`. `expected_seconds` is with restarts of trainings that end short of the target. `lost_seconds` are
+    `samples_ratio`. `synchronous_*` are the same ratios of another algorithm to synchronous SGD over the same backend,
+    options and ranks. `expected_seconds` is with restarts of trainings that end short of the target. `lost_seconds` are
     of all trainings together, and in no other number.
     """
     cell, target = row.cell, row.target
@@ -296,6 +339,9 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "preset": cell.preset,
         "framework": cell.framework,
         "backend": cell.backend,
+        "backend_options": options_text(cell),
+        "algorithm": cell.algorithm,
+        "algorithm_options": algorithm_text(cell),
         "num_ranks": cell.num_ranks,
         "num_nodes": cell.num_nodes,
         "global_batch": cell.global_batch,
@@ -329,6 +375,9 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **interval_columns("training_speed_up", row.training_speed_up),
         **interval_columns("rate_ratio", row.rate_ratio),
         **interval_columns("samples_ratio", row.samples_ratio),
+        **interval_columns("synchronous_speed_up", row.synchronous.speed_up),
+        **interval_columns("synchronous_rate_ratio", row.synchronous.rate_ratio),
+        **interval_columns("synchronous_samples_ratio", row.synchronous.samples_ratio),
     }
 
 
@@ -368,6 +417,9 @@ def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
             "preset": row.cell.preset,
             "framework": row.cell.framework,
             "backend": row.cell.backend,
+            "backend_options": options_text(row.cell),
+            "algorithm": row.cell.algorithm,
+            "algorithm_options": algorithm_text(row.cell),
             "num_ranks": row.cell.num_ranks,
             "seed": training.seed,
             "end": training.solution.end,
@@ -413,6 +465,7 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("speed-up", lambda row: row.speed_up),
         Column("rate", lambda row: row.rate_ratio, unit="of base"),
         Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
+        Column("versus sync", lambda row: row.synchronous.speed_up, detail=True),
         Column("closest", lambda row: row.closest, detail=True),
         Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
         Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
@@ -425,8 +478,8 @@ SOLUTIONS = TableOf[TimeToSolution](
         "done again, in no other number. Medians over all "
         "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
         "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
-        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Per step, epoch: "
-        "steps alone."
+        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Versus sync: an "
+        "algorithm's speed-up over synchronous SGD over the same backend. Per step, epoch: steps alone."
     ),
     tags=lambda row: tags_of(row.cell),
 )

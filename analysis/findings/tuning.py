@@ -195,7 +195,7 @@ def rate_searches(solutions: Sequence[TimeToSolution], rows: Iterable[ScalingRow
             num_planned=max(row.num_planned, len(found.trainings) if found else 0),
         )
         configuration = configuration_of(row.cell)
-        backend = (row.cell.backend, repr(sorted(row.cell.backend_options.items())), row.cell.num_servers)
+        backend = (row.cell.method, repr(sorted(row.cell.options.items())), row.cell.num_servers)
         key = (row.family, evidence, configuration.model_dump_json(), backend)
         groups.setdefault(key, []).append(tried)
     searches = [

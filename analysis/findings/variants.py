@@ -22,6 +22,7 @@ from dlscale.analysis.findings.contrast_declaration import (
 from dlscale.analysis.launches import CellLaunches
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.collectives.algorithms.registry import SYNC
 
 CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder
 PLAIN = "plain"
@@ -57,7 +58,7 @@ class Variants:
         place = []
         for name, values in self.axes.items():
             value = setting_of(cell, name)
-            if "." in name and not name.startswith(f"{cell.backend}."):
+            if not _concerns(name, cell):
                 place.append(0)
             elif (known := _index(values, value)) is None:
                 return None
@@ -87,7 +88,7 @@ class Variants:
 
 
 def _concerns(name: str, cell: Cell) -> bool:
-    return "." not in name or name.startswith(f"{cell.backend}.")
+    return "." not in name or name.partition(".")[0] in (cell.backend, cell.algorithm)
 
 
 def _index(values: Sequence[Setting], value: Setting | None) -> int | None:
@@ -148,7 +149,7 @@ def step_name(cell: Cell, variants: Variants) -> str:
     step = variants.step(cell)
     if step is None:
         return level_of(cell, "backend")
-    return f"{cell.backend} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
+    return f"{cell.method} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
 
 
 def _alike(sides: Iterable[Side]) -> list[list[Side]]:
@@ -166,8 +167,8 @@ def _alike(sides: Iterable[Side]) -> list[list[Side]]:
 def _steps(group: Sequence[Side], variants: Variants) -> list[Declared]:
     """Each step versus the one before it, which of a backend's steps were measured."""
     pairs = []
-    for key in dict.fromkeys((side.cell.backend, side.cell.num_servers) for side in group):
-        own = [side for side in group if (side.cell.backend, side.cell.num_servers) == key]
+    for key in dict.fromkeys((side.cell.method, side.cell.num_servers) for side in group):
+        own = [side for side in group if (side.cell.method, side.cell.num_servers) == key]
         on = {step: side for side in own if (step := variants.step(side.cell)) is not None}
         pairs += [
             Declared(contender=on[step], reference=on[step - 1]) for step in sorted(on) if step - 1 in on
@@ -179,24 +180,25 @@ def _along_axes(group: Sequence[Side], variants: Variants, order: Sequence[str])
     """Each curve versus the one with the first value of the last setting in which it has another one."""
     places = {side.cell.id: variants.place(side.cell) for side in group}
     known = {
-        (side.cell.backend, side.cell.num_servers, place): side
+        (side.cell.backend, side.cell.algorithm, side.cell.num_servers, place): side
         for side in group
         if (place := places[side.cell.id]) is not None
     }
 
-    def rank(key: tuple[str, int, tuple[int, ...]]) -> tuple[object, ...]:
-        backend, num_servers, place = key
-        return order.index(backend) if backend in order else len(order), backend, num_servers, place
+    def rank(key: tuple[str, str, int, tuple[int, ...]]) -> tuple[object, ...]:
+        backend, algorithm, num_servers, place = key
+        first = order.index(backend) if backend in order else len(order)
+        return first, backend, algorithm != SYNC, algorithm, num_servers, place
 
     pairs = []
-    first = next((key for key in sorted(known, key=rank) if not any(key[2])), None)
-    for backend, num_servers, place in sorted(known, key=rank):
-        contender = known[backend, num_servers, place]
+    first = next((key for key in sorted(known, key=rank) if not any(key[3])), None)
+    for backend, algorithm, num_servers, place in sorted(known, key=rank):
+        contender = known[backend, algorithm, num_servers, place]
         differing = [axis for axis, value in enumerate(place) if value]
         reference = first
         if differing:
             axis = differing[-1]
-            reference = (backend, num_servers, (*place[:axis], 0, *place[axis + 1 :]))
+            reference = (backend, algorithm, num_servers, (*place[:axis], 0, *place[axis + 1 :]))
         if reference in known and known[reference] is not contender:
             pairs.append(Declared(contender=contender, reference=known[reference]))
     return pairs

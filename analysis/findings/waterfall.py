@@ -228,6 +228,6 @@ def _bounded(parts: Sequence[Part]) -> Iterator[str]:
 
 def _waterfall_order(waterfall: Waterfall) -> tuple[object, ...]:
     cell = waterfall.cell
-    options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
+    options = tuple(sorted((name, str(value)) for name, value in cell.options.items()))
     ranks = (cell.num_ranks, cell.num_servers, cell.num_nodes)
-    return (waterfall.family, cell.backend, options, *ranks, waterfall.evidence)
+    return (waterfall.family, cell.method, options, *ranks, waterfall.evidence)

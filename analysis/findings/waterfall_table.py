@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from dlscale.analysis.findings.waterfall import Part, Waterfall
 from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS
-from dlscale.analysis.records import options_text
+from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.render.tables import (
     Column,
     TableOf,
@@ -128,6 +128,8 @@ def _setting(waterfall: Waterfall) -> dict[str, Any]:
         "system": waterfall.family.system,
         **waterfall.cell.model_dump(exclude={"control"}),
         "backend_options": options_text(waterfall.cell),
+        "algorithm": waterfall.cell.algorithm,
+        "algorithm_options": algorithm_text(waterfall.cell),
         "evidence": waterfall.evidence,
     }
 

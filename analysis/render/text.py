@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dlscale.analysis.records import NamedCell, options_text
+from dlscale.analysis.records import NamedCell, settings_text
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Cell
 
@@ -28,10 +28,13 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, Any]:
 
 
 def backend_name(cell: Cell) -> str:
-    """The backend with its options, as a legend shows it: `ring (chunk_bytes=65536)`, or as it was named."""
+    """The backend with its options, as a legend shows it: `ring (chunk_bytes=65536)`, or as it was named.
+
+    An algorithm beside synchronous SGD stands behind it: `ring local_sgd (interval=4)`.
+    """
     if isinstance(cell, NamedCell):
         return cell.curve
-    return f"{cell.backend} ({options_text(cell)})" if cell.backend_options else cell.backend
+    return f"{cell.method} ({settings_text(cell.options)})" if cell.options else cell.method
 
 
 def number(value: float) -> str:

@@ -21,6 +21,7 @@ from dlscale.analysis.findings.solutions import goal_text, tuned_text
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
+    algorithm_text,
     equal_steps,
     exchange_mode,
     num_samples,
@@ -160,6 +161,8 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
         "cell_id": cell.id,
         **cell.model_dump(exclude={"variables", "own"}),
         "backend_options": options_text(cell),
+        "algorithm": cell.algorithm,
+        "algorithm_options": algorithm_text(cell),
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,

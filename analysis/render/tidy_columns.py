@@ -38,6 +38,8 @@ LAUNCHES = (
     Column("framework", "string", "torch or tensorflow"),
     Column("backend", "string", "how ranks combine gradients; `none` does not"),
     Column("backend_options", "string", "`name=value, ...`; empty without any"),
+    Column("algorithm", "string", "how ranks train one network: `sync` averages gradients in every step"),
+    Column("algorithm_options", "string", "`name=value, ...`; empty without any"),
     Column(
         "environment",
         "string",

@@ -20,6 +20,7 @@ from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.collectives.algorithms.registry import SYNC
 
 MIN_COLUMNS = 110  # where the output goes to a file, which has no width to keep to
 
@@ -72,12 +73,14 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
     study = plan.study
     workloads, frameworks = study.workloads, study.frameworks
     backends = ["none", *study.backends]  # a reference may be over `none`, whatever is compared
+    algorithms = [SYNC, *study.algorithms]
 
     def order(row: PlannedCells) -> tuple[object, ...]:
         cell = row.cells[0]
         return (
             *(workloads.index(cell.workload), frameworks.index(cell.framework)),
             *(cell.control != "train", backends.index(cell.backend)),
+            algorithms.index(cell.algorithm),
             *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
             *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
             options_order(cell),
@@ -138,6 +141,8 @@ def _json_row(row: PlannedCells) -> dict[str, Any]:
         "framework": cell.framework,
         "backend": cell.backend,
         "backend_options": cell.backend_options,
+        "algorithm": cell.algorithm,
+        "algorithm_options": cell.algorithm_options,
         "num_servers": cell.num_servers,
         "num_ranks": cell.num_ranks,
         "num_nodes": cell.num_nodes,

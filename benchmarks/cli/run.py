@@ -306,5 +306,5 @@ def _training_of(cell: Cell) -> str:
     if cell.control == "whole_machine":
         return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
     ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-    name = cell.curve if isinstance(cell, NamedCell) else cell.backend
+    name = cell.curve if isinstance(cell, NamedCell) else cell.method
     return f"{cell.workload} in {cell.framework} over {name} on {ranks}"

@@ -60,10 +60,10 @@ def variants_of(folder: Path) -> Variants | None:
     names = {name for step in study.ladder for name in step}
     own: dict[str, Setting | None] = {}
     for name in names:
-        backend, _, option = name.partition(".")
+        owner, _, option = name.partition(".")
         kind = kind_of(name)
         if kind == "option":
-            own[name] = study.backend_options.get(backend, {}).get(option)
+            own[name] = (study.backend_options | study.algorithm_options).get(owner, {}).get(option)
         else:
             own[name] = getattr(study, name) if kind == "field" else study.environment_variables.get(name)
     # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.

@@ -16,6 +16,8 @@ from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_r
 from dlscale.benchmarks.study.tuned import SEED_DISTANCE
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
+from dlscale.collectives.algorithms.registry import SYNC
 
 STUDY = "time-to-solution"
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid where none is given
@@ -96,7 +98,8 @@ def tune(
             "--evaluate-seconds with dlscale tune, whose choice by samples would depend on how fast the machine is; "
             "give --evaluate-samples"
         )
-    if others := [name for name in asked.axes if name not in SHARED_AXES | {"learning_rate"}]:
+    shared = {name for name in asked.axes if name in SHARED_AXES or name.partition(".")[0] in ALGORITHMS}
+    if others := [name for name in asked.axes if name not in shared | {"learning_rate"}]:
         raise UsageError(
             f"{others[0]} with several values in dlscale tune, which changes no gradient; give one value"
         )
@@ -118,7 +121,7 @@ def tune(
         fields={
             "name": "tuning",
             "title": "Learning rates",
-            "axes": {name: values for name, values in asked.axes.items() if name in SHARED_AXES}
+            "axes": {name: values for name, values in asked.axes.items() if name in shared}
             | {"learning_rate": grid},
             "seed": asked.seed + SEED_DISTANCE,
             "repeats": 0,  # other programs change no number of samples
@@ -138,10 +141,16 @@ def _backends(study: Study) -> list[str]:
             f"--backends {','.join(study.backends)} in dlscale tune: backends with equal batches compute the same "
             f"gradients, so one is enough; give --backends {','.join([*alone, exchanging[0]])}"
         )
-    fitting = [name for name in exchanging if set(study.frameworks) <= set(capabilities(name).frameworks)]
+    fitting = [
+        name
+        for name in exchanging
+        if set(study.frameworks) <= set(capabilities(name).frameworks)
+        and set(study.algorithms) <= set(capabilities(name).algorithms)
+    ]
     if exchanging and not fitting:
+        what = " and ".join([*study.frameworks, *(name for name in study.algorithms if name != SYNC)])
         raise UsageError(
-            f"no backend of {', '.join(exchanging)} supports {' and '.join(study.frameworks)}; name another one with "
+            f"no backend of {', '.join(exchanging)} supports {what}; name another one with "
             "--backends none,BACKEND, or tune one framework at a time"
         )
     return [*alone, *fitting[:1]]

@@ -189,8 +189,8 @@ def compatibility_lines(throughput: Throughput) -> list[str]:
 
 
 def _title(cell: Cell) -> str:
-    options = " ".join(f"{name}={value}" for name, value in sorted(cell.backend_options.items()))
-    backend = f"{cell.backend} ({options})" if options else cell.backend
+    options = " ".join(f"{name}={value}" for name, value in sorted(cell.options.items()))
+    backend = f"{cell.method} ({options})" if options else cell.method
     servers = f" and {_count(cell.num_servers, 'server')}" if cell.num_servers else ""
     return (
         f"{cell.workload} ({cell.preset}) in {cell.framework} over {backend}, "

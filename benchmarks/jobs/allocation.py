@@ -114,7 +114,7 @@ def _run(campaign: Campaign, end: float) -> int:
 def _say(launch: Launch, position: int, num_launches: int) -> None:
     cell = launch.cell
     sys.stdout.write(
-        f"{supervisor.now()} {position + 1}/{num_launches}: {cell.workload} in {cell.framework} over {cell.backend}, "
+        f"{supervisor.now()} {position + 1}/{num_launches}: {cell.workload} in {cell.framework} over {cell.method}, "
         f"{cell.num_ranks} ranks on {cell.num_nodes} nodes, {cell.control}\n"
     )
     sys.stdout.flush()

@@ -100,14 +100,15 @@ class ReplayAudit:
         with self._training.aside():
             (old, state, num_taken, mean), self._before = self._before, None
             new, _ = self._look()
-            reference = self._restored(state)
+            reference = self._restored(old, state)
             noisy: set[str] = set()
             self._window_steps = self._num_taken - num_taken
-            for _ in range(self._window_steps):
-                gradients = mean(reference.gradients())
-                noisy |= deviation.noisy_weights(gradients, bounds=self._training.bounds)
-                reference.apply(gradients)
-            expected = snapshot(reference.weights(), reference.state())
+            self._mean = mean
+            for step in range(num_taken, self._num_taken):
+                gradients = self._gradients(reference, step)
+                noisy |= self._noisy(gradients)
+                self._apply(reference, gradients, step)
+            expected = self._replayed(reference)
             self._window_share = deviation.whole_share(old, new, expected, noisy=noisy)
 
     def end(self) -> None:
@@ -192,17 +193,18 @@ class ReplayAudit:
             late, late_state = self._look() if delay else (begin, state)
             self._step(trainer)
             after, _ = self._look()
-            reference = self._restored(state)
-            gradients = mean(reference.gradients())
+            reference = self._restored(begin, state)
+            self._mean = mean
+            last = self._num_taken - 1
+            gradients = self._gradients(reference, last)
             wrong = num_wrong_samples(reference, _num_drawn(state), control=self._training.control)
             self._wrong_samples = max(self._wrong_samples, wrong)
             if not delay:
                 self._check_losses(trainer.losses(), reference.losses())
             if delay:
                 reference.restore(late_state)
-            reference.apply(gradients)
-            expected = snapshot(reference.weights(), reference.state())
-            noisy = deviation.noisy_weights(gradients, bounds=bounds)
+            self._apply(reference, gradients, last)
+            expected, noisy = self._replayed(reference), self._noisy(gradients)
             self._steps.append(deviation.deviation(late, after, expected, bounds=bounds, noisy=noisy))
             self._places.append(self._num_taken)
         self._training.passed(self._num_taken - taken_before)
@@ -232,10 +234,18 @@ class ReplayAudit:
         """The trainer as it is, which must have drawn a batch in every step."""
         trainer = self._training.trainer
         trainer.synchronize()
-        state, weights = trainer.state(), trainer.weights()
+        state = trainer.state()
         wrong = abs(_num_drawn(state) - self._first_batch - self._num_taken)
         self._wrong_batches = max(self._wrong_batches, wrong)
-        return snapshot(weights, state), state
+        return self._seen(trainer, state), state
+
+    def _seen(self, trainer: Trainer, state: State) -> Snapshot:
+        """What the trainer holds that its steps change; collective."""
+        return snapshot(trainer.weights(), state)
+
+    def _replayed(self, reference: Replica) -> Snapshot:
+        """What it ought to hold, after a replay."""
+        return snapshot(reference.weights(), reference.state())
 
     def _replica(self) -> Replica:
         if self._reference is None:
@@ -244,10 +254,15 @@ class ReplayAudit:
             self._reference.apply([np.zeros_like(weight) for weight in self._reference.weights()])
         return self._reference
 
-    def _restored(self, state: State) -> Replica:
+    def _restored(self, old: Snapshot, state: State) -> Replica:  # noqa: ARG002 - of audits that replay more
+        """The reference, where the trainer was when it was seen as `old`."""
         reference = self._replica()
         reference.restore(state)
         return reference
+
+    def _gradients(self, reference: Replica, step: int) -> Weights:  # noqa: ARG002 - all steps are alike here
+        """What the update of that step (0 is this launch's first) is made of; collective."""
+        return self._mean(reference.gradients())
 
     def _averaging(self) -> Averaging:
         """What the trainer's exchanges come to from now on; compressed ones begin with what it has left over."""
@@ -259,6 +274,14 @@ class ReplayAudit:
             states = trainer.bucket_states()
             return Replay(compressor, trainer, control=training.control, states=states).mean_gradients
         return partial(mean_over_ranks, control=training.control)
+
+    def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:  # noqa: ARG002
+        """Replay the update of that step; collective."""
+        reference.apply(gradients)
+
+    def _noisy(self, gradients: Weights) -> set[str]:
+        """Names of what is rounding."""
+        return deviation.noisy_weights(gradients, bounds=self._training.bounds)
 
 
 def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:

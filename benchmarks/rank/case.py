@@ -25,6 +25,7 @@ from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
 from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
+from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
 from dlscale.benchmarks.records.record import Cell, Gate
@@ -39,6 +40,7 @@ from dlscale.benchmarks.records.spool import (
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
+from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.backend import StaleTrainer
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
@@ -66,7 +68,8 @@ class LaunchContext:
 
     def check_updates(self, factory: ReplicaFactory, *, precision: str) -> list[Gate]:
         """The launch's gates, before anything is timed; collective."""
-        return gates.update_gates(
+        check = gates.update_gates if self.backend.rounds is None else rounds_gate
+        return check(
             self.backend,
             factory,
             control=self.world,
@@ -155,6 +158,7 @@ class CaseRun:
                 counting=None if in_step else cast(CountingTrainer, trainer),
                 progress=progress,
                 audit=audit,
+                round_steps=round_steps(self.cell.algorithm, self.cell.algorithm_options),
             )
             self._write_energy()
             results = [
@@ -273,6 +277,8 @@ class CaseRun:
             num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
             aside=context.meter.paused if context.meter else nullcontext,
         )
+        if backend.rounds is not None:
+            return RoundsAudit(training)
         if not backend.capabilities.servers:
             return ReplayAudit(training)
         audit = ServerAudit(training, cast(CountingTrainer, trainer), replicas[0])

@@ -109,6 +109,11 @@ class TrainingRun:
 def check_can_resume(backend: Backend) -> None:
     """Returns if all that a training over it depends on is on every rank. Raises UsageError."""
     name = backend.capabilities.name
+    if backend.rounds is not None:
+        raise UsageError(
+            f"ranks over {name} have weights of their own by this algorithm, and a checkpoint is one rank's; leave "
+            "--checkpoint-every out"
+        )
     if backend.delay or backend.wire != "float32" or backend.compressor:
         what = "gradients under way" if backend.delay else "what rounding has left over"
         if backend.compressor:

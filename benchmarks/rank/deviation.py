@@ -18,13 +18,16 @@ from numpy.typing import NDArray
 from dlscale.models.workload import State, Weights
 
 WEIGHT = "weight"
+CENTRE = "centre"  # of ranks in rounds
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
 
 # A float32 that was stored, and the few operations before: in units of its value.
 LAST_PLACE = 2.0**-22
 
 Snapshot = dict[str, NDArray[Any]]
-"""What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it."""
+"""What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it.
+
+Of ranks in rounds also `centre.<place>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ def whole_share(
     before: Snapshot, after: Snapshot, expected: Snapshot, *, noisy: Collection[str] = ()
 ) -> float:
     """The share of all weights together: in many steps rounding grows most where gradients are smallest."""
-    names = [name for name in expected if _kind(name) == WEIGHT and name not in noisy]
+    names = [name for name in expected if _kind(name) in (WEIGHT, CENTRE) and name not in noisy]
     if all(np.array_equal(after[name], expected[name]) for name in names):
         return 0.0
     tensors = [_compare(before, after[name], expected, name) for name in names]

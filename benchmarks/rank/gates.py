@@ -198,13 +198,15 @@ def _elementwise_maximum(first: list[float], second: list[float]) -> list[float]
     return [float(np.maximum(a, b)) for a, b in zip(first, second, strict=True)]  # NaN stays NaN
 
 
-def worst_deviation(before: Weights, after: Weights, expected: Weights, *, largest: list[float]) -> float:
+def worst_deviation(
+    before: Weights, after: Weights, expected: Weights, *, largest: list[float], roundings: int = 1
+) -> float:
     """Largest |(before - after) - expected| over the tensor's of `largest`, over all tensors.
 
     Some gradients are zero but for rounding (a bias before batch norm, which takes it out again): a tensor whose
     largest is below FLOOR of the largest of all is measured on that scale.
     Subtracting the gradient from the weight rounds to the weight's last place, which no backend can avoid:
-    one unit in the last place of the tensor's largest weight is not counted.
+    one unit in the last place of the tensor's largest weight is not counted, or so many as there are `roundings`.
     """
     worst = 0.0
     floor = FLOOR * max([0.0, *largest])
@@ -212,7 +214,7 @@ def worst_deviation(before: Weights, after: Weights, expected: Weights, *, large
         error = old.astype(np.float64)
         error -= new
         error -= gradient
-        rounding = float(np.spacing(np.max(np.abs(old), initial=0)))
+        rounding = roundings * float(np.spacing(np.max(np.abs(old), initial=0)))
         deviation = float(np.max(np.abs(error), initial=0.0)) - rounding
         if not (math.isfinite(deviation) and math.isfinite(scale)):
             return math.inf

@@ -242,6 +242,7 @@ def measure(
     counting: Counting | None = None,
     progress: TrainingProgress | None = None,
     audit: Audit | None = None,
+    round_steps: int = 1,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
@@ -249,7 +250,8 @@ def measure(
     that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
     ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
     at most `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the
-    trainer between windows. Returns whether the warm-up met the steady-state test.
+    trainer between windows. Where ranks exchange once in `round_steps`, each window has whole rounds, so that all have
+    as many exchanges per step. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     if progress:
@@ -257,8 +259,10 @@ def measure(
     if audit:
         audit.warmed_up()
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
+    steps = _whole_rounds(steps, round_steps)
     num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
-    steps = min(steps, max(1, (rules.max_steps - rules.longest_warm_up) // num_windows))
+    most = max(1, (rules.max_steps - rules.longest_warm_up) // num_windows)
+    steps = min(steps, max(round_steps, most // round_steps * round_steps))
     # The time left differs from rank to rank; the least of them decides, as -max(-left).
     left = -control.maximum(time.perf_counter() - deadline)
     fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
@@ -267,6 +271,7 @@ def measure(
     if progress:
         in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
         steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))
+        steps = _whole_rounds(steps, round_steps)
     next_window = functools.partial(
         time_window, trainer, control, phase="steady", num_steps=steps, step_timer=step_timer
     )
@@ -289,6 +294,11 @@ def measure(
     if audit:
         audit.end()
     return steady
+
+
+def _whole_rounds(num_steps: int, round_steps: int) -> int:
+    """At least so many steps, of rounds that are not cut."""
+    return math.ceil(num_steps / round_steps) * round_steps
 
 
 def _warm_up(

@@ -25,6 +25,7 @@ from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.benchmarks.records.target import End, Evaluation, Target
 from dlscale.collectives import Trainer
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models.quality.metric import HeldOut
 from dlscale.models.workload import Input, Replica, Shard, State, Workload
 
@@ -35,7 +36,8 @@ SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
 class Evaluator:
     """The quality of a trainer's networks on held-out samples. Collective.
 
-    `replica` gets what the trainer has: its state, with what batch norm keeps, or, where servers hold it, its weights.
+    `replica` gets what the trainer has: its state, with what batch norm keeps, and where servers hold the weights, or
+    each rank has its own, those that all have learnt together.
     Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
     """
 
@@ -55,6 +57,7 @@ class Evaluator:
         )
         self._replica, self._world, self._shard = replica, world, shard
         self._by_state = not cell.num_servers
+        self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
         if self._by_state:
             # The optimizers make what they keep in their first step; restoring overwrites all of it.
@@ -74,7 +77,7 @@ class Evaluator:
         """Every metric of the workload that can be computed, the same on all ranks."""
         if self._by_state:
             self._replica.restore(network_state(trainer, self._world, of_first=self._of_first))
-        else:
+        if not self._by_state or self._own_weights:
             self._replica.load(trainer.weights())
         pieces = list(self._held_out.measure(self._replica.predict, self._shard))
         gathered = self._world.gather(pieces)

@@ -154,6 +154,16 @@ class Cell(Frozen):
         return own_workload(self.own) if self.own else load_workload(self.workload)
 
     @property
+    def method(self) -> str:
+        """How its ranks combine what they learn: the backend, and an algorithm beside synchronous SGD."""
+        return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
+
+    @property
+    def options(self) -> dict[str, Setting]:
+        """The backend's options and the algorithm's, for names and orders."""
+        return self.backend_options | self.algorithm_options
+
+    @property
     def num_processes(self) -> int:
         """The ranks of the launch: workers and servers."""
         return self.num_ranks + self.num_servers

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import PositiveInt
 
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.collectives.algorithms.registry import SYNC
 
 
 class RateConfiguration(Frozen):
@@ -19,6 +20,8 @@ class RateConfiguration(Frozen):
     workload: str
     preset: str
     framework: str
+    algorithm: str = SYNC
+    algorithm_options: dict[str, Setting] = {}
     num_ranks: PositiveInt
     global_batch: PositiveInt
     precision: str
@@ -27,9 +30,11 @@ class RateConfiguration(Frozen):
 
     @property
     def text(self) -> str:
-        """`hep_cnn tiny in torch on 2 ranks with global batch 32`."""
+        """`hep_cnn tiny in torch on 2 ranks with global batch 32`; an algorithm beside synchronous SGD is named."""
         ranks = f"{self.num_ranks} rank{'s' * (self.num_ranks > 1)}"
-        return f"{self.workload} {self.preset} in {self.framework} on {ranks} with global batch {self.global_batch}"
+        how = "" if self.algorithm == SYNC else f" by {self.algorithm}"
+        where = f"{self.framework}{how} on {ranks} with global batch {self.global_batch}"
+        return f"{self.workload} {self.preset} in {where}"
 
     def differences(self, other: RateConfiguration) -> list[str]:
         """What `other` has that is not as here, in words: `precision bf16`."""
@@ -45,6 +50,8 @@ def configuration_of(cell: Cell) -> RateConfiguration:
         workload=cell.workload,
         preset=cell.preset,
         framework=cell.framework,
+        algorithm=cell.algorithm,
+        algorithm_options=cell.algorithm_options,
         num_ranks=cell.num_ranks,
         global_batch=cell.global_batch,
         precision=cell.precision,
@@ -63,4 +70,5 @@ def _without_rates(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(configuration: RateConfiguration) -> dict[str, Any]:
-    return configuration.model_dump(exclude={"target"}) | configuration.target
+    own = configuration.model_dump(exclude={"target", "algorithm_options"})
+    return own | configuration.algorithm_options | configuration.target

@@ -397,12 +397,34 @@ def _check_algorithms(study: Study) -> None:
     for backend in study.backends:
         for variant in study.variants(backend):
             (name,) = variant.algorithms
-            read_algorithm(name, variant.algorithm_options.get(name))
+            rules = read_algorithm(name, variant.algorithm_options.get(name))
+            if getattr(rules, "momentum", 0) and not _plain_sgd(variant.target):
+                raise UsageError(
+                    f"{name}.momentum={rules.momentum:g} is that of plain SGD; run it in time-to-solution with "
+                    "--optimizer sgd, without --momentum, or leave it out"
+                )
+            _check_windows(study, name, int(getattr(rules, "interval", 1)))
             if name != SYNC and study.rules.checkpoint_every:
                 raise UsageError(
                     f"--checkpoint-every with algorithm {name}: each rank has weights of its own, and a checkpoint is "
                     "one rank's; leave one of the two out"
                 )
+
+
+def _check_windows(study: Study, name: str, interval: int) -> None:
+    """Raises UsageError if windows of whole rounds would be longer than a case may be."""
+    rules = study.rules
+    longest = (rules.max_steps - rules.longest_warm_up) // rules.min_windows
+    if study.target is None and interval > longest:
+        raise UsageError(
+            f"{name}.interval={interval}: {rules.min_windows} windows of whole rounds are more than --max-steps "
+            f"{rules.max_steps} leaves; give at most {longest}, or allow more steps"
+        )
+
+
+def _plain_sgd(target: TargetRules | None) -> bool:
+    """Whether the ranks' own updates are those of SGD without momentum."""
+    return bool(target and target.optimizer == "sgd" and not target.momentum)
 
 
 def _blocks(

@@ -14,6 +14,7 @@ from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import round_steps
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 SHORT_CONTROL_SECONDS = 0.6
@@ -113,7 +114,8 @@ class Plan:
             )
         if cell.control in SHORT_CONTROLS:
             return SHORT_CONTROL_SECONDS
-        num_steps = max(rules.min_windows, rules.min_steps)
+        round_of = round_steps(cell.algorithm, cell.algorithm_options)
+        num_steps = max(rules.min_windows * round_of, rules.min_steps)
         if rules.train_steps and cell.control == "train":
             if to_end or not rules.checkpoint_every:
                 return rules.train_steps * step

@@ -5,9 +5,10 @@ weights of rank i of P, c the centre, r the learning rate, g_i the gradient at x
 
     x_i <- x_i - r g_i - a (x_i - c)        c <- c + a sum_i (x_i - c) = (1 - b) c + b mean_i x_i
 
-in every step whose number the interval divides, x_i - r g_i in all others (equations 3 to 5 there; the elastic force is
-that of the weights before the step). The centre is what was learnt. EAMSGD has Nesterov's momentum d in each rank's own
-steps: the gradient is that at x_i + d v_i.
+in every step whose number the interval divides, x_i - r g_i in all others (section 3 there; the elastic force is that
+of the weights before the step). In step 0 there is none, for all begin at the centre. The centre is what was learnt.
+EAMSGD has Nesterov's momentum d in each rank's own steps: v_i <- d v_i - r g_i with the gradient at x_i + d v_i, and
+x_i + v_i in the place of x_i - r g_i.
 
 Over collectives all ranks exchange in the same steps and hold the same centre. Over servers each worker exchanges when
 its own step is due, and the centre moves by a (x_i - c) for that worker alone (algorithm 1 there).
@@ -15,9 +16,12 @@ its own step is due, and the centre moves by a (x_i - c) for that worker alone (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +46,77 @@ class Options:
             raise UsageError(
                 f"option momentum of algorithm easgd is {self.momentum}; give at least 0 and less than 1"
             )
+
+    @property
+    def num_synchronous(self) -> int:
+        """None."""
+        return 0
+
+    def for_gate(self) -> Options:
+        """The shortest round that shows steps with and without the elastic force."""
+        return replace(self, interval=min(self.interval, 2))
+
+    def rule(self, weights: FlatWeights, average: Average) -> Rule:
+        """The rule of one training, whose initial weights are `weights`, the same on all ranks."""
+        return Rule(self, weights, average)
+
+
+class Rule:
+    """Ties the ranks to a centre, which each of them holds (`rounds.Rule`)."""
+
+    def __init__(self, options: Options, weights: FlatWeights, average: Average) -> None:
+        self._options, self._weights, self._average = options, weights, average
+        self.centre = weights.buffer()
+        weights.read(self.centre)
+        self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
+        self._own = (
+            self.centre.copy() if options.momentum else None
+        )  # x_i, while the replica is at x_i + d v_i
+        self.velocity = np.zeros_like(self.centre) if options.momentum else None
+        self.num_exchanges = 0
+
+    def before(self, step: int) -> None:
+        """Look ahead by the momentum; in a step that exchanges, take up the elastic force, and move the centre."""
+        own = self._own
+        if self._exchanges(step):
+            if own is None:
+                self._weights.read(self._mean)
+            else:
+                self._mean[:] = own
+            np.subtract(self._mean, self.centre, out=self._force)
+            self._average(self._mean)
+            elastic_step(self._force, self.centre, self._mean, self._options.moving_rate, self._weights.size)
+            self.num_exchanges += 1
+        if own is not None and self.velocity is not None:
+            self._weights.write(own + np.float32(self._options.momentum) * self.velocity)
+
+    def after(self, step: int) -> None:
+        """Let the elastic force act on the weights after the step."""
+        own, velocity, exchanges = self._own, self.velocity, self._exchanges(step)
+        if own is None or velocity is None:
+            if exchanges:
+                self._weights.read(self._mean)
+                self._mean -= self._force
+                self._weights.write(self._mean)
+            return
+        self._weights.read(self._mean)
+        np.subtract(self._mean, own, out=velocity)
+        own[:] = self._mean
+        if exchanges:
+            own -= self._force
+            self._weights.write(own)
+
+    def learnt(self) -> Buffer:
+        """The centre; the same bits on all ranks."""
+        return self.centre
+
+    def _exchanges(self, step: int) -> bool:
+        return step > 0 and step % self._options.interval == 0
+
+
+def elastic_step(force: Buffer, centre: Buffer, mean: Buffer, moving_rate: float, num_ranks: int) -> None:
+    """In place: `force`, x - c, becomes a (x - c), and the centre moves by b (mean of all x - c)."""
+    force *= np.float32(moving_rate / num_ranks)
+    mean -= centre
+    mean *= np.float32(moving_rate)
+    centre += mean

@@ -12,9 +12,10 @@ own. With H = 1 and plain SGD it is synchronous SGD.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,47 @@ class Options:
                 raise UsageError(
                     f"option {name} of algorithm local_sgd is {getattr(self, name)}; give {least} or more"
                 )
+
+    @property
+    def num_synchronous(self) -> int:
+        """The synchronous steps that come first."""
+        return self.start
+
+    def for_gate(self) -> Options:
+        """The shortest round that shows local and synchronous steps and an average."""
+        return replace(self, interval=min(self.interval, 2), start=min(self.start, 1))
+
+    def rule(self, weights: FlatWeights, average: Average) -> Rule:
+        """The rule of one training, whose initial weights are `weights`."""
+        return Rule(self, weights, average)
+
+
+class Rule:
+    """Averages the weights of all ranks (`rounds.Rule`)."""
+
+    def __init__(self, options: Options, weights: FlatWeights, average: Average) -> None:
+        self._options, self._weights, self._average = options, weights, average
+        self._mean = weights.buffer()
+        self.num_exchanges = 0
+        self._equal = True  # whether all ranks hold the same weights
+
+    def before(self, step: int) -> None:
+        """Nothing."""
+
+    def after(self, step: int) -> None:
+        """Average, if the step ends a round; the first round begins with the first local step."""
+        self._equal = step < self._options.start
+        if self._equal or (step + 1 - self._options.start) % self._options.interval:
+            return
+        self._weights.read(self._mean)
+        self._average(self._mean)
+        self._weights.write(self._mean)
+        self.num_exchanges += 1
+        self._equal = True
+
+    def learnt(self) -> Buffer:
+        """The mean of all ranks' weights as they are now; collective."""
+        self._weights.read(self._mean)
+        if not self._equal:
+            self._average(self._mean)
+        return self._mean

@@ -77,6 +77,11 @@ def algorithm_named(name: str) -> Algorithm:
     return TABLE[name]
 
 
+def round_steps(name: str, options: Mapping[str, Any] | None = None) -> int:
+    """Steps in which ranks exchange once: an algorithm's interval, or 1. Raises UsageError."""
+    return int(getattr(read_algorithm(name, options), "interval", 1))
+
+
 def read_algorithm(name: str, options: Mapping[str, Any] | None = None) -> Any:
     """The `Options` of an algorithm's module, filled and checked. Raises UsageError."""
     algorithm_named(name)

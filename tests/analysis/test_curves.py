@@ -34,6 +34,27 @@ def test_a_name_has_only_the_options_that_differ(make_record):
         assert after.model_dump() == before.model_dump()
 
 
+def test_an_algorithm_stands_behind_its_backend_with_the_options_that_differ(make_record):
+    common = {"backend": "ring", "num_ranks": 2}
+    local = {"algorithm": "local_sgd", **common}
+    records = [
+        make_record(**common),
+        make_record(algorithm_options={"interval": 4, "start": 10}, **local),
+        make_record(algorithm_options={"interval": 8, "start": 10}, **local),
+        make_record(algorithm="easgd", algorithm_options={"interval": 4}, **common),
+    ]
+    assert names(records) == [
+        "ring",
+        "ring local_sgd (interval=4)",
+        "ring local_sgd (interval=8)",
+        "ring easgd (interval=4)",
+    ]
+    cells = [record.case.cell for record in records]
+    assert len({cell.id for cell in cells}) == 4
+    assert "algorithm" not in cells[0].model_dump(), "a cell without one keeps its id"
+    assert backend_name(cells[1]) == "ring local_sgd (interval=4, start=10)"
+
+
 def test_across_families_a_name_has_the_settings_that_differ(make_record):
     records = [
         make_record(

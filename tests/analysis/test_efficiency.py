@@ -355,7 +355,8 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
     ]
     assert content["schema"] == 1
     assert list(content["rows"][0]) == [
-        *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
+        *("system", "workload", "preset", "framework", "backend", "backend_options"),
+        *("algorithm", "algorithm_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
         *("data", "unchecked", "control", "evidence", "fingerprint"),
@@ -380,7 +381,8 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
 def test_rows_of_backends_have_stable_keys_too(make_study):
     content = json.loads(json.dumps(scaling_json(scaling_table(make_study()))))
     assert list(content["backends"][0]) == [
-        *("system", "workload", "preset", "framework", "backend", "backend_options", "environment"),
+        *("system", "workload", "preset", "framework", "backend", "backend_options"),
+        *("algorithm", "algorithm_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
         *("data", "unchecked", "evidence", "exchange"),

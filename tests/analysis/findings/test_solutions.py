@@ -99,6 +99,32 @@ def test_the_sentence_says_why(study):
     )
 
 
+def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed(study, make_record):
+    records = study()
+    for block in range(6):
+        own = {"steps": 150, "step_seconds": 0.1 * (1 + 0.02 * block), "backend": "ring", "num_ranks": 2}
+        for interval in (4, 8):
+            options = {"algorithm": "local_sgd", "algorithm_options": {"interval": interval}}
+            records.append(training(make_record, block=block, **own, **options))
+    table = scaling_table(records)
+    found = [row for row in table.solutions if row.cell.algorithm == "local_sgd"]
+    assert [row.cell.algorithm_options for row in found] == [{"interval": 4}, {"interval": 8}]
+    ratios = found[0].synchronous
+    assert (ratios.rate_ratio.center, ratios.samples_ratio.center) == (
+        pytest.approx(1.25),
+        pytest.approx(1.25),
+    )
+    assert ratios.training_speed_up.center == pytest.approx(1.0)
+    assert found[0].samples_ratio.center == pytest.approx(1.5), "to the base, as for every cell"
+    text = "; 1.25 [1.25, 1.25] times as many samples/s, 1.25 [1.25, 1.25] times as many samples are needed."
+    assert "Versus synchronous SGD over ring it is" in found[0].text
+    assert found[0].text.endswith(text.removeprefix("; "))
+    row = to_solution_row(found[0])
+    assert (row["algorithm"], row["algorithm_options"]) == ("local_sgd", "interval=4")
+    assert row["synchronous_samples_ratio"] == pytest.approx(1.25)
+    assert to_solution_row(rows(study())["ring"])["synchronous_speed_up"] is None
+
+
 def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(study):
     ring = rows(study({2: {"end": "budget", "auc": 0.8}}))["ring"]
     assert (ring.num_reached, len(ring.trainings)) == (5, 6)

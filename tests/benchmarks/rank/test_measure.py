@@ -99,6 +99,17 @@ def test_steps_per_window_follow_the_slowest_rank():
     assert len(steady(windows[0])) == RULES.min_windows
 
 
+def test_windows_have_whole_rounds_where_ranks_exchange_now_and_then():
+    control, windows = ThreadControl(1), []
+    for most in (200, 80):  # 4 windows of 60 steps are more than 80 leave
+        rules = RULES.model_copy(update={"max_steps": most, "min_window_seconds": 0.05})
+        measure(Sleeper(0.001), control, rules, deadline=0.0, emit=windows.append, round_steps=7)
+    steady = [window.num_steps for window in windows if window.phase == "steady"]
+    assert len(steady) == 8
+    assert all(num_steps % 7 == 0 for num_steps in steady)
+    assert sum(steady[4:]) <= 60 < 80
+
+
 def test_every_sample_of_the_warm_up_is_kept_and_flagged():
     windows = run_ranks([0.001])[0]
     warm_up = [w for w in windows if w.phase == "warmup"]

@@ -12,7 +12,7 @@ from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import Shape, Size
-from dlscale.benchmarks.study.study import Study, load_study, parse_backend_options
+from dlscale.benchmarks.study.study import Study, load_study, parse_algorithm_options, parse_backend_options
 from dlscale.benchmarks.systems.system import Policy
 
 SHAPE = Shape(
@@ -46,6 +46,86 @@ def test_each_value_of_an_option_is_a_case_of_its_backend_alone():
     assert sorted(cell.backend for cell in cells) == ["gloo", "gloo", "none", "ring"]
     assert len({cell.id for cell in cells}) == 4
     assert num_comparisons(cells) == 2  # gloo's values count as two backends do
+
+
+def test_algorithms_run_over_every_backend_that_carries_them_and_their_options_are_axes():
+    planned = plan(
+        backends=["none", "ring", "mpi", "tf_collective"],
+        frameworks=["torch", "tensorflow"],
+        algorithms=["sync", "local_sgd"],
+        algorithm_options=parse_algorithm_options("local_sgd.interval=2|8,local_sgd.start=5"),
+        controls=["exchange"],
+    )
+    found = sorted(
+        (cell.backend, cell.algorithm, cell.algorithm_options.get("interval", 0))
+        for cell in trained(planned)
+        if cell.framework == "torch"
+    )
+    both = [("local_sgd", 2), ("local_sgd", 8), ("sync", 0)]
+    assert found == [*(("mpi", *one) for one in both), ("none", "sync", 0), *(("ring", *one) for one in both)]
+    assert {c.algorithm for c in trained(planned) if c.backend == "tf_collective"} == {"sync"}
+    cells = [case.cell for launch in planned.launches for case in launch.cases]
+    assert {cell.algorithm for cell in cells if cell.control == "exchange"} == {"sync"}
+    assert all(cell.algorithm_options["start"] == 5 for cell in cells if cell.algorithm == "local_sgd")
+
+
+def test_a_backend_without_an_algorithm_of_the_study_is_left_out():
+    planned = plan(
+        backends=["none", "ring", "tf_collective"], algorithms=["easgd"], frameworks=["tensorflow"]
+    )
+    assert {(cell.backend, cell.algorithm) for cell in trained(planned)} == {
+        ("none", "sync"),
+        ("ring", "easgd"),
+    }
+    assert planned.warnings == ("backend tf_collective carries no algorithm of the study: left out",)
+
+
+def test_a_study_of_synchronous_sgd_is_written_as_before_there_were_algorithms():
+    fields = load_study("weak-scaling", **SMALL).model_dump(mode="json")
+    assert not {"algorithms", "algorithm_options"} & set(fields)
+    study = load_study("weak-scaling", **SMALL, algorithms=["sync", "easgd"])
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": 999}}},
+            "easgd.interval=999: 10 windows of whole rounds are more than --max-steps 5000 leaves; give at most 496",
+        ),
+        ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, local_sgd"),
+        ({"algorithms": []}, "algorithms"),
+        ({"algorithms": ["sync", "sync"]}, "has the value sync twice"),
+        (
+            {"algorithms": ["local_sgd"], "backends": ["none"]},
+            "none of these carries it; add one of: mpi, gloo",
+        ),
+        ({"algorithm_options": {"easgd": {"interval": 2}}}, "easgd has options, but is not in the study"),
+        ({"algorithm_options": {"nix": {"interval": 2}}}, "no algorithm 'nix'"),
+        (
+            {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": [1, 0]}}},
+            "interval of algorithm",
+        ),
+        (
+            {"algorithms": ["easgd"], "rules": {"checkpoint_every": 5}},
+            "--checkpoint-every with algorithm easgd",
+        ),
+        (
+            {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"momentum": 0.9}}},
+            "is that of plain SGD",
+        ),
+    ],
+)
+def test_algorithms_that_cannot_be_run_are_refused_in_a_line(changes, message):
+    with pytest.raises(UsageError, match=message):
+        plan(**{"backends": ["none", "ring"]} | changes)
+
+
+@pytest.mark.parametrize("text", ["local_sgd", "local_sgd.interval", "interval=1", "local_sgd.=1"])
+def test_a_malformed_option_of_an_algorithm_is_refused(text):
+    with pytest.raises(ValueError, match="is not an option of an algorithm"):
+        parse_algorithm_options(text)
 
 
 def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_of_their_own():

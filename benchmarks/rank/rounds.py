@@ -1,0 +1,195 @@
+"""Gate and audit of ranks that train alone and exchange weights in rounds (`collectives.algorithms.rounds`).
+
+The reference says the algorithms a second time, in float64 and over the control plane, which no backend touches. Every
+step of it begins at the trainer's own weights of then, or replays a whole window from one state, as other audits do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.benchmarks.rank import gates
+from dlscale.benchmarks.rank.audit import ReplayAudit, mean_over_ranks
+from dlscale.benchmarks.rank.deviation import CENTRE, WEIGHT, Snapshot, snapshot
+from dlscale.benchmarks.records.record import Gate
+from dlscale.collectives.algorithms import easgd, local_sgd
+from dlscale.collectives.algorithms.rounds import RoundsOptions, RoundsTrainer
+from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
+
+Exact = list[NDArray[np.float64]]
+
+
+class Replay:
+    """What a rule does to one rank's weights, step by step. Collective."""
+
+    def __init__(
+        self, options: RoundsOptions, *, control: Any, centre: Sequence[Any], velocity: Sequence[Any] = ()
+    ) -> None:
+        self._options, self._control = options, control
+        self.centre, self.velocity = _exact(centre), _exact(velocity)
+
+    def averages_gradients(self, step: int) -> bool:
+        """Whether that step is synchronous."""
+        return step < self._options.num_synchronous
+
+    def ahead(self, weights: Weights) -> Weights:
+        """Where a rank's gradient is taken: at its weights, or ahead of them by its momentum."""
+        if not self.velocity:
+            return weights
+        momentum = np.float32(getattr(self._options, "momentum", 0.0))
+        pairs = zip(weights, self.velocity, strict=True)
+        # In float32, as weights are kept: a gradient taken a rounding away would be another one.
+        return [weight + momentum * velocity.astype(np.float32) for weight, velocity in pairs]
+
+    def after(self, step: int, before: Weights, updated: Sequence[NDArray[Any]]) -> Exact:
+        """This rank's weights after that step, from those `before` it and those that its own update led to."""
+        weights = _exact(updated)
+        if self.velocity:
+            self.velocity = [new - old for new, old in zip(weights, _exact(before), strict=True)]
+        match self._options:
+            case local_sgd.Options(interval=interval, start=start):
+                if step >= start and (step - start) % interval == interval - 1:
+                    return _mean(weights, control=self._control)
+            case easgd.Options(interval=interval, moving_rate=moving_rate):
+                if step and step % interval == 0:
+                    return self._elastic(_exact(before), weights, moving_rate)
+            case other:
+                raise TypeError(f"no reference for {type(other)}")
+        return weights
+
+    def _elastic(self, before: Exact, weights: Exact, moving_rate: float) -> Exact:
+        share = moving_rate / self._control.Get_size()
+        mean = _mean(before, control=self._control)
+        moved = [
+            weight - share * (old - centre)
+            for weight, old, centre in zip(weights, before, self.centre, strict=True)
+        ]
+        self.centre = [
+            (1 - moving_rate) * centre + moving_rate * middle
+            for centre, middle in zip(self.centre, mean, strict=True)
+        ]
+        return moved
+
+
+def _exact(weights: Sequence[NDArray[Any]]) -> Exact:
+    return [weight.astype(np.float64) for weight in weights]
+
+
+def _mean(weights: Exact, *, control: Any) -> Exact:
+    return [np.asarray(mean) for mean in mean_over_ranks(weights, control=control)]
+
+
+def rounds_gate(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> list[Gate]:
+    """A whole round under plain SGD with learning rate 1: each step changes each rank's weights as the rule says.
+
+    Every rank starts from other weights, so that equal ones show that rank 0's were broadcast. Each step is compared
+    by itself, from the weights that the trainer had: no rounding grows from one to the next.
+    """
+    options = cast(RoundsOptions, backend.rounds).for_gate()
+    distributed = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
+    trainer = cast(RoundsTrainer, distributed)
+    worst, num_steps = 0.0, options.num_synchronous + options.interval + 1
+    try:
+        before = trainer.own_weights()
+        results = [gates.identity_gate(before, control=control, name="broadcast")]
+        reference = factory(shard=shard, seed=seed, gate=True)
+        replay = Replay(options, control=control, centre=trainer.weights(), velocity=trainer.velocity())
+        for step in range(num_steps):
+            start = replay.ahead(before)
+            reference.load(start)
+            gradients = reference.gradients()
+            largest = gates.largest_of(gradients)
+            if replay.averages_gradients(step):
+                gradients = mean_over_ranks(gradients, control=control)
+            updated = [weight - gradient for weight, gradient in zip(_exact(start), gradients, strict=True)]
+            centre = [value.astype(np.float32) for value in replay.centre]
+            wanted = replay.after(step, before, updated)
+            trainer.step()
+            trainer.synchronize()
+            after, learnt = trainer.own_weights(), trainer.weights()
+            changes = [old - new for old, new in zip(_exact(before), wanted, strict=True)]
+            compare = partial(gates.worst_deviation, largest=largest, roundings=2 + shard.count)
+            worst = max(worst, compare(before, after, changes))
+            if isinstance(options, easgd.Options):
+                changes = [old - new for old, new in zip(centre, replay.centre, strict=True)]
+                worst = max(worst, compare(centre, learnt, changes))
+                replay.centre = _exact(learnt)
+            replay.velocity = _exact(trainer.velocity())
+            before = after
+    finally:
+        trainer.close()
+    worst = max(control.allgather(worst))
+    tolerance = gates.RELATIVE_TOLERANCE[precision]
+    return [
+        *results,
+        Gate(
+            name="round",
+            passed=bool(worst <= tolerance),
+            value=worst if math.isfinite(worst) else None,
+            tolerance=tolerance,
+            detail=f"change of the weights in each of {num_steps} steps, exchanges of weights among them, against the "
+            "algorithm's rule, of each tensor's largest gradient",
+        ),
+    ]
+
+
+class RoundsAudit(ReplayAudit):
+    """Replays steps and a window of ranks in rounds, with their exchanges (`measure.Audit`). Collective.
+
+    Nothing with momentum of the algorithm's own: it is trained to a target alone, which is not audited.
+    """
+
+    _replay: Replay
+    _start: Weights  # of the step that is replayed, on this rank
+
+    @property
+    def _options(self) -> RoundsOptions:
+        options: RoundsOptions = self._training.backend.rounds  # type: ignore[assignment]
+        return options
+
+    @property
+    def _has_centre(self) -> bool:
+        return isinstance(self._options, easgd.Options)
+
+    def _seen(self, trainer: Trainer, state: State) -> Snapshot:
+        rounds = cast(RoundsTrainer, trainer)
+        return _snapshot(rounds.own_weights(), state, rounds.weights() if self._has_centre else [])
+
+    def _replayed(self, reference: Replica) -> Snapshot:
+        centre = self._replay.centre if self._has_centre else []
+        return _snapshot(reference.weights(), reference.state(), centre)
+
+    def _restored(self, old: Snapshot, state: State) -> Replica:
+        centre = [value for name, value in old.items() if name.startswith(f"{CENTRE}.")]
+        self._replay = Replay(self._options, control=self._training.control, centre=centre)
+        return super()._restored(old, state)
+
+    def _gradients(self, reference: Replica, step: int) -> Weights:
+        self._start = reference.weights()
+        gradients = reference.gradients()
+        if self._replay.averages_gradients(step):
+            return mean_over_ranks(gradients, control=self._training.control)
+        return gradients
+
+    def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:
+        reference.apply(gradients)
+        after = self._replay.after(step, self._start, reference.weights())
+        reference.load([new.astype(old.dtype) for new, old in zip(after, self._start, strict=True)])
+
+    def _noisy(self, gradients: Weights) -> set[str]:
+        """The names of all ranks: the others' rounding arrives here with their weights."""
+        names = set().union(*self._training.control.allgather(super()._noisy(gradients)))
+        return names | {name.replace(WEIGHT, CENTRE, 1) for name in names}
+
+
+def _snapshot(weights: Weights, state: State, centre: Sequence[Any]) -> Snapshot:
+    return snapshot(weights, state) | {f"{CENTRE}.{place}": value for place, value in enumerate(centre)}

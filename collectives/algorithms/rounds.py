@@ -1,0 +1,235 @@
+"""Training in rounds: ranks train alone, and now and then exchange weights by a rule, over any `Collective`.
+
+A rule says when and what; it works on flat float32 buffers of all weights. `RoundsBackend` is a backend whose ranks
+train that way, and `RoundsTrainer` one replica of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
+from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
+
+Buffer = NDArray[np.float32]
+Average = Callable[[Buffer], None]
+"""Replaces a buffer on every rank by its mean over ranks, in place; collective."""
+
+
+class FlatWeights:
+    """A replica's weights as flat float32 buffers, in canonical order. `size`: the number of ranks."""
+
+    def __init__(self, replica: Replica, collective: Collective) -> None:
+        self._replica, self._collective = replica, collective
+        self._shapes = [weight.shape for weight in replica.weights()]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        self.size = collective.size
+
+    def buffer(self) -> Buffer:
+        """Zeros, where the collective reduces fastest; collective."""
+        return self._collective.empty(int(self._ends[-1]))
+
+    def read(self, buffer: Buffer) -> None:
+        """Copy the replica's weights into `buffer`."""
+        np.concatenate([weight.reshape(-1) for weight in self._replica.weights()], out=buffer)
+
+    def write(self, buffer: Buffer) -> None:
+        """Give the replica these weights."""
+        self._replica.load(self.shaped(buffer))
+
+    def shaped(self, buffer: Buffer) -> Weights:
+        """Copies of the buffer's parts in the weights' shapes."""
+        parts = np.split(buffer, self._ends[:-1])
+        return [part.reshape(shape).copy() for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+class Rule(Protocol):
+    """An algorithm in one training. Steps are numbered from 0, and all methods but properties are collective."""
+
+    num_exchanges: int  # so far
+
+    def before(self, step: int) -> None:
+        """The step is to begin."""
+        ...
+
+    def after(self, step: int) -> None:
+        """This rank's own update is done."""
+        ...
+
+    def learnt(self) -> Buffer:
+        """The weights that the ranks have learnt together, the same bits on all of them; not to be changed."""
+        ...
+
+
+class RoundsOptions(Protocol):
+    """The options of an algorithm that runs in rounds over collectives."""
+
+    @property
+    def interval(self) -> int:
+        """Steps of a round: an exchange comes once in so many."""
+        ...
+
+    @property
+    def num_synchronous(self) -> int:
+        """Steps that come first and average gradients, as synchronous SGD does."""
+        ...
+
+    def for_gate(self) -> RoundsOptions:
+        """The same algorithm in rounds that are short enough to be looked at step by step."""
+        ...
+
+    def rule(self, weights: FlatWeights, average: Average) -> Rule:
+        """The rule of one training; collective."""
+        ...
+
+
+class RoundsBackend(InStep):
+    """Another backend's ranks, training by an algorithm in rounds over its collectives (`Backend`)."""
+
+    def __init__(self, backend: Backend, options: RoundsOptions) -> None:
+        self._backend, self._options = backend, options
+        self._collective = backend.collective()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The other backend's row of the table."""
+        return self._backend.capabilities
+
+    @property
+    def rounds(self) -> RoundsOptions:
+        """The algorithm, with its options."""
+        return self._options
+
+    def distribute(
+        self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False
+    ) -> RoundsTrainer:
+        """A replica that trains by itself between exchanges, with the initial weights of rank 0.
+
+        The gate looks at a round step by step, so its trainer has short ones.
+        """
+        return RoundsTrainer(
+            self._backend,
+            factory,
+            self._options.for_gate() if gate else self._options,
+            self._collective,
+            shard=shard,
+            seed=seed,
+            gate=gate,
+        )
+
+    def collective(self) -> Collective:
+        """The other backend's operations on host buffers."""
+        return self._backend.collective()
+
+    def close(self) -> None:
+        """Leave the group; collective."""
+        self._collective.close()
+        self._backend.close()
+
+
+class RoundsTrainer:
+    """One rank's replica in rounds (`Trainer`). The synchronous steps that may come first are the backend's own."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        factory: ReplicaFactory,
+        options: RoundsOptions,
+        collective: Collective,
+        *,
+        shard: Shard,
+        seed: int,
+        gate: bool,
+    ) -> None:
+        made: list[Replica] = []
+
+        def remembering(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
+            made.append(factory(shard=shard, seed=seed, gate=gate))
+            return made[-1]
+
+        self._collective, self._num_synchronous = collective, options.num_synchronous
+        self._num_steps = 0
+        if self._num_synchronous:
+            self._trainer = backend.distribute(remembering, shard=shard, seed=seed, gate=gate)
+        else:
+            self._trainer = _alone(remembering(shard=shard, seed=seed, gate=gate))
+        (self._replica,) = made
+        self._flat = FlatWeights(self._replica, collective)
+        first = self._flat.buffer()
+        self._flat.read(first)
+        collective.broadcast(first, 0)
+        self._flat.write(first)
+        self._rule = options.rule(self._flat, self._average)
+
+    def step(self) -> None:
+        """Train on one local batch, and exchange weights if that is due."""
+        if self._num_synchronous and self._num_steps == self._num_synchronous:
+            self._trainer.close()
+            self._trainer = _alone(self._replica)
+        self._rule.before(self._num_steps)
+        self._trainer.step()
+        self._rule.after(self._num_steps)
+        self._num_steps += 1
+
+    def synchronize(self) -> None:
+        """Return when the rank's own work is done; no exchange outlasts its step."""
+        self._trainer.synchronize()
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, at its own weights."""
+        return self._trainer.losses()
+
+    def loss(self) -> float:
+        """Their sum."""
+        return self._trainer.loss()
+
+    def weights(self) -> Weights:
+        """What all ranks have learnt together: the mean of their weights, or the centre; collective."""
+        return self._flat.shaped(self._rule.learnt())
+
+    def own_weights(self) -> Weights:
+        """This rank's own weights; not collective."""
+        return self._replica.weights()
+
+    def velocity(self) -> Weights:
+        """The momentum that the rule keeps on this rank; empty where it keeps none."""
+        velocity = getattr(self._rule, "velocity", None)
+        return [] if velocity is None else self._flat.shaped(velocity)
+
+    def state(self) -> State:
+        """This rank's own: those of other ranks differ, and what the rule keeps is not in it."""
+        return self._trainer.state()
+
+    def restore(self, state: State) -> None:
+        """Resume this rank's own replica, at the beginning of a round."""
+        self._trainer.restore(state)
+
+    def settings(self) -> dict[str, str | int | float | bool]:
+        """How often weights were exchanged, how much travels each time, and the collective's own decisions."""
+        return {
+            **self._trainer.settings(),
+            "overlap": False,
+            "num_rounds": self._rule.num_exchanges,
+            "round_bytes": int(sum(weight.nbytes for weight in self._replica.weights())),
+            **self._collective.settings(),
+        }
+
+    def close(self) -> None:
+        """Release what the replica's trainer holds."""
+        self._trainer.close()
+
+    def _average(self, buffer: Buffer) -> None:
+        self._collective.allreduce(buffer, "average")
+
+
+def _alone(replica: Replica) -> Trainer:
+    """The framework's own training of one replica, without any exchange."""
+    trainer: Trainer = importlib.import_module(f"dlscale.collectives.training._{replica.framework}").alone(
+        replica
+    )
+    return trainer
