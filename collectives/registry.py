@@ -212,7 +212,7 @@ TABLE = {
             name="mpi_ps",
             summary="parameter servers over MPI, ours for both frameworks",
             frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "downpour"),
+            algorithms=("sync", "easgd", "downpour"),
             asynchronous=True,
             servers=True,
         ),

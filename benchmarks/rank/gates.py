@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.benchmarks.rank.compressed import compressed_gate
-from dlscale.benchmarks.rank.turns import change_in_turn, num_turn_steps
+from dlscale.benchmarks.rank.turns import change_in_turn, num_first_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
@@ -255,13 +255,15 @@ def turns_gate(
     for first in dict.fromkeys((0, shard.count - 1)):
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
         try:
-            left = trainer.weights()
+            left = first_weights = trainer.weights()
             gates = gates or [identity_gate(left, control=control, name="broadcast")]
             reference = factory(shard=shard, seed=seed, gate=True)
             for rank in (*range(first, shard.count), *range(first)):
                 if rank == shard.index:
-                    own = change_in_turn(algorithm, reference, trainer.weights())
-                    for _ in range(num_turn_steps(algorithm)):
+                    own = change_in_turn(
+                        algorithm, reference, trainer.weights(), own=first_weights, num_ranks=shard.count
+                    )
+                    for _ in range(num_first_steps(algorithm)):
                         trainer.step()
                     trainer.synchronize()
                     after = trainer.weights()

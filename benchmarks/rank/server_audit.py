@@ -58,8 +58,8 @@ class ServerAudit:
         reference.load(first)
         by_rule = backend.served is not None or backend.num_accepted is not None
         if not self._together and (by_rule or training.control.Get_size() > 1):
-            rate = float(self._trainer.settings()["learning_rate"]) if backend.served else 0.0
-            self._update = _length(first_update(backend.served, reference, rate=rate))
+            settings = self._trainer.settings() if backend.served else {}
+            self._update = _length(first_update(backend.served, reference, settings=settings))
             return
         noisy: set[str] = set()
         for step in range(OPENING_STEPS):

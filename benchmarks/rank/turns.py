@@ -4,29 +4,45 @@ wait for each other. Nothing here touches a backend.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.algorithms import downpour
+from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.models.workload import Replica, Weights
 
+Served: TypeAlias = downpour.Options | easgd.Options | None
+Exact: TypeAlias = list[NDArray[np.float64]]
 
-def num_turn_steps(algorithm: Any) -> int:
-    """Steps after which a rank has given the servers all that it had, and fetches anew."""
-    return algorithm.turn_steps if algorithm else 1
+
+def num_turn_steps(algorithm: Served) -> int:
+    """Steps in which a rank gives the servers as many local batches, wherever it begins."""
+    match algorithm:
+        case downpour.Options(fetch_every=fetch_every, push_every=push_every):
+            return math.lcm(fetch_every, push_every)
+        case easgd.Options(interval=interval):
+            return interval
+    return 1
+
+
+def num_first_steps(algorithm: Served) -> int:
+    """Steps of a rank's first turn: elastic ranks exchange at the beginning of a round, and the first has nothing."""
+    return num_turn_steps(algorithm) + isinstance(algorithm, easgd.Options)
 
 
 def change_in_turn(
-    algorithm: downpour.Options | None, reference: Replica, weights: Weights
-) -> list[NDArray[np.float64]]:
-    """By how much the servers' `weights` fall in a turn of one rank under plain SGD with rate 1, while others wait.
+    algorithm: Served, reference: Replica, weights: Weights, *, own: Weights, num_ranks: int
+) -> Exact:
+    """By how much the servers' `weights` fall in a rank's first turn under plain SGD with rate 1, while others wait.
 
-    Without an algorithm a turn is one gradient. Local updates are in float32, as the rank makes them: a gradient a
-    rounding away is another one.
+    `own` are the rank's weights at its beginning, where it does not fetch. Without an algorithm a turn is one gradient.
+    Local updates are in float32, as the rank makes them: a gradient a rounding away is another one.
     """
-    served = [weight.astype(np.float64) for weight in weights]
+    if isinstance(algorithm, easgd.Options):
+        return _elastic_change(algorithm, reference, weights, own=own, num_ranks=num_ranks)
+    served = _exact(weights)
     fetch_every, push_every = (algorithm.fetch_every, algorithm.push_every) if algorithm else (1, 1)
     accrued = [np.zeros_like(weight) for weight in served]
     local: Weights = []
@@ -43,19 +59,40 @@ def change_in_turn(
     return [old - new for old, new in zip(weights, served, strict=True)]
 
 
-def first_update(
-    algorithm: downpour.Options | None, reference: Replica, *, rate: float
-) -> list[NDArray[Any]]:
-    """By how much one gradient of `reference` changes weights at first, by the servers' rule or its own optimizer."""
+def _elastic_change(
+    algorithm: easgd.Options, reference: Replica, centre: Weights, *, own: Weights, num_ranks: int
+) -> Exact:
+    share, momentum = algorithm.moving_rate / num_ranks, np.float32(algorithm.momentum)
+    velocity = [np.zeros_like(weight) for weight in own]
+    for _ in range(algorithm.interval):
+        ahead = [weight + momentum * v for weight, v in zip(own, velocity, strict=True)]
+        reference.load(ahead)
+        gradients = reference.gradients()
+        updated = [weight - gradient for weight, gradient in zip(ahead, gradients, strict=True)]
+        velocity = [new - old for new, old in zip(updated, own, strict=True)]
+        own = updated
+    return [share * (c - x) for c, x in zip(_exact(centre), own, strict=True)]
+
+
+def first_update(algorithm: Served, reference: Replica, *, settings: dict[str, Any]) -> list[NDArray[Any]]:
+    """By how much one gradient of `reference` changes the servers' weights at first.
+
+    By the servers' rule, whose learning rate is in the trainer's `settings`, or by the reference's own optimizer.
+    """
     gradients = reference.gradients()
-    if algorithm is None:
-        before = reference.weights()
-        reference.apply(gradients)
-        return [new - old for old, new in zip(before, reference.weights(), strict=True)]
-    changes = []
-    for gradient in gradients:
-        change = np.zeros(gradient.size, np.float32)
-        rule = downpour.RULES[algorithm.optimizer](gradient.size, momentum=algorithm.momentum)
-        rule.apply(change, gradient.reshape(-1).copy(), rate)
-        changes.append(change)
-    return changes
+    if isinstance(algorithm, downpour.Options):
+        changes = []
+        for gradient in gradients:
+            change = np.zeros(gradient.size, np.float32)
+            rule = downpour.RULES[algorithm.optimizer](gradient.size, momentum=algorithm.momentum)
+            rule.apply(change, gradient.reshape(-1).copy(), float(settings["learning_rate"]))
+            changes.append(change)
+        return changes
+    before = reference.weights()
+    reference.apply(gradients)
+    share = float(settings["elastic_share"]) if algorithm else 1.0
+    return [share * (new - old) for old, new in zip(before, reference.weights(), strict=True)]
+
+
+def _exact(weights: Weights) -> Exact:
+    return [weight.astype(np.float64) for weight in weights]

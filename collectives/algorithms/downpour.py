@@ -23,7 +23,6 @@ Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equation
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,11 +78,6 @@ class Options:
                 f"option softsync of algorithm downpour is {self.softsync}; give 1 to the number of ranks, or 0 to "
                 "update at every push"
             )
-
-    @property
-    def turn_steps(self) -> int:
-        """Steps after which a worker has pushed all that it accrued, and fetches."""
-        return math.lcm(self.fetch_every, self.push_every)
 
     def for_gate(self) -> Options:
         """The same algorithm with intervals of two steps at most, by plain SGD of rate 1 at every push."""

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms import downpour
+from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message, wait
 from dlscale.collectives.mpi_ps.server import Server
-from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, SynchronousTrainer
+from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, ElasticTrainer, SynchronousTrainer
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
@@ -67,7 +67,7 @@ class MpiServers(InStep):
     @property
     def asynchronous(self) -> bool:
         """Whether pushes are applied as they come."""
-        return isinstance(self._algorithm, downpour.Options)
+        return isinstance(self._algorithm, downpour.Options | easgd.Options)
 
     @property
     def num_accepted(self) -> int | None:
@@ -98,15 +98,20 @@ class MpiServers(InStep):
         layout.pack(first, flat)
         given = flat if self._job.index == 0 else None
         chosen = self._algorithm
-        if not isinstance(chosen, downpour.Options):
-            links.open({"algorithm": SYNC}, given)
-            links.fetch(flat)
-            replica.load(layout.unpack(flat))
-            return SynchronousTrainer(replica, layout, links)
-        chosen = chosen.for_gate() if gate else chosen
-        rules = _downpour_rules(chosen, replica, num_workers=self._job.num_workers)
-        links.open(rules, given)
-        return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"])
+        num_workers = self._job.num_workers
+        if isinstance(chosen, downpour.Options):
+            chosen = chosen.for_gate() if gate else chosen
+            rules = _downpour_rules(chosen, replica, num_workers=num_workers)
+            links.open(rules, given)
+            return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"])
+        share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
+        links.open({"algorithm": "easgd", "share": share} if share else {"algorithm": SYNC}, given)
+        links.fetch(flat)
+        replica.load(layout.unpack(flat))
+        if isinstance(chosen, easgd.Options):
+            chosen = chosen.for_gate() if gate else chosen
+            return ElasticTrainer(replica, layout, links, chosen, share=share)
+        return SynchronousTrainer(replica, layout, links)
 
     def collective(self) -> Collective:
         """Servers offer none."""

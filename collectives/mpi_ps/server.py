@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from dlscale.collectives.mpi_ps.messages import Floats, Kind, Mailbox, Message, Patience, wait
-from dlscale.collectives.mpi_ps.sessions import DownpourSession, ServedSession, SynchronousSession
+from dlscale.collectives.mpi_ps.sessions import (
+    DownpourSession,
+    ElasticSession,
+    ServedSession,
+    SynchronousSession,
+)
 
 
 class Server:
@@ -71,6 +76,8 @@ class Server:
         reply = partial(self._reply, number)
         if algorithm == "downpour":
             self._sessions[number] = DownpourSession(**rules, reply=reply)
+        elif algorithm == "easgd":
+            self._sessions[number] = ElasticSession(**rules, reply=reply)
         else:
             self._sessions[number] = SynchronousSession(**rules, num_workers=self._num_workers, reply=reply)
 

@@ -94,6 +94,34 @@ class SynchronousSession(Shard):
         return {"applied": self._num_updates * len(self._parts)}
 
 
+class ElasticSession(Shard):
+    """The centre of elastic averaging, which moves towards each worker that comes (`algorithms.easgd`)."""
+
+    def __init__(self, *, num_elements: int, reply: Reply, share: float) -> None:
+        super().__init__(num_elements=num_elements, reply=reply)
+        self._share = np.float32(share)
+        self._applied = 0
+        self._staleness: Counter[int] = Counter()
+
+    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
+        """A worker's weights after `count` further local batches; it gets the centre of before the move."""
+        # With its part of the distance, which it knows, the worker is where the next update finds the centre.
+        self._reply(worker, self._weights, self._num_updates + 1)
+        self._staleness[self._num_updates - step] += 1
+        elastic_force(values, self._weights, self._share)
+        self._weights += values
+        self._num_updates += 1
+        self._applied += count
+
+    def counts(self) -> dict[str, Any]:
+        """`staleness` of an exchange: those of others since the worker's last one."""
+        return {
+            "applied": self._applied,
+            "updates": self._num_updates,
+            "staleness": _as_text(self._staleness),
+        }
+
+
 class DownpourSession(Shard):
     """Weights that every push updates, or every few of them (`algorithms.downpour`)."""
 
@@ -141,10 +169,20 @@ class DownpourSession(Shard):
         return {
             "applied": self._applied,
             "updates": self._num_updates,
-            "staleness": {str(steps): pushes for steps, pushes in sorted(self._staleness.items())},
+            "staleness": _as_text(self._staleness),
         }
 
     def _update(self, gradient: Floats, rate: float, count: int) -> None:
         self._rule.apply(self._weights, gradient, rate)
         self._num_updates += 1
         self._applied += count
+
+
+def elastic_force(weights: Floats, centre: Floats, share: np.float32) -> None:
+    """In place: weights x become share (x - centre), the same bits on worker and server."""
+    weights -= centre
+    weights *= share
+
+
+def _as_text(histogram: Counter[int]) -> dict[str, int]:
+    return {str(steps): pushes for steps, pushes in sorted(histogram.items())}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms import downpour
-from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.collectives.algorithms import downpour, easgd
+from dlscale.collectives.backend import BUCKET_SIZES, Trainer
 from dlscale.collectives.mpi_ps.links import ServerLinks
-from dlscale.collectives.mpi_ps.messages import FlatLayout
+from dlscale.collectives.mpi_ps.messages import FlatLayout, Floats
+from dlscale.collectives.mpi_ps.sessions import elastic_force
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.workload import Replica, State, Weights
 
@@ -73,10 +75,104 @@ class SynchronousTrainer(ServedTrainer):
         self._replica.apply(self._layout.unpack(self._flat))
 
 
-class DownpourTrainer(ServedTrainer):
-    """Fetches weights, accrues gradients and pushes them (`algorithms.downpour`)."""
+class AsynchronousTrainer(ServedTrainer):
+    """One whose workers do not wait for each other, and whose weights are the servers' (`StaleTrainer`)."""
 
     asynchronous = True
+
+    def synchronize(self) -> None:
+        """Return when the servers have taken up all that was pushed."""
+        self._links.counts()
+
+    def weights(self) -> Weights:
+        """The servers' weights of now."""
+        found = np.empty_like(self._flat)
+        self._links.look(found)
+        return self._layout.unpack(found)
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: pushes}: how many pushes had which staleness, over all servers and workers so far."""
+        total: Counter[int] = Counter()
+        for counts in self._links.counts():
+            total.update({int(steps): pushes for steps, pushes in counts["staleness"].items()})
+        return dict(sorted(total.items()))
+
+
+class ElasticTrainer(AsynchronousTrainer):
+    """Trains alone by the replica's own optimizer, tied to the servers' centre (`algorithms.easgd`)."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        layout: FlatLayout,
+        links: ServerLinks,
+        options: easgd.Options,
+        *,
+        share: float,
+    ) -> None:
+        super().__init__(replica, layout, links)
+        module = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
+        self._alone: Trainer = module.alone(replica)
+        self._interval, self._momentum = options.interval, np.float32(options.momentum)
+        self._share = np.float32(share)
+        self._centre, self._force = np.empty_like(self._flat), np.empty_like(self._flat)
+        # x_i, while the replica is at x_i + d v_i, and v_i; both unused without momentum.
+        self._own, self._velocity = np.empty_like(self._flat), np.zeros_like(self._flat)
+        self._layout.pack(replica.weights(), self._own)
+        self._num_steps = 0
+
+    def step(self) -> None:
+        """Train on one local batch, and exchange with the centre if that is due."""
+        exchanges = self._num_steps > 0 and self._num_steps % self._interval == 0
+        self._num_steps += 1
+        if exchanges:
+            if not self._momentum:
+                self._read(self._own)
+            self._links.push(self._own, count=self._interval)
+            self._links.collect(self._centre)
+            np.copyto(self._force, self._own)
+            elastic_force(self._force, self._centre, self._share)
+        if self._momentum:
+            self._replica.load(self._layout.unpack(self._own + self._momentum * self._velocity))
+        self._alone.step()
+        if not (exchanges or self._momentum):
+            return
+        self._read(self._flat)
+        if self._momentum:
+            np.subtract(self._flat, self._own, out=self._velocity)
+        if exchanges:
+            self._flat -= self._force
+        np.copyto(self._own, self._flat)
+        self._replica.load(self._layout.unpack(self._flat))
+
+    def losses(self) -> list[float]:
+        """This rank's losses of the last step, at its own weights."""
+        return self._alone.losses()
+
+    def loss(self) -> float:
+        """Their sum."""
+        return self._alone.loss()
+
+    def synchronize(self) -> None:
+        """Return when the rank's own work is done, and the servers have taken up what was pushed."""
+        self._alone.synchronize()
+        super().synchronize()
+
+    def own_weights(self) -> Weights:
+        """This rank's own."""
+        weights: Weights = self._replica.weights()
+        return weights
+
+    def settings(self) -> dict[str, Setting]:
+        """The part a of the distance that an exchange moves worker and centre by, too."""
+        return {**super().settings(), "elastic_share": float(self._share)}
+
+    def _read(self, into: Floats) -> None:
+        self._layout.pack(self._replica.weights(), into)
+
+
+class DownpourTrainer(AsynchronousTrainer):
+    """Fetches weights, accrues gradients and pushes them (`algorithms.downpour`)."""
 
     def __init__(
         self,
@@ -113,23 +209,6 @@ class DownpourTrainer(ServedTrainer):
             self._gradient *= self._rate
             self._flat -= self._gradient
             self._replica.load(self._layout.unpack(self._flat))
-
-    def synchronize(self) -> None:
-        """Return when the servers have taken up all that was pushed."""
-        self._links.counts()
-
-    def weights(self) -> Weights:
-        """The servers' weights of now."""
-        found = np.empty_like(self._flat)
-        self._links.look(found)
-        return self._layout.unpack(found)
-
-    def staleness(self) -> dict[int, int]:
-        """{updates: pushes}: how many pushes had which staleness, over all servers and workers so far."""
-        total: Counter[int] = Counter()
-        for counts in self._links.counts():
-            total.update({int(steps): pushes for steps, pushes in counts["staleness"].items()})
-        return dict(sorted(total.items()))
 
     def settings(self) -> dict[str, Setting]:
         """The learning rate too, which the options may leave to the network."""

@@ -18,7 +18,7 @@ LIMIT_SECONDS = 900
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
 # What MPI carries for whoever trains is in the other files; these train in frameworks over the same calls.
 OF_FRAMEWORKS = ("keras", "tensorflow_training", "torch_training", "wire_training", "audit")
-OF_SERVERS = ("servers", "downpour")
+OF_SERVERS = ("servers", "served_algorithms")
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
 
 
@@ -149,7 +149,7 @@ def test_contract_of_servers(num_ranks, tmp_path):
 @pytest.mark.slow
 def test_contract_of_servers_over_mpi(tmp_path):
     """In torch; its servers know no framework, and a study over every backend trains over them in both."""
-    words = ["tests/contract/test_trainer.py", "tests/contract/test_downpour.py", "-k", "torch"]
+    words = ["tests/contract/test_trainer.py", "tests/contract/test_served_algorithms.py", "-k", "torch"]
     found = run_contract(2, tmp_path, backend="mpi_ps", num_servers=1, words=words)
     check(tmp_path, 3, *found)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.turns import change_in_turn, first_update, num_turn_steps
+from dlscale.collectives.algorithms import easgd
 from dlscale.collectives.algorithms.downpour import Options
 
 
@@ -39,7 +40,7 @@ class Replica:
 )
 def test_a_turn_changes_the_weights_by_what_was_pushed(algorithm, num_steps, change):
     assert num_turn_steps(algorithm) == num_steps
-    (found,) = change_in_turn(algorithm, Replica(), [np.float32([4])])
+    (found,) = change_in_turn(algorithm, Replica(), [np.float32([4])], own=[], num_ranks=1)
     if change is None:  # x: 4 3 2.5 | fetch of 4 - 1.5: 2.5 2.25 2.125; pushes of 2 steps each
         change = 1 + 0.5 + 0.25 + 0.25 + 0.125 + 0.0625
     assert found.tolist() == [change]
@@ -52,8 +53,18 @@ def test_the_gates_intervals_are_short():
 
 
 def test_a_first_update_is_that_of_the_servers_rule():
-    (by_itself,) = first_update(None, Replica(), rate=0.5)
-    (sgd,) = first_update(Options(), Replica(), rate=0.5)
-    (adagrad,) = first_update(Options(optimizer="adagrad"), Replica(), rate=0.5)
+    (by_itself,) = first_update(None, Replica(), settings={})
+    (sgd,) = first_update(Options(), Replica(), settings={"learning_rate": 0.5})
+    (adagrad,) = first_update(Options(optimizer="adagrad"), Replica(), settings={"learning_rate": 0.5})
     assert (by_itself.tolist(), sgd.tolist()) == ([-1], [-0.5])
     np.testing.assert_allclose(adagrad, [-0.5], rtol=1e-6)
+
+
+def test_elastic_ranks_move_the_centre_by_their_part_of_the_distance():
+    """x: 4 3 2.5; with momentum 1/2: 4 3, then from 3 - 1/2 by 1/4 to 2.25. The centre is at 1."""
+    for momentum, last in ((0.0, 2.5), (0.5, 2.25)):
+        algorithm = easgd.Options(interval=2, moving_rate=0.5, momentum=momentum)
+        (found,) = change_in_turn(algorithm, Replica(), [np.float32([1])], own=[np.float32([4])], num_ranks=2)
+        assert found.tolist() == [0.25 * (1 - last)]
+    (moved,) = first_update(algorithm, Replica(), settings={"elastic_share": 0.25})
+    assert moved.tolist() == [-0.25]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.collectives.mpi_ps.sessions import SynchronousSession
+from dlscale.collectives.mpi_ps.sessions import ElasticSession, SynchronousSession
 
 
 class Replies(list):
@@ -49,3 +49,13 @@ def test_a_worker_has_one_part_in_a_step(replies):
     push(session, 0, 1)
     with pytest.raises(ValueError, match="worker 0 sent gradients twice in step 0"):
         push(session, 0, 1)
+
+
+def test_the_centre_moves_towards_whoever_comes(replies):
+    session = ElasticSession(num_elements=1, reply=replies, share=0.25)
+    session.load(np.float32([8]))
+    push(session, 0, 4, step=0, count=5)  # to 8 + (4 - 8) / 4
+    push(session, 1, 11, step=0, count=5)  # to 7 + (11 - 7) / 4
+    push(session, 0, 8, step=1, count=5)
+    assert replies == [(0, 1, [8]), (1, 2, [7]), (0, 3, [8])]
+    assert session.counts() == {"applied": 15, "updates": 3, "staleness": {"0": 1, "1": 2}}

@@ -1,4 +1,4 @@
-"""What Downpour SGD promises over servers: plain SGD alone, its gates, and the staleness that is measured."""
+"""What algorithms without waiting promise over servers: their gates, updates, and the staleness that is measured."""
 
 import numpy as np
 import pytest
@@ -39,6 +39,42 @@ def test_the_gates_pass(downpour, factory, options, world, shard):
     assert backend.asynchronous
     gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+
+
+@pytest.mark.parametrize("options", [{}, {"interval": 1, "momentum": 0.5}])
+def test_the_gates_of_asynchronous_elastic_averaging_pass(
+    any_served_pair, connected, factory, options, world, shard
+):
+    backend = connected(*any_served_pair, algorithm="easgd", algorithm_options=options)
+    assert backend.asynchronous
+    gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+
+
+def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factory, world, shard):
+    """Algorithm 1 of the paper, in NumPy, for one worker while the other waits; a = 1 / 4."""
+    options = {"interval": 2, "moving_rate": 0.5}
+    backend = connected(*any_served_pair, algorithm="easgd", algorithm_options=options)
+    trainer = backend.distribute(factory, shard=shard, seed=3)
+    if shard.index == 0:
+        alone = factory(shard=shard, seed=3)
+        centre = alone.weights()
+        for step in range(5):
+            x = alone.weights()
+            alone.apply(alone.gradients())
+            if step in (2, 4):
+                force = [np.float32(0.25) * (weight - c) for weight, c in zip(x, centre, strict=True)]
+                alone.load([weight - f for weight, f in zip(alone.weights(), force, strict=True)])
+                centre = [c + f for c, f in zip(centre, force, strict=True)]
+            trainer.step()
+        for found, expected in zip(
+            trainer.weights() + trainer.own_weights(), centre + alone.weights(), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert trainer.num_applied() == 4
+        assert trainer.staleness() == {0: 2}
+    world.Barrier()
+    trainer.close()
 
 
 def test_one_worker_with_intervals_of_one_step_is_plain_sgd_bit_for_bit(downpour, factory, world, shard):
