@@ -17,6 +17,8 @@ from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
+from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.collectives.compression.links import allreduce_bytes
 
 
 def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
@@ -213,3 +215,30 @@ def algorithm_text(cell: Cell) -> str:
 def settings_text(settings: Mapping[str, Setting]) -> str:
     """`a=1, b=2`, sorted by name."""
     return ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
+
+
+def wire_bytes(record: Record) -> float | None:
+    """Bytes that a rank sends in a step, mean over ranks, counted from compressed messages; None if not known.
+
+    On a wire of bfloat16, whose messages are the engine's, they are half of the uncompressed ones.
+    """
+    settings = record.backend_settings
+    if (sent := settings.get("wire_bytes")) is not None:
+        counts = [int(count) for count in str(sent).split(" | ")]  # ranks that differ are listed
+        return sum(counts) / len(counts)
+    plain = _uncompressed_bytes(record)
+    return plain / 2 if plain is not None and settings.get("wire") == "bfloat16" else None
+
+
+def wire_share(record: Record) -> float | None:
+    """The wire bytes over what a rank sends in an uncompressed step; None if either is not known."""
+    sent, plain = wire_bytes(record), _uncompressed_bytes(record)
+    return sent / plain if plain and sent is not None else None
+
+
+def _uncompressed_bytes(record: Record) -> float | None:
+    sizes = record.backend_settings.get(BUCKET_SIZES)
+    if sizes is None:
+        return None
+    total = sum(int(size) for size in str(sizes).split(","))
+    return allreduce_bytes(total, num_ranks=record.case.cell.num_ranks)

@@ -26,7 +26,7 @@ import numpy as np
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
 from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import settings_text
+from dlscale.analysis.records import settings_text, wire_share
 from dlscale.analysis.render.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
@@ -107,6 +107,8 @@ def gradient_bytes(record: Record) -> int | None:
         parameters = cell.facts.preset(cell.preset).num_parameters
     except UsageError:
         return None
+    if "wire_bytes" in record.backend_settings and (share := wire_share(record)) is not None:
+        return round(parameters * FLOAT32_BYTES * share)  # compressed
     return parameters * (
         BFLOAT16_BYTES if record.backend_settings.get("wire") == "bfloat16" else FLOAT32_BYTES
     )

@@ -11,6 +11,7 @@ from dlscale.analysis.findings import productivity, waterfall_table
 from dlscale.analysis.findings import stragglers as late_rows
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.checkpoints import to_saving_row
+from dlscale.analysis.findings.compression import compressed_cells, to_compression_row
 from dlscale.analysis.findings.energy import to_energy_row
 from dlscale.analysis.findings.ladder import ladder_rows
 from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
@@ -29,6 +30,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
     """`{"schema": 1, "rows": ..., ...}`: a list of flat rows per table, ready for `json.dumps`."""
     noises = noise_scales(table.solutions)
     backends = [row for comparison in table.comparisons for row in to_backend_rows(comparison)]
+    compressed = compressed_cells(table.launches)
     searches = rate_searches(table.solutions, table.rows)
     return {
         "schema": SCALING_SCHEMA,
@@ -48,6 +50,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "pareto": [to_pareto_row(cell) for cell in priced(table.solutions, table.energies)],
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
         **({"staleness": [to_staleness_row(one) for one in table.stalenesses]} if table.stalenesses else {}),
+        **({"compression": [to_compression_row(cell) for cell in compressed]} if compressed else {}),
         **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
     }

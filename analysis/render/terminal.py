@@ -15,6 +15,7 @@ from rich.text import Text
 from dlscale.analysis.advice import advice
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.findings.compression import COMPRESSION, FAILED, compressed_cells
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
@@ -47,6 +48,7 @@ MOST_SENTENCES = 4  # about a factor that is compared across trainings
 def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> RenderableType:
     """The screen, for `rich.console.Console.print`. `warnings` are sentences about the study as a whole."""
     contrasts, parts = table.contrasts, list[RenderableType]()
+    compressed = compressed_cells(table.launches)
     if table.interference and table.interference.text:
         parts += [Text(table.interference.text, style="bold" if table.interference.busy else ""), ""]
     for ladder in table.ladders:
@@ -54,6 +56,10 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
     for family in () if table.ladders else table.families:
         render = _render_solutions if table.solutions_of(family) else _render_family
         parts += [*render(table, family), ""]
+    if compressed:
+        parts += [Text(COMPRESSION.caption, style="bold")]
+        parts += [Text(cell.text, style="bold" if cell.gate == FAILED else "") for cell in compressed]
+        parts += [Grid(brief(COMPRESSION.of(compressed)), sections=False), ""]
     if contrasts and contrasts.factor not in ("backend", STEP):
         parts += [*_across_trainings(contrasts), ""]
     if (steps := advice(table)) and not table.solutions:

@@ -12,6 +12,7 @@ from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import backends, bounds, communication, energy, stragglers, waterfall_table
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
+from dlscale.analysis.findings.compression import COMPRESSION, compressed_cells
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
@@ -49,6 +50,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += render_legend(waterfall_table.LOSSES.legend)
     if table.exchanges:
         parts += render_legend(communication.BUCKETS.legend)
+    parts += render_table(COMPRESSION.of(compressed_cells(table.launches)))
     parts += render_table(PARETO.of(priced(table.solutions, table.energies)))
     noises = noise_scales(table.solutions)
     parts += render_table(NOISE.of(noises))

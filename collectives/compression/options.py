@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.compression.compressor import Codec, Compressor, Gathered
@@ -17,7 +17,7 @@ from dlscale.collectives.compression.topk import TopK
 from dlscale.collectives.training.communication import Training
 
 COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "onebit", "qsgd", "powersgd")
-# Which options belong to one compressor only.
+# Which options belong to one compressor only; with others they say nothing, so that a sweep can have all of them.
 OWNERS = {
     "topk_share": "topk",
     "threshold": "threshold",
@@ -48,13 +48,6 @@ class Compression:
             raise UsageError(
                 f"option compression is {self.compression!r}; choose one of: {', '.join(COMPRESSORS)}"
             )
-        defaults = {field.name: field.default for field in fields(self)}
-        for name, owner in OWNERS.items():
-            if getattr(self, name) != defaults[name] and self.compression != owner:
-                raise UsageError(
-                    f"option {name} is of compression={owner}, but compression is {self.compression}; give both or "
-                    "neither"
-                )
         if not 0 < self.topk_share <= 1:
             raise UsageError(f"option topk_share is {self.topk_share:g}; give more than 0, and at most 1")
         if self.compression == "threshold" and not 0 < self.threshold < math.inf:

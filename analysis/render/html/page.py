@@ -13,6 +13,7 @@ from dlscale.analysis.advice import advice
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text, input_cost
 from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
+from dlscale.analysis.findings.compression import COMPRESSION, FAILED, compressed_cells
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.findings.energy import energy_table, unknown_energy
@@ -96,6 +97,7 @@ def page_of(
             "solutions", "Time to solution", solution_blocks(table.solutions, table.energies), lead=LEAD
         ),
         _section("batches", "Larger batches", larger_batch_blocks(table), lead=LARGER_BATCHES),
+        _section("compression", "Compressed gradients", _compression(table)),
         _section("next", "What to do next", (Sentence(text=step) for step in advice(table))),
         _section("losses", "Where the speed goes", _losses(table, causes)),
         _section("ladder", "Gain of each step", _ladders(table)),
@@ -220,6 +222,13 @@ def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) 
         yield Sentence(text=f"{drift.text}.", strong=drift.steady is False)
     yield from _known(tables.FAILURES.of(table.failures))
     yield from _known(tables.UNREADABLE.of(bad_files))
+
+
+def _compression(table: ScalingTable) -> Iterator[Block]:
+    compressed = compressed_cells(table.launches)
+    for cell in compressed:
+        yield Sentence(text=cell.text, strong=cell.gate == FAILED, tags=tags_of(cell.cell))
+    yield from _known(COMPRESSION.of(compressed))
 
 
 def _environment(records: Sequence[Record]) -> Iterator[Block]:

@@ -239,10 +239,6 @@ def test_what_float16_cannot_hold_comes_later(ranks):
         ({"compression": "qsgd", "qsgd_levels": 0}, "qsgd_levels is 0; give 1 .. 127"),
         ({"compression": "qsgd", "qsgd_levels": 128}, "qsgd_levels is 128; give 1 .. 127"),
         ({"compression": "powersgd", "powersgd_rank": 0}, "powersgd_rank is 0; give 1 or more"),
-        (
-            {"compression": "fp16", "topk_share": 0.1},
-            "topk_share is of compression=topk, but compression is fp16",
-        ),
     ],
 )
 def test_a_wrong_option_is_one_line(options, words):

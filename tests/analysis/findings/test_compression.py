@@ -1,0 +1,153 @@
+"""Compressed cells beside uncompressed ones, from records with known speeds and qualities."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.bounds import gradient_bytes
+from dlscale.analysis.findings.compression import compressed_cells, to_compression_row
+from dlscale.analysis.records import wire_bytes, wire_share
+from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.render.terminal import render_screen
+from dlscale.benchmarks.records.target import Evaluation, Solution
+
+TARGET = {
+    "metric": "auc",
+    "threshold": 0.9,
+    "held_out": 0.125,
+    "evaluate_every": 10,
+    "max_seconds": 60.0,
+    "learning_rate": 1e-3,
+}
+TOPK = {"compression": "topk", "topk_share": 0.02}
+
+
+def record(make_record, options, *, told=None, target=None, block=0, **fields):
+    made = make_record(
+        backend="mpi",
+        num_ranks=2,
+        backend_options=options,
+        block=block,
+        **({"target": TARGET, "local_batch": 16} if target else {}),
+        **fields,
+    )
+    settings = {"bucket_bytes": "300,100", **(told or {})}
+    update = {"backend_settings": settings}
+    if target:
+        evaluations = [
+            Evaluation(
+                step=step,
+                samples=step * made.case.cell.global_batch,
+                training_seconds=step * 0.1,
+                evaluating_seconds=0.1,
+                loss=0.5,
+                metrics={"auc": auc},
+            )
+            for step, auc in target["auc"].items()
+        ]
+        update["solution"] = Solution(
+            end=target.get("end", "reached"), set_up_seconds=0.1, num_held_out=500, evaluations=evaluations
+        )
+    return made.model_copy(update=update)
+
+
+def study(make_record, *, plain, compressed, blocks=3):
+    records = []
+    for block in range(blocks):
+        records.append(record(make_record, {"compression": "none"}, target=plain, block=block))
+        told = {"compression": "topk", "wire_bytes": 40}
+        records.append(record(make_record, TOPK, told=told, target=compressed, block=block))
+    return records
+
+
+def compared(records):
+    (cell,) = compressed_cells(scaling_table(records).launches)
+    return cell
+
+
+PLAIN = {"auc": {10: 0.5, 20: 0.8, 30: 0.95}}
+
+
+def test_a_training_that_learns_as_well_passes(make_record):
+    cell = compared(
+        study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.796, 30: 0.7, 40: 0.95}})
+    )
+    assert cell.gate == "passed"
+    assert cell.quality_change.center == pytest.approx(-0.005), "where neither of them ended"
+    assert cell.samples_ratio.center == pytest.approx(4 / 3)
+    assert (cell.wire_bytes, cell.wire_share) == (40, pytest.approx(0.1))
+    assert cell.reference.backend_options == {"compression": "none"}
+    assert "1.33 [1.33, 1.33] times as many samples needed" in cell.text
+    assert "accuracy gate passed" in cell.text
+
+
+def test_worse_quality_after_as_many_samples_fails(make_record):
+    cell = compared(study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.78, 30: 0.95}}))
+    assert cell.gate == "failed"
+    assert "accuracy gate failed: 2.50 % worse after as many samples (1 % is allowed)" in cell.text
+
+
+def test_a_missed_target_fails(make_record):
+    missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}
+    cell = compared(study(make_record, plain=PLAIN, compressed=missed))
+    assert (cell.gate, cell.num_reached, cell.num_trainings) == ("failed", 0, 3)
+    assert cell.samples_ratio is None
+    assert "3 of 3 trainings missed the target" in cell.text
+
+
+def test_where_the_uncompressed_one_misses_nothing_is_judged(make_record):
+    missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}
+    cell = compared(study(make_record, plain=missed, compressed=PLAIN))
+    assert cell.gate == "not judged"
+    only = [
+        one
+        for one in study(make_record, plain=PLAIN, compressed=PLAIN)
+        if "wire_bytes" in one.backend_settings
+    ]
+    assert compared(only).why == "no uncompressed training of the same backend and ranks"
+
+
+def test_a_study_of_throughput_says_that_quality_was_not_measured(make_record):
+    cell = compared(study(make_record, plain=None, compressed=None))
+    assert cell.rate_ratio.center == pytest.approx(1)
+    assert "quality not measured: dlscale run time-to-solution" in cell.text
+    assert "--backend-options 'mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
+
+
+def test_the_row_is_in_every_report(make_record):
+    records = study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
+    table = scaling_table(records)
+    (row,) = scaling_json(table)["compression"]
+    assert (row["accuracy_gate"], row["wire_bytes"], row["quality_tolerance"]) == ("failed", 40, 0.01)
+    assert row == to_compression_row(compared(records))
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(render_screen(table))
+    assert "accuracy gate failed: 12.5 % worse" in console.export_text()
+    page = page_of(table, records)
+    section = next(section for section in page.sections if section.name == "compression")
+    assert len(section.blocks) == 2
+    assert "compression" not in scaling_json(scaling_table([records[0]]))
+
+
+@pytest.mark.parametrize(
+    ("told", "sent", "share"),
+    [
+        ({"wire_bytes": 40}, 40, 0.1),
+        ({"wire_bytes": "40 | 60"}, 50, 0.125),
+        ({"wire": "bfloat16"}, 200, 0.5),
+        ({}, None, None),
+    ],
+)
+def test_bytes_are_read_as_the_backend_counted_them(make_record, told, sent, share):
+    made = record(make_record, {}, told=told)
+    assert (wire_bytes(made), wire_share(made)) == (sent, share)
+
+
+def test_a_bound_of_the_wire_is_that_of_what_is_sent(make_record):
+    plain, compressed = (
+        gradient_bytes(record(make_record, {}, told=told)) for told in ({}, {"wire_bytes": 40})
+    )
+    assert compressed == pytest.approx(plain / 10, abs=1)
