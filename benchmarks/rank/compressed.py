@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.compression.compressor import BucketState, Compressor
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.links import Links
+from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
 

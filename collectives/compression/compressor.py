@@ -42,7 +42,7 @@ class Codec(Protocol):
     """Messages of buckets, which every rank gets from every other and decodes."""
 
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:
-        """The message for `bucket` + `residual`; the latter becomes what the message leaves out."""
+        """The message for `bucket` + `residual`; the latter becomes what it leaves out, the former zeros."""
         ...
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:
@@ -64,7 +64,6 @@ class Gathered:
         residual = residual_of(state, bucket, error_feedback=self._error_feedback)
         state.setdefault(RANK, np.array([links.rank]))
         messages = links.gather(self._codec.encode(bucket, residual, state))
-        bucket[:] = 0
         for message in messages:
             self._codec.add(message, bucket, np.float32(1 / len(messages)))
 
@@ -80,12 +79,13 @@ def residual_of(state: BucketState, bucket: Floats, *, error_feedback: bool) -> 
 
 
 def accumulate(bucket: Floats, residual: Floats, *, multiple: int = 1) -> Iterator[slice]:
-    """Add `bucket` to `residual` block by block, and yield each block's place when it is done and in the cache.
+    """Move `bucket` to `residual` block by block, and yield each block's place when it is done and in the cache.
 
-    Blocks are a `multiple` of elements long, but for the last one.
+    It is added, and the bucket is zeros behind. Blocks are a `multiple` of elements long, but for the last one.
     """
     length = max(BLOCK // multiple, 1) * multiple
     for begin in range(0, bucket.size, length):
         part = slice(begin, min(begin + length, bucket.size))
         np.add(residual[part], bucket[part], out=residual[part])
+        bucket[part] = 0
         yield part

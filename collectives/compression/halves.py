@@ -6,12 +6,10 @@ more the mean. A magnitude beyond float16's largest number over P is handed over
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from dlscale.collectives.compression.compressor import BucketState, Floats, accumulate, residual_of
+from dlscale.collectives.compression import native
+from dlscale.collectives.compression.compressor import BucketState, Floats, residual_of
 from dlscale.collectives.compression.links import Links
 
 LARGEST = np.finfo(np.float16).max
@@ -27,37 +25,12 @@ class Halves:
     def average(self, bucket: Floats, state: BucketState, links: Links) -> None:
         """One sum of half the bytes."""
         residual = residual_of(state, bucket, error_feedback=self._error_feedback)
-        halves: NDArray[Any] = np.empty(bucket.size, np.uint16 if self._bfloat16 else np.float16)
+        if self._bfloat16:
+            rounded = native.round_bfloat16(bucket, residual)
+            links.average_halves(rounded)
+            native.widen_bfloat16(rounded, bucket)
+            return
         largest = float(LARGEST) / links.size  # a sum of all must not overflow either
-        for part in accumulate(bucket, residual):
-            values = residual[part]
-            if self._bfloat16:
-                halves[part] = to_bfloat16(values)
-                values -= from_bfloat16(halves[part])
-            else:
-                halves[part] = _limited(values, largest)
-                values -= halves[part]
+        halves = native.round_float16(bucket, residual, largest)
         links.average_halves(halves)
-        bucket[:] = from_bfloat16(halves) if self._bfloat16 else halves
-
-
-def _limited(values: Floats, largest: float) -> Floats:
-    """The values, none beyond `largest`; what is not finite is no number, for it must be seen."""
-    if np.max(np.abs(values), initial=0) <= largest:
-        return values
-    return np.where(np.isfinite(values), np.clip(values, -largest, largest), np.float32(np.nan))
-
-
-def to_bfloat16(values: Floats) -> NDArray[np.uint16]:
-    """The upper halves of the nearest bfloat16 numbers, ties to even; NaN stays NaN."""
-    bits = values.view(np.uint32)
-    rounded = ((bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16).astype(np.uint16)
-    not_a_number = np.isnan(values)
-    if not_a_number.any():
-        rounded[not_a_number] = 0x7FC0
-    return rounded
-
-
-def from_bfloat16(halves: NDArray[np.uint16]) -> Floats:
-    """The same numbers as float32."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+        native.widen_float16(halves, bucket)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.compression.compressor import BucketState, Floats, Message, accumulate
+from dlscale.collectives.compression.compressor import BLOCK, BucketState, Floats, Message, accumulate
 
 COLUMN = 512  # elements; the means add an eighth of the bits' bytes
 
@@ -28,29 +28,42 @@ class OneBit:
         bits = message[8 * num_columns :]
         for part in accumulate(bucket, residual, multiple=COLUMN):
             values = residual[part]
-            signs = values >= 0
+            rows = _in_columns(values)
+            signs = rows >= 0
+            first = part.start // COLUMN
+            own = means[first : first + len(rows)]
+            counts = np.count_nonzero(signs, axis=1).astype(np.float32)
+            own[:, 0] = np.minimum(rows, 0).sum(axis=1) / np.maximum(COLUMN - counts, 1)
+            counts[-1] -= rows.size - values.size  # zeros beyond the end
+            own[:, 1] = np.maximum(rows, 0).sum(axis=1) / np.maximum(counts, 1)
             packed = np.packbits(signs, bitorder="little")
             bits[part.start // 8 : part.start // 8 + packed.size] = packed
-            starts = np.arange(0, values.size, COLUMN)
-            lengths = np.diff(starts, append=values.size)
-            counts = np.add.reduceat(signs, starts, dtype=np.int64)
-            upper = np.add.reduceat(np.where(signs, values, 0), starts)
-            lower = np.add.reduceat(np.where(signs, 0, values), starts)
-            own = means[part.start // COLUMN : part.start // COLUMN + starts.size]
-            own[:, 0] = lower / np.maximum(lengths - counts, 1)
-            own[:, 1] = upper / np.maximum(counts, 1)
-            values -= _decoded(own, signs, lengths)
+            values -= _decoded(own, signs)[: values.size]
         return message
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:
         """A mean per element."""
         num_columns = -(-total.size // COLUMN)
         means = message[: 8 * num_columns].view(np.float32).reshape(num_columns, 2) * share
-        bits = np.unpackbits(message[8 * num_columns :], count=total.size, bitorder="little").view(np.bool_)
-        lengths = np.diff(np.arange(0, total.size, COLUMN), append=total.size)
-        total += _decoded(means, bits, lengths)
+        bits = message[8 * num_columns :]
+        for begin in range(0, total.size, BLOCK):
+            own = total[begin : begin + BLOCK]
+            first, last = begin // COLUMN, -(-(begin + own.size) // COLUMN)
+            signs = np.unpackbits(bits[first * COLUMN // 8 : last * COLUMN // 8], bitorder="little")
+            own += _decoded(means[first:last], signs.view(np.bool_).reshape(-1, COLUMN))[: own.size]
 
 
-def _decoded(means: Floats, signs: NDArray[np.bool_], lengths: NDArray[np.int64]) -> Floats:
-    decoded: Floats = np.where(signs, np.repeat(means[:, 1], lengths), np.repeat(means[:, 0], lengths))
+def _in_columns(values: Floats) -> Floats:
+    """[columns, COLUMN]; zeros follow the values in the last one."""
+    num_columns = -(-values.size // COLUMN)
+    if num_columns * COLUMN == values.size:
+        return values.reshape(num_columns, COLUMN)
+    rows = np.zeros((num_columns, COLUMN), np.float32)
+    rows.reshape(-1)[: values.size] = values
+    return rows
+
+
+def _decoded(means: Floats, signs: NDArray[np.bool_]) -> Floats:
+    """A column's means by sign, flat."""
+    decoded: Floats = np.where(signs, means[:, 1:], means[:, :1]).reshape(-1)
     return decoded

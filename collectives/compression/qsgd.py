@@ -45,6 +45,7 @@ class Qsgd:
             scaled = np.where(finite[:, None], rows, 0) * factor[:, None].astype(np.float32)
             lifted = np.floor(scaled + random.random(scaled.shape, np.float32)) + self._levels
             codes[begin : begin + values.size] = np.clip(lifted, 0, 2 * self._levels).reshape(-1)
+        bucket[:] = 0
         return np.concatenate([scales.view(np.uint8), _packed(codes, self._bits)])
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:

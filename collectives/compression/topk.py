@@ -2,15 +2,15 @@
 
 Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017 (arXiv 1704.05021); exact
 selection per bucket, where Lin et al. (Deep Gradient Compression, arXiv 1712.01887) select by a sample. A message is k
-places (int32), then k values (float32): 8 bytes each.
+places (uint32), then k values (float32): 8 bytes each.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dlscale.collectives.compression.compressor import BucketState, Floats, Message, accumulate
+from dlscale.collectives.compression import native
+from dlscale.collectives.compression.compressor import BucketState, Floats, Message
 
 SAMPLE = 1 << 14  # elements by which a limit that few elements pass is found
 MARGIN = 1.5  # of the share that is to pass the limit: so many that k of them are there almost always
@@ -25,37 +25,25 @@ class TopK:
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:  # noqa: ARG002
         """The k largest; among equals any, the same ones whenever the elements are the same."""
         count = max(1, round(self._share * bucket.size)) if bucket.size else 0
-        limit = self._limit(bucket, residual)
-        sizes: list[Floats] = []
-        places: list[NDArray[np.int64]] = []
-        scratch = np.empty(0, np.float32)
-        for part in accumulate(bucket, residual):
-            values = residual[part]
-            if scratch.size < values.size:
-                scratch = np.empty_like(values)
-            magnitudes = np.abs(values, out=scratch[: values.size])
-            # Not "at least": what is no number is not smaller either, and must travel.
-            above = np.flatnonzero(~(magnitudes < limit))
-            sizes.append(magnitudes[above])
-            places.append(above + part.start)
-        found, where = np.concatenate(sizes or [scratch]), np.concatenate(places or [np.empty(0, np.int64)])
-        if found.size < count:  # the sample was no good one
-            found, where = np.abs(residual), np.arange(residual.size)
-        if found.size > count:
-            where = where[np.argpartition(found, found.size - count)[found.size - count :]]
+        places = native.move(bucket, residual, self._limit(bucket, residual))
+        if places.size < count:  # the sample was no good one
+            places = np.arange(bucket.size, dtype=np.uint32)
+        if places.size > count:
+            found = np.abs(residual[places])
+            places = places[np.argpartition(found, found.size - count)[found.size - count :]]
         message = np.empty(8 * count, np.uint8)
-        message[: 4 * count].view(np.int32)[:] = where
-        message[4 * count :].view(np.float32)[:] = residual[where]
-        residual[where] = 0
+        message[: 4 * count].view(np.uint32)[:] = places
+        message[4 * count :].view(np.float32)[:] = residual[places]
+        residual[places] = 0
         return message
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:
         """No place comes twice."""
         half = message.size // 2
-        total[message[:half].view(np.int32)] += share * message[half:].view(np.float32)
+        total[message[:half].view(np.uint32)] += share * message[half:].view(np.float32)
 
     def _limit(self, bucket: Floats, residual: Floats) -> np.float32:
-        """A number that somewhat more than k elements reach, by a sample; 0 where a sample is not worth it."""
+        """A number that somewhat more than k elements are above, by a sample; 0 where a sample is not worth it."""
         stride = bucket.size // SAMPLE
         wanted = int(MARGIN * self._share * SAMPLE) + 16
         if stride < 2 or wanted >= SAMPLE:

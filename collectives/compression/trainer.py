@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Trainer
+from dlscale.collectives.compression import native
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.compression.compressor import BucketState
 from dlscale.models.workload import State, Weights
@@ -95,6 +96,7 @@ class CompressedTrainer:
         return {
             **self._trainer.settings(),
             **self._settings,
+            "compression_loops": native.kind(),
             WIRE_BYTES: round(sent / max(self._num_steps, 1)),
         }
 

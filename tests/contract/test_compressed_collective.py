@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.compression.collective import CompressedCollective
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.registry import connect
 

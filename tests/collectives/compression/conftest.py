@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.links import Links
+from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
 
 
 class Ranks:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.compression.halves import from_bfloat16, to_bfloat16
+from dlscale.collectives.compression.native import from_bfloat16, to_bfloat16
 from dlscale.collectives.compression.options import COMPRESSORS, Compression
 from dlscale.collectives.training.communication import Training
 
