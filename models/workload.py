@@ -309,7 +309,7 @@ class Workload:
             )
         return importlib.import_module(f"dlscale.models.{self.name}.quality")
 
-    def program(self, framework: str) -> Any:
+    def program(self, framework: str, execution: Execution) -> Any:  # noqa: ARG002
         """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program."""
         return importlib.import_module(f"dlscale.models.{self.name}._{framework}").program
 
@@ -328,7 +328,7 @@ class Workload:
         check_memory_format(framework, execution.memory_format)
         shared = framework_module(framework)
         factory: ReplicaFactory = shared.replica_factory(
-            self.program(framework),
+            self.program(framework, execution),
             self.data(),
             preset=self.preset(preset),
             local_batch=local_batch,

@@ -10,7 +10,7 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.models.own import SUFFIX
 
-TEMPLATES = ("torch",)
+TEMPLATES = ("torch", "keras")
 
 
 @click.group()
@@ -37,6 +37,7 @@ def workload(path: Path, framework: str) -> int:
     \b
     Examples:
       dlscale new workload mine.py
+      dlscale new workload mine.py --framework keras
     """  # noqa: D301
     if path.suffix != SUFFIX or path.name.count(".") != 1:
         raise UsageError(

@@ -100,6 +100,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
             shape=shape,
         )
         for backend in backends:
+            if problem := _foreign(study, workload, framework, backend):
+                if study.named_backends and not study.every_backend:
+                    raise UsageError(f"{problem}; leave it out, or give --backends all")
+                left_out.append(f"{problem}: left out")
+                continue
             for index, variant in enumerate(study.variants(backend)):
                 maker = made(variant)
                 for size in shape.sizes:
@@ -133,6 +138,21 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),
     )
+
+
+# What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.
+NO_KERAS = {
+    "grpc_ps": "its workers train in a graph of TensorFlow 1, in which Keras 3 does not run",
+    "tf_collective": "under its strategy Keras sums gradients by itself, a second time",
+    "nccl": "under its strategy Keras sums gradients by itself, a second time",
+}
+
+
+def _foreign(study: Study, workload: str, framework: str, backend: str) -> str:
+    """Why a backend cannot train a user's own model; empty if it can."""
+    if workload in study.own_models and framework == "tensorflow" and backend in NO_KERAS:
+        return f"backend {backend} does not train {workload}: {NO_KERAS[backend]}"
+    return ""
 
 
 OUT_OF_STEP = {"asynchronous", "backup_workers"}  # options whose ranks do not wait for each other

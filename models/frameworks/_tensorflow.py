@@ -51,7 +51,8 @@ class TensorFlowProgram:
 
     networks: Sequence[Network]
     objectives: Sequence[TensorFlowObjective]
-    initial: Initial
+    initial: Initial | None = None
+    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
     forward: Callable[..., Forward]  # (*batch), while training
     outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
@@ -126,7 +127,10 @@ def replica_factory(
                 ],
             )
         replica = _kind()(program, batches, execution)
-        initialise(replica, program.initial, seed=seed)
+        if program.first_weights:
+            replica.load(program.first_weights(seed))
+        elif program.initial:
+            initialise(replica, program.initial, seed=seed)
         return replica
 
     return build
@@ -182,7 +186,8 @@ class TensorFlowReplica:
             forward = self.forward(*batch)
         tape = wrapped(tape)
         gradients = [
-            tape.gradient(loss, objective.parameters)
+            # Those of an embedding's rows become whole tensors, which every exchange averages.
+            [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, objective.parameters)]
             for loss, objective in zip(forward.losses, self.objectives, strict=True)
         ]
         return list(forward.losses), gradients, list(forward.updates)
@@ -373,6 +378,9 @@ def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
     `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
     """
     optimizer = objective.optimizer
+    if hasattr(optimizer, "kept"):  # Keras has no slots
+        yield from optimizer.kept().items()
+        return
     for name in optimizer.get_slot_names():
         for place, parameter in enumerate(objective.parameters):
             yield f"{name}.{place}", optimizer.get_slot(parameter, name)
@@ -388,6 +396,14 @@ def _local(variable: Any) -> Any:
 def _tensors(arrays: Sequence[NDArray[Any]]) -> Batch:
     """Arrays as tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
     return tuple(tf.constant(array) for array in arrays)
+
+
+def flops_in(network: Callable[..., Any], inputs: Sequence[Any]) -> int:
+    """Floating-point operations per sample of a network; 0 where some are in loops or functions, which hide them."""
+    graph = tf.function(network).get_concrete_function(*inputs).graph
+    if any("While" in operation.type or "Call" in operation.type for operation in graph.get_operations()):
+        return 0
+    return sum(_flops(operation) for operation in graph.get_operations()) // int(inputs[0].shape[0])
 
 
 def _flops(operation: Any) -> int:

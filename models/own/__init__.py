@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
-from dlscale.models.workload import SYNTHETIC, Input, Preset, Workload
+from dlscale.models.workload import SYNTHETIC, Execution, Input, Preset, Workload
 
 PRESET = "own"  # the only one: a file has one size
 SUFFIX = ".py"
@@ -107,12 +107,13 @@ class OwnWorkload(Workload):
 
         return OwnQuality(self.model, self.place)
 
-    def program(self, framework: str) -> Any:
+    def program(self, framework: str, execution: Execution) -> Any:
         """What builds the file's network and objective."""
         from dlscale.models.own.file import load_file
 
         own = importlib.import_module(f"dlscale.models.own._{framework}")
-        return own.programs(load_file(known_place(self.model, self.place), self.model.digest), self.model)
+        file = load_file(known_place(self.model, self.place), self.model.digest)
+        return own.programs(file, self.model, execution)
 
     def at(self, place: FilePlace) -> OwnWorkload:
         """The same, and its file."""

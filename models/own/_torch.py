@@ -17,7 +17,7 @@ from dlscale.models.frameworks._torch import TorchProgram, canonical, objective
 from dlscale.models.own import OwnModel
 from dlscale.models.own.file import OwnFile
 from dlscale.models.samples import Arrays
-from dlscale.models.workload import Preset, Weights
+from dlscale.models.workload import Execution, Preset, Weights
 
 BUFFER_SEED = 7  # of what a network draws for itself besides trainable weights: the same on every rank
 
@@ -49,7 +49,7 @@ def _seed_of(number: torch.Tensor) -> None:
     torch.manual_seed(int(number))
 
 
-def programs(own: OwnFile, model: OwnModel) -> Callable[..., TorchProgram]:
+def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..., TorchProgram]:  # noqa: ARG001
     """What builds the network and its one objective (`frameworks._torch.replica_factory`)."""
 
     def program(preset: Preset, *, gate: bool) -> TorchProgram:

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.launch import own_models
+from dlscale.models.own.facts import read_facts
 from tests.models.own.conftest import TORCH
 
 pytestmark = pytest.mark.requires("mpiexec")
@@ -43,9 +45,10 @@ def test_a_new_file_is_planned_as_it_is(tmp_path, capsys):
         (["--batch", "150"], "data() has 200 samples, and a step needs 300, one global batch"),
     ],
 )
-def test_what_does_not_fit_a_file_is_one_line(tmp_path, capsys, options, text):
+def test_what_does_not_fit_a_file_is_one_line(tmp_path, capsys, monkeypatch, options, text):
     path = tmp_path / "mine.py"
     path.write_text(TORCH)
+    monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))  # without another process
     status, _, error = said(capsys, "plan", "weak-scaling", "--workloads", path, "--ranks", "2", *options)
     assert status == 1
     assert text.partition("{digest}")[2] in error
@@ -65,3 +68,22 @@ def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, capsys):
         1,
         ["dlscale: mine.py ended the Python that ran it: exit status 4; correct the file"],
     )
+
+
+def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "start.py"
+    assert said(capsys, "new", "workload", path, "--framework", "keras")[0] == 0
+    torch_start = tmp_path / "torch_start.py"
+    assert said(capsys, "new", "workload", torch_start)[0] == 0
+    facts = read_facts(torch_start).model_copy(update={"file": "start.py", "framework": "tensorflow"})
+    monkeypatch.setattr(own_models, "ask", lambda *_: facts)
+    plan = ("plan", "weak-scaling", "--workloads", path)
+    status, _, error = said(capsys, *plan, "--backends", "none,tf_collective", "--ranks", "2")
+    assert status == 1
+    assert "backend tf_collective does not train start.py@" in error
+    status, out, _ = said(capsys, *plan, "--backends", "all", "--ranks", "1,2", "--json")
+    assert status == 0
+    rows = json.loads(out)["rows"]
+    assert {row["framework"] for row in rows} == {"tensorflow"}
+    assert {"none", "mpi", "ring"} <= {row["backend"] for row in rows}
+    assert not {"tf_collective", "grpc_ps"} & {row["backend"] for row in rows}

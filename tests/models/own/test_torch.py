@@ -212,7 +212,7 @@ def test_a_process_with_other_samples_or_another_text_is_refused(write_file):
         workload.data().open_samples(workload.input("own"), workload.preset(), seed=(0, 0))
     changed = write_file(name="changed.py")
     with pytest.raises(UsageError, match="the copy in its folder was changed"):
-        own_workload(facts, FilePlace(changed, path.absolute())).program("torch")
+        own_workload(facts, FilePlace(changed, path.absolute())).program("torch", Execution())
 
 
 def test_weights_that_stay_are_the_same_on_every_rank(write_file):

@@ -1,0 +1,122 @@
+"""A user's own Keras model as a workload, under TensorFlow."""
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.models.own import FilePlace, own_workload
+from dlscale.models.own.facts import read_facts
+from dlscale.models.workload import Execution, Shard
+
+tf = pytest.importorskip("tensorflow")
+
+KERAS = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+def model():
+    return keras.Sequential([
+        keras.Input((6,)),
+        keras.layers.Dense(8, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(2),
+    ])
+
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+def optimizer():
+    return keras.optimizers.Adam(2e-3)
+
+def data():
+    features = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    return tf.data.Dataset.from_tensor_slices((features, (features[:, 0] > 0).astype(int)))
+"""
+
+
+def factory(path, **execution):
+    facts = read_facts(path)
+    workload = own_workload(facts, FilePlace(path, path.absolute()))
+    return facts, workload.factory(
+        framework="tensorflow",
+        preset="own",
+        local_batch=8,
+        source=workload.input("own"),
+        execution=Execution(**execution),
+    )
+
+
+def test_facts_and_first_weights_are_those_of_the_file(write_file):
+    facts, make = factory(write_file(text=KERAS))
+    assert (facts.framework, facts.optimizer, facts.learning_rate) == ("tensorflow", "Adam", 2e-3)
+    assert facts.num_parameters == 6 * 8 + 8 + 2 * 8 + 8 * 2 + 2
+    assert facts.forward_flops_per_sample == 2 * (6 * 8 + 8 * 2)
+    assert (facts.num_samples, facts.num_classes, facts.random, facts.running_statistics) == (
+        200,
+        2,
+        True,
+        True,
+    )
+    one, same, other = (make(shard=Shard(), seed=seed).weights() for seed in (3, 3, 4))
+    for left, right in zip(one, same, strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert np.any(one[0] != other[0])
+
+
+def test_a_state_goes_on_where_it_was_with_optimizer_dropout_and_statistics(write_file):
+    _, make = factory(write_file(text=KERAS), learning_rate=0.25)
+    one, other = make(shard=Shard(), seed=3), make(shard=Shard(), seed=3)
+    other.gradients()  # draws, and moves statistics
+    one.make_slots()
+    other.make_slots()
+    assert float(one.objectives[0].optimizer.rate) == 0.25
+    for _ in range(3):
+        one.apply(one.gradients())
+    other.restore(one.state())
+    one.set_learning_rate(0.125)
+    other.set_learning_rate(0.125)
+    for replica in (one, other):
+        replica.apply(replica.gradients())
+    assert one.losses() == other.losses()
+    for name, value in one.state().items():
+        np.testing.assert_array_equal(other.state()[name], value)
+    samples = np.ones((2, 6), np.float32)
+    np.testing.assert_array_equal(one.predict(samples), other.predict(samples))
+
+
+def test_an_embedding_and_bfloat16(write_file):
+    """Gradients of an embedding's rows become whole tensors; with bf16 Keras's own policy computes."""
+    text = KERAS.replace(
+        "keras.Input((6,)),", "keras.Input((6,)), keras.layers.Embedding(3, 4), keras.layers.Flatten(),"
+    )
+    text = text.replace("features = np.random", "features = 0 * np.random")
+    _, make = factory(write_file(text=text), precision="bf16")
+    replica = make(shard=Shard(), seed=3)
+    gradients = replica.gradients()
+    assert gradients[0].shape == (3, 4)
+    assert {gradient.dtype for gradient in gradients} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "return keras.Sequential([",
+            "return len([",
+            "model() returned a int; return a torch.nn.Module or a keras.Model",
+        ),
+        (
+            "keras.optimizers.Adam(2e-3)",
+            "2e-3",
+            "optimizer() returned a float; return one of keras.optimizers",
+        ),
+        ("keras.Input((6,))", "keras.Input((5,))", "the network on a batch of data() raised ValueError"),
+        ("size=(200, 6)", "size=(0, 6)", "data() has no samples"),
+    ],
+)
+def test_a_mistake_is_one_line(write_file, old, new, said):
+    with pytest.raises(UsageError) as caught:
+        read_facts(write_file((old, new), text=KERAS))
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("mine.py")
