@@ -1,0 +1,67 @@
+"""An LSTM that tells collisions with gluinos from QCD jets by a sequence of particles, for dlscale (docs/own-model.md).
+
+    dlscale run time-to-solution --workloads examples/lstm_events.py --target auc=0.97
+
+The network is that of the MPI-Learn slides: particles one after the other into an LSTM, then a dense layer on its last
+state. The particles are what a calorimeter sees of them: the towers with the most transverse energy in the PYTHIA
+events that ship with HEP-CNN; the generated particles themselves are not stored. `dlscale data hep-cnn` makes more
+events; give its file as EVENTS.
+"""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+EVENTS = Path(__file__).parents[1] / "models" / "hep_cnn" / "sample_64.h5"
+NUM_PARTICLES = 30
+local_batch = 16
+
+
+class LstmClassifier(torch.nn.Module):
+    """Logits (N, 2) of sequences (N, particles, 3)."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = torch.nn.LSTM(input_size=3, hidden_size=32, batch_first=True)
+        self.classifier = torch.nn.Linear(32, 2)
+
+    def forward(self, particles):
+        """The last state of each sequence, classified."""
+        states, _ = self.lstm(particles)
+        return self.classifier(states[:, -1])
+
+
+model = LstmClassifier
+loss = torch.nn.CrossEntropyLoss()
+
+
+def optimizer(parameters):
+    """The rate of MPI-Learn's master."""
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
+def data():
+    """Sequences (N, particles, 3) of log pT, eta and phi, the softest first, and labels (N,), 1 for signal."""
+    with h5py.File(EVENTS) as file:
+        energies, labels = file["data"][:, 0], file["label"][:]
+    rows, columns = energies.shape[1:]
+    towers = energies.reshape(len(energies), -1)
+    hardest = np.argpartition(towers, -NUM_PARTICLES)[:, -NUM_PARTICLES:]
+    order = np.argsort(np.take_along_axis(towers, hardest, axis=1), axis=1)
+    hardest = np.take_along_axis(hardest, order, axis=1)
+    pt = np.log1p(1000 * np.take_along_axis(towers, hardest, axis=1))
+    eta, phi = hardest // columns / rows * 2 - 1, hardest % columns / columns * 2 - 1
+    return np.stack([pt, eta, phi], axis=2).astype(np.float32), labels
+
+
+def auc(outputs, labels):
+    """The area under the ROC curve, by the ranks of the signal's scores."""
+    ranks = np.argsort(np.argsort(outputs[:, 1] - outputs[:, 0])) + 1
+    num_signal = np.sum(labels == 1)
+    over = np.sum(ranks[labels == 1]) - num_signal * (num_signal + 1) / 2
+    return over / (num_signal * (len(labels) - num_signal))
+
+
+metrics = {"auc": auc}
