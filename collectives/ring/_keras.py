@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-import keras  # type: ignore[import-untyped]
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
