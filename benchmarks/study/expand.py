@@ -418,7 +418,7 @@ def _check_algorithms(study: Study) -> None:
         for variant in study.variants(backend):
             (name,) = variant.algorithms
             rules = read_algorithm(name, variant.algorithm_options.get(name))
-            if getattr(rules, "momentum", 0) and not _plain_sgd(variant.target):
+            if name == "easgd" and rules.momentum and not _plain_sgd(variant.target):
                 raise UsageError(
                     f"{name}.momentum={rules.momentum:g} is that of plain SGD; run it in time-to-solution with "
                     "--optimizer sgd, without --momentum, or leave it out"

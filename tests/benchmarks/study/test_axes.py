@@ -80,6 +80,21 @@ def test_a_backend_without_an_algorithm_of_the_study_is_left_out():
     assert planned.warnings == ("backend tf_collective carries no algorithm of the study: left out",)
 
 
+def test_servers_carry_algorithms_of_their_own_and_their_rule_need_not_be_plain_sgd():
+    planned = plan(
+        backends=["ring", "mpi_ps"],
+        algorithms=["sync", "downpour", "easgd"],
+        algorithm_options={"downpour": {"optimizer": "momentum", "softsync": 2}},
+        frameworks=["torch"],
+    )
+    found = {(cell.backend, cell.algorithm) for cell in trained(planned)}
+    served = {("mpi_ps", name) for name in ("sync", "downpour", "easgd")}
+    assert found == served | {("ring", "sync"), ("ring", "easgd")}
+    assert not any(
+        cell.algorithm == "downpour" for cell in trained(planned, num_ranks=1)
+    )  # too few to collect from
+
+
 def test_a_study_of_synchronous_sgd_is_written_as_before_there_were_algorithms():
     fields = load_study("weak-scaling", **SMALL).model_dump(mode="json")
     assert not {"algorithms", "algorithm_options"} & set(fields)
