@@ -7,6 +7,8 @@ from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.noise import square_norms
 from dlscale.collectives import capabilities
+from dlscale.collectives.compression.trainer import CompressedTrainer
+from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
 
@@ -60,7 +62,7 @@ def audited(backend, framework, device, world, *, fault=None):
             backend=backend,
             make_reference=lambda: factory(shard=shard, seed=11 + shard.index),
             control=world,
-            bounds=bounds_for(precision="fp32", wire=backend.wire),
+            bounds=bounds_for(precision="fp32", wire=backend.wire, compressed=backend.compressor is not None),
             passed=lambda _: None,
             num_skipped=lambda: 0,
         )
@@ -100,6 +102,32 @@ def test_gradients_of_one_rank_that_go_wrong_later_fail(pair, connected, device,
 
     failed, _ = audited(connected(*pair), pair[1], device, world, fault=fault)
     assert "audit_scale" in failed
+
+
+@pytest.mark.parametrize("options", [{"compression": "topk", "topk_share": 0.05}, {"compression": "qsgd"}])
+def test_a_compressed_training_is_replayed_from_its_residuals(world, options):
+    backend = connect("mpi", control=world, options=options)
+    failed, values = audited(backend, "torch", "cpu", world)
+    assert failed == set()
+    assert max(values["audit_step"], values["audit_window"]) < 1e-5
+    failed, _ = audited(backend, "torch", "cpu", world, fault=lambda step, _: 1.0 if step < 4 else 0.9)
+    backend.close()
+    assert failed >= {"audit_step", "audit_scale"}
+
+
+def test_residuals_that_are_forgotten_in_a_window_fail_its_audit(world, monkeypatch):
+    backend = connect("mpi", control=world, options={"compression": "topk", "topk_share": 0.05})
+    step = CompressedTrainer.step
+
+    def forgetting(trainer):
+        step(trainer)
+        for collective in trainer._collectives:
+            collective._states.clear()
+
+    monkeypatch.setattr(CompressedTrainer, "step", forgetting)
+    failed, _ = audited(backend, "torch", "cpu", world)
+    backend.close()
+    assert failed == {"audit_window"}
 
 
 def test_norms_of_gradients_are_those_of_all_ranks(world):
