@@ -64,6 +64,9 @@ def _in_columns(values: Floats) -> Floats:
 
 
 def _decoded(means: Floats, signs: NDArray[np.bool_]) -> Floats:
-    """A column's means by sign, flat."""
-    decoded: Floats = np.where(signs, means[:, 1:], means[:, :1]).reshape(-1)
-    return decoded
+    """A column's means by sign, flat; rounded once, by sender and receivers alike."""
+    decoded: Floats = np.multiply(
+        signs, means[:, 1:] - means[:, :1], dtype=np.float32
+    )  # far quicker than `where`
+    decoded += means[:, :1]
+    return decoded.reshape(-1)

@@ -28,7 +28,7 @@ class Qsgd:
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:  # noqa: ARG002
         """The residual stays as it is: what is rounded away is rounded up elsewhere."""
         drawn = state.setdefault(DRAWN, np.zeros(1, np.int64))
-        random = np.random.default_rng((int(state[RANK][0]), int(drawn[0])))
+        random = np.random.SFC64((int(state[RANK][0]), int(drawn[0])))
         drawn[0] += 1
         num_chunks = -(-bucket.size // CHUNK)
         scales = np.empty(num_chunks, np.float32)
@@ -40,11 +40,16 @@ class Qsgd:
             rows = values.reshape(-1, CHUNK)
             scale = np.max(np.abs(rows), axis=1)
             scales[begin // CHUNK : begin // CHUNK + scale.size] = scale
-            finite = np.isfinite(scale) & (scale > 0)
-            factor = np.where(finite, np.float32(self._levels) / np.where(finite, scale, 1), 0)
-            scaled = np.where(finite[:, None], rows, 0) * factor[:, None].astype(np.float32)
-            lifted = np.floor(scaled + random.random(scaled.shape, np.float32)) + self._levels
-            codes[begin : begin + values.size] = np.clip(lifted, 0, 2 * self._levels).reshape(-1)
+            # A chunk of zeros, and one that is not finite, which its scale says, has level 0 everywhere.
+            usable = np.isfinite(scale) & (scale > 0)
+            if not usable.all():
+                rows[~usable] = 0
+            factor = np.float32(self._levels) / np.where(usable, scale, np.float32(1))
+            rows *= factor[:, None]
+            rows += np.float32(self._levels)
+            values += _chance(random, values.size)
+            # What is above 0 is cut to the number below it.
+            codes[begin : begin + values.size] = np.minimum(values.astype(np.uint8), 2 * self._levels)
         bucket[:] = 0
         return np.concatenate([scales.view(np.uint8), _packed(codes, self._bits)])
 
@@ -58,6 +63,12 @@ class Qsgd:
             rows = levels.reshape(-1, CHUNK) * scales[begin // CHUNK : (begin + levels.size) // CHUNK, None]
             own = total[begin : begin + BLOCK]
             own += rows.reshape(-1)[: own.size]
+
+
+def _chance(random: np.random.SFC64, count: int) -> Floats:
+    """Numbers between 0 and 1 in steps of 2^-16, of which 0 and 1 are half a step away: so the mean is exact."""
+    drawn = random.random_raw(-(-count // 4)).view(np.uint16)[:count]
+    return (drawn + np.float32(0.5)) * np.float32(2**-16)
 
 
 def _packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
