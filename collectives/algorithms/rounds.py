@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +22,33 @@ Average = Callable[[Buffer], None]
 
 
 class FlatWeights:
-    """A replica's weights as flat float32 buffers, in canonical order. `size`: the number of ranks."""
+    """A replica's weights as flat float32 buffers. `size`: the number of ranks."""
 
     def __init__(self, replica: Replica, collective: Collective) -> None:
         self._replica, self._collective = replica, collective
-        self._shapes = [weight.shape for weight in replica.weights()]
-        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        self._copies = _integration(replica).FlatCopies(replica)
         self.size = collective.size
 
     def buffer(self) -> Buffer:
         """Zeros, where the collective reduces fastest; collective."""
-        return self._collective.empty(int(self._ends[-1]))
+        return self._collective.empty(self._copies.count)
 
     def read(self, buffer: Buffer) -> None:
         """Copy the replica's weights into `buffer`."""
-        np.concatenate([weight.reshape(-1) for weight in self._replica.weights()], out=buffer)
+        self._copies.read(buffer)
 
     def write(self, buffer: Buffer) -> None:
         """Give the replica these weights."""
-        self._replica.load(self.shaped(buffer))
+        self._copies.write(buffer)
 
     def shaped(self, buffer: Buffer) -> Weights:
-        """Copies of the buffer's parts in the weights' shapes."""
-        parts = np.split(buffer, self._ends[:-1])
-        return [part.reshape(shape).copy() for part, shape in zip(parts, self._shapes, strict=True)]
+        """Copies of the buffer's parts as the replica has weights: they are its own for a moment."""
+        own = np.empty_like(buffer)
+        self.read(own)
+        self.write(buffer)
+        weights = self._replica.weights()
+        self.write(own)
+        return weights
 
 
 class Rule(Protocol):
@@ -229,7 +232,9 @@ class RoundsTrainer:
 
 def _alone(replica: Replica) -> Trainer:
     """The framework's own training of one replica, without any exchange."""
-    trainer: Trainer = importlib.import_module(f"dlscale.collectives.training._{replica.framework}").alone(
-        replica
-    )
+    trainer: Trainer = _integration(replica).alone(replica)
     return trainer
+
+
+def _integration(replica: Replica) -> Any:
+    return importlib.import_module(f"dlscale.collectives.training._{replica.framework}")

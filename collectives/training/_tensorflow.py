@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
@@ -113,6 +115,25 @@ class TensorFlowTrainer(ReplicaTrainer):
             if self._exchange.failure:
                 raise self._exchange.failure from None
             raise
+
+
+class FlatCopies:
+    """Copies of a replica's weights as flat float32 arrays on the host, in canonical order."""
+
+    def __init__(self, replica: Any) -> None:
+        self._replica = replica
+        self._shapes = [weight.shape for weight in replica.weights()]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        self.count = int(self._ends[-1])
+
+    def read(self, buffer: NDArray[Any]) -> None:
+        """Copy the weights into `buffer`, of `count` elements."""
+        np.concatenate([weight.reshape(-1) for weight in self._replica.weights()], out=buffer)
+
+    def write(self, buffer: NDArray[Any]) -> None:
+        """Overwrite the weights."""
+        parts = np.split(buffer, self._ends[:-1])
+        self._replica.load([part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)])
 
 
 class PipelinedExchange(GraphExchange, Protocol):

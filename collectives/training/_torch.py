@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES
@@ -76,6 +78,29 @@ def _laid_out_as(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if all(length == 1 or ours == theirs for length, ours, theirs in pairs):
         return tensor
     return torch.empty_like(parameter).copy_(tensor)
+
+
+class FlatCopies:
+    """Copies of a replica's weights as flat float32 arrays on the host, each parameter in the order of its memory."""
+
+    def __init__(self, replica: Any) -> None:
+        parameters = [parameter for objective in replica.objectives for parameter in objective.parameters]
+        self._flat = [flat_in_memory(parameter.detach()) for parameter in parameters]
+        self._ends = np.cumsum([flat.numel() for flat in self._flat])
+        self.count = int(self._ends[-1])
+
+    def read(self, buffer: NDArray[Any]) -> None:
+        """Copy the weights into `buffer`, of `count` elements."""
+        for flat, part in zip(self._flat, self._parts(buffer), strict=True):
+            part.copy_(flat)
+
+    def write(self, buffer: NDArray[Any]) -> None:
+        """Overwrite the weights."""
+        for flat, part in zip(self._flat, self._parts(buffer), strict=True):
+            flat.copy_(part)
+
+    def _parts(self, buffer: NDArray[Any]) -> list[torch.Tensor]:
+        return [torch.from_numpy(part) for part in np.split(buffer, self._ends[:-1])]
 
 
 Setting = str | int | float | bool

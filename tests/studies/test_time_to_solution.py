@@ -36,6 +36,43 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     assert "of which none are left" in again.stdout
 
 
+@pytest.mark.slow
+def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_together(bench):
+    """The last evaluation is that of the mean of all ranks' weights, or of the centre: no rank has these itself."""
+    done = bench.run(
+        *(
+            "--backends",
+            "ring",
+            "--ranks",
+            "2",
+            "--base",
+            "smallest",
+            "--launches",
+            "1",
+            "--target",
+            "auc=0.75",
+        ),
+        *("--evaluate-samples", "480", "--learning-rate", "3e-3", "--algorithms", "local_sgd,easgd"),
+        *("--algorithm-options", "local_sgd.interval=4,local_sgd.start=10,easgd.interval=2"),
+        study="time-to-solution",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = {record.case.cell.algorithm: record for record in bench.records()}
+    assert set(records) == {"local_sgd", "easgd"}
+    for record in records.values():
+        assert [gate.name for gate in record.gates] == ["broadcast", "round", "finite_loss", "identity"]
+        assert record.solution.end == "reached"
+        assert record.solution.noise_unmeasured == ""
+    num_steps = {name: record.solution.evaluations[-1].step for name, record in records.items()}
+    settings = {name: record.backend_settings for name, record in records.items()}
+    assert settings["local_sgd"]["num_rounds"] == (num_steps["local_sgd"] - 10) // 4
+    assert settings["easgd"]["num_rounds"] == (num_steps["easgd"] - 1) // 2
+    assert settings["easgd"]["round_bytes"] == 4 * 9634
+    rows = json.loads(bench.ask("report", "--json").stdout)["time_to_solution"]
+    found = [(row["algorithm"], row["algorithm_options"]) for row in rows]
+    assert found == [("easgd", "interval=2"), ("local_sgd", "interval=4, start=10")]
+
+
 def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
     base = ("--backends", "none", "--ranks", "1", "--evaluate-samples", "480", "--target", "auc=0.75")
     grid = ("--learning-rates", "1e-9|3e-3", "--max-samples", "2880", "--launches", "1")
