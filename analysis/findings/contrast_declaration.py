@@ -13,13 +13,25 @@ from typing import TypeVar
 from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.records import algorithm_text
 from dlscale.analysis.render.text import backend_name
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
+from dlscale.collectives.algorithms.registry import SYNC
 
 # Fields of a cell. Cells that differ in any other field do different work or have another size.
 FACTORS = (
-    *("backend", "framework", "environment", "precision", "compiled", "memory_format", "device", "data"),
+    *(
+        "backend",
+        "algorithm",
+        "framework",
+        "environment",
+        "precision",
+        "compiled",
+        "memory_format",
+        "device",
+        "data",
+    ),
     *("batch", "num_servers", "cores_per_rank", "threads_per_rank"),
 )
 
@@ -44,6 +56,8 @@ def level_of(cell: Cell, factor: str) -> str:
     if factor == "backend":
         servers = f", {cell.num_servers} server{'s' * (cell.num_servers > 1)}" if cell.num_servers else ""
         return backend_name(cell) + servers
+    if factor == "algorithm":
+        return f"{cell.algorithm} ({algorithm_text(cell)})" if cell.algorithm_options else cell.algorithm
     if factor == "batch":
         weak = cell.scaling_mode == "weak"
         return f"{cell.local_batch} per rank" if weak else f"{cell.global_batch} in all"
@@ -114,7 +128,8 @@ def declare(
     """Each value of `factor` versus one reference, wherever all else is equal.
 
     The reference is the value named by `reference`; without it, in each training the first of `order` that was
-    measured, else the first by name. The default factor is the backend, or the framework if there is only one backend.
+    measured, else synchronous SGD or the first by name. The default factor is the backend, or the framework if there is
+    only one backend.
     Backends are compared only where they exchange gradients: on several ranks, and without `none`. `ranks` and
     `backends` restrict what is compared; declared before the numbers are looked at, this keeps the correction small.
 
@@ -127,7 +142,9 @@ def declare(
     if factor == "backend":
         sides = [side for side in sides if side.cell.num_ranks > 1 and side.cell.backend != "none"]
     sides = [replace(side, name=level_of(side.cell, factor)) for side in sides]
-    levels = sorted({side.name for side in sides}, key=lambda name: (_rank_in(order, name), name))
+    levels = sorted(
+        {side.name for side in sides}, key=lambda name: (_rank_in(order, name), name != SYNC, name)
+    )
     if len(levels) < 2:
         several = " on several ranks" if factor == "backend" else ""
         present = f"only {levels[0]}{several}" if levels else f"no training{several}"

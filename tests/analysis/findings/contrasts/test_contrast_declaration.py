@@ -64,6 +64,25 @@ def test_backends_differ_in_what_follows_from_them(make_record):
     ]
 
 
+def test_algorithms_are_compared_with_synchronous_sgd_over_their_own_backend(make_record):
+    def records(backend, **cell):
+        return [make_record(backend=backend, num_ranks=2, block=block, **cell) for block in range(6)]
+
+    every = [
+        *(records("ring", algorithm="local_sgd", algorithm_options={"interval": n}) for n in (4, 8)),
+        *(records(backend) for backend in ("none", "mpi", "ring")),
+        records("mpi", algorithm="easgd"),
+    ]
+    launches = launches_of([record for several in every for record in several])
+    found = declare(launches, factor="algorithm", order=["none", "ring", "mpi"])
+    assert [(one.contender.cell.method, one.contender.name, one.reference.name) for one in found.pairs] == [
+        ("mpi easgd", "easgd", "sync"),
+        ("ring local_sgd", "local_sgd (interval=4)", "sync"),
+        ("ring local_sgd", "local_sgd (interval=8)", "sync"),
+    ]
+    assert all(one.contender.cell.backend == one.reference.cell.backend for one in found.pairs)
+
+
 def test_what_differs_in_more_than_the_factor_is_not_compared(make_record):
     ring = [make_record(backend="ring", num_ranks=2, block=block) for block in range(6)]
     for other in ({"local_batch": 16}, {"precision": "bf16"}, {"workload": "cosmogan"}, {"system": "cori"}):
