@@ -19,9 +19,10 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.links import ServerLinks
-from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message, wait
+from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message
 from dlscale.collectives.mpi_ps.server import Server
 from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, ElasticTrainer, SynchronousTrainer
+from dlscale.collectives.mpi_ps.watch import watch_of
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
@@ -121,7 +122,8 @@ class MpiServers(InStep):
         """Let the servers go."""
         for server in range(self._job.num_servers):
             farewell = Message(0).address(Kind.CLOSE, session=-1)
-            wait(self._mailbox.send(farewell, self._job.num_workers + server))
+            rank = self._job.num_workers + server
+            self._mailbox.wait(self._mailbox.send(farewell, rank), rank)
         self._mailbox.communicator.Free()
 
 
@@ -141,4 +143,4 @@ def _mailbox(job: ServerSplit) -> Mailbox:
     """A communicator of its own, on which no other part's messages come; collective over all ranks."""
     communicator, request = job.everyone.Idup()
     rest(request, poll_seconds=0.001)
-    return Mailbox(communicator)
+    return Mailbox(communicator, watch_of(job))

@@ -12,10 +12,10 @@ from dlscale.collectives.mpi_ps.messages import (
     BYTES_PER_ELEMENT,
     Floats,
     Kind,
+    LostRankError,
     Mailbox,
     Message,
     shard_bounds,
-    wait,
 )
 
 Counts = dict[str, Any]
@@ -41,7 +41,7 @@ class ServerLinks:
         for server, (start, stop) in zip(self._servers, self._bounds, strict=True):
             text = json.dumps({**rules, "num_elements": stop - start})
             message = Message.of_text(text).address(Kind.OPEN, session=self._number)
-            wait(self._mailbox.send(message, server))
+            self._move(self._mailbox.send(message, server), server)
         if first is not None:
             self._send(Kind.LOAD, first)
 
@@ -67,14 +67,14 @@ class ServerLinks:
     def collect(self, into: Floats) -> None:
         """Wait for what the servers answer to a push, where the algorithm has them answer."""
         for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
-            message = self._mailbox.receive(server, self._arrivals[index])
+            message = self._receive(server, self._arrivals[index])
             self.steps[index] = message.step
             into[start:stop] = message.values
 
     def counts(self) -> list[Counts]:
         """What each server has counted, all that this worker pushed included."""
         self._ask(Kind.REPORT)
-        return [json.loads(self._mailbox.receive(server).text) for server in self._servers]
+        return [json.loads(self._receive(server).text) for server in self._servers]
 
     def shard_bytes(self) -> list[int]:
         """Bytes of each server's shard."""
@@ -87,7 +87,7 @@ class ServerLinks:
     def _ask(self, kind: Kind) -> None:
         for server in self._servers:
             message = Message(0).address(kind, session=self._number)
-            wait(self._mailbox.send(message, server))
+            self._move(self._mailbox.send(message, server), server)
 
     def _send(self, kind: Kind, values: Floats, *, count: int = 0) -> None:
         requests = []
@@ -95,6 +95,25 @@ class ServerLinks:
             message = self._outgoing[index]
             np.copyto(message.values, values[start:stop])
             message.address(kind, session=self._number, step=self.steps[index], count=count)
-            requests.append(self._mailbox.send(message, server))
-        for request in requests:
-            wait(request)
+            requests.append((self._mailbox.send(message, server), server))
+        for request, server in requests:
+            self._move(request, server)
+
+    def _move(self, request: Any, server: int) -> None:
+        try:
+            self._mailbox.wait(request, server)
+        except LostRankError as error:
+            raise self._lost(error) from None
+
+    def _receive(self, server: int, into: Message | None = None) -> Message:
+        try:
+            return self._mailbox.receive(server, into)
+        except LostRankError as error:
+            raise self._lost(error) from None
+
+    def _lost(self, error: LostRankError) -> RuntimeError:
+        index = error.rank - self._servers[0]
+        pid = self._mailbox.watch.gone()[error.rank]
+        return RuntimeError(
+            f"mpi_ps: server {index} (rank {error.rank}, process {pid}) died, and its weights with it"
+        )

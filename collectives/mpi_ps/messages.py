@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.mpi_ps.watch import Watch
 from dlscale.models.workload import Weights
 
 Floats = NDArray[np.float32]
@@ -102,24 +103,41 @@ class Message:
 
 
 class Mailbox:
-    """Sends and receives messages over mpi4py, and never waits inside MPI, which keeps a core busy."""
+    """Sends and receives messages over mpi4py, and never waits inside MPI, which keeps a core busy.
 
-    def __init__(self, communicator: Any) -> None:
+    What is waited for from a rank whose process has ended, as `watch` sees it, raises LostRankError.
+    """
+
+    def __init__(self, communicator: Any, watch: Watch | None = None) -> None:
         from mpi4py import MPI
 
         self.communicator = communicator
+        self.watch = watch or Watch({})
         self._any = MPI.ANY_SOURCE
         self._new_status = MPI.Status
         self._byte = MPI.BYTE
 
     def send(self, message: Message, to: int) -> Any:
-        """Begin to send; the message may be changed once the request that this returns is done (`wait`)."""
+        """Begin to send; the message may be changed once the request that this returns is done."""
         return self.communicator.Isend([message.memory, self._byte], to, TAG)
 
+    def wait(self, request: Any, rank: int) -> None:
+        """Return when a message to or from that rank has been moved. Raises LostRankError."""
+        patience = Patience()
+        while not request.Test():
+            if self.watch.is_gone(rank):
+                raise LostRankError(rank)
+            patience.wait()
+
     def receive(self, source: int, into: Message | None = None) -> Message:
-        """Return when the next message of that rank is here, in `into` or in memory of its own."""
+        """Return when the next message of that rank is here, in `into` or in memory of its own.
+
+        Raises LostRankError.
+        """
         patience = Patience()
         while (found := self.poll(into, source=source)) is None:
+            if self.watch.is_gone(source):
+                raise LostRankError(source)
             patience.wait()
         return found[1]
 
@@ -134,8 +152,16 @@ class Mailbox:
         num_bytes = status.Get_count(self._byte)
         if into is None or into.memory.nbytes != num_bytes:
             into = Message(num_bytes - HEADER_BYTES)
-        wait(matched.Irecv([into.memory, self._byte]))
+        self.wait(matched.Irecv([into.memory, self._byte]), status.Get_source())
         return status.Get_source(), into
+
+
+class LostRankError(Exception):
+    """The process of a rank has ended."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.rank = rank
 
 
 class Patience:
@@ -151,13 +177,6 @@ class Patience:
             os.sched_yield()
         else:
             time.sleep(POLL_SECONDS)
-
-
-def wait(request: Any) -> None:
-    """Return when a request of mpi4py is done."""
-    patience = Patience()
-    while not request.Test():
-        patience.wait()
 
 
 def shard_bounds(num_elements: int, *, num_servers: int) -> list[tuple[int, int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dlscale.collectives.mpi_ps.messages import Floats, Kind, Mailbox, Message, Patience, wait
+from dlscale.collectives.mpi_ps.messages import Floats, Kind, LostRankError, Mailbox, Message, Patience
 from dlscale.collectives.mpi_ps.sessions import (
     DownpourSession,
     ElasticSession,
@@ -26,14 +27,14 @@ class Server:
         self._left: dict[int, set[int]] = {}  # of each session, the workers that have left it
         self._inboxes: dict[int, Message] = {}  # of each session, for what has the size of its shard
         self._present = set(range(num_workers))
-        self._outgoing: list[tuple[Any, Message]] = []  # what is being sent
+        self._outgoing: list[tuple[Any, Message, int]] = []  # what is being sent, and to which worker
         self._spare: dict[int, list[Message]] = {}  # messages to send from, by number of elements
 
     def serve(self) -> None:
         """Return when all workers have left."""
         patience, inbox = Patience(), None
         while self._present:
-            found = self._mailbox.poll(inbox)
+            found = self._next(inbox)
             self._free_sent()
             if found is None:
                 patience.wait()
@@ -42,8 +43,33 @@ class Server:
             worker, message = found
             self._take(worker, message)
             inbox = self._inboxes.get(message.session)
-        for request, _ in self._outgoing:
-            wait(request)
+        while self._outgoing:
+            self._free_sent()
+            patience.wait()
+
+    def _next(self, inbox: Message | None) -> tuple[int, Message] | None:
+        """The next message, if there is one; workers whose processes have ended are dropped."""
+        for worker in self._present & set(self._mailbox.watch.gone()):
+            self._drop(worker)
+        try:
+            return self._mailbox.poll(inbox)
+        except LostRankError:
+            return None  # in the middle of its message
+
+    def _drop(self, worker: int) -> None:
+        """Train on without a worker. Raises RuntimeError in a session in which others wait for it."""
+        pid = self._mailbox.watch.gone()[worker]
+        died = f"mpi_ps: worker {worker} (process {pid}) died"
+        self._present.discard(worker)
+        self._outgoing = [sending for sending in self._outgoing if sending[2] != worker]
+        for number, session in list(self._sessions.items()):
+            if worker not in self._left[number]:
+                if not session.without(self._num_workers - len(self._left[number]) - 1):
+                    raise RuntimeError(f"{died}, and the others wait for it")
+                self._leave(worker, number)
+        num_left = len(self._present)
+        sys.stderr.write(f"{died} and was dropped; {num_left} go{'es' * (num_left == 1)} on\n")
+        sys.stderr.flush()
 
     def _take(self, worker: int, message: Message) -> None:
         number, kind = message.session, message.kind
@@ -60,7 +86,7 @@ class Server:
         elif kind is Kind.REPORT:
             text = json.dumps(self._sessions[number].counts())
             answer = Message.of_text(text).address(Kind.COUNTS, session=number)
-            self._outgoing.append((self._mailbox.send(answer, worker), answer))
+            self._outgoing.append((self._mailbox.send(answer, worker), answer, worker))
         elif kind is Kind.END:
             self._leave(worker, number)
         else:
@@ -94,14 +120,14 @@ class Server:
         copy = spare.pop() if spare else Message.of_floats(values.size)
         np.copyto(copy.values, values)
         copy.address(Kind.VALUES, session=number, step=step)
-        self._outgoing.append((self._mailbox.send(copy, worker), copy))
+        self._outgoing.append((self._mailbox.send(copy, worker), copy, worker))
 
     def _free_sent(self) -> None:
         """Take back the memory of what has arrived."""
         still = []
-        for request, message in self._outgoing:
+        for request, message, worker in self._outgoing:
             if not request.Test():
-                still.append((request, message))
+                still.append((request, message, worker))
             elif message.kind is Kind.VALUES and message.values.size in self._spare:
                 self._spare[message.values.size].append(message)
         self._outgoing = still

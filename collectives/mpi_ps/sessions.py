@@ -30,6 +30,10 @@ class ServedSession(Protocol):
         """A worker wants the weights."""
         ...
 
+    def without(self, num_left: int) -> bool:
+        """A worker is gone, and so many are left; whether they can go on without it."""
+        ...
+
     def counts(self) -> dict[str, Any]:
         """`applied`: local batches of all workers that the shard, or the mean, has taken up; and more."""
         ...
@@ -60,6 +64,10 @@ class Shard:
         else:
             self._waiting.append(worker)
 
+    def without(self, num_left: int) -> bool:  # noqa: ARG002
+        """Nobody waits for others but for the first weights."""
+        return self._loaded
+
 
 class SynchronousSession(Shard):
     """Means of all workers' gradients: each worker gets them back, and updates its own copy of the weights.
@@ -88,6 +96,10 @@ class SynchronousSession(Shard):
         self._num_updates += 1
         for other in range(len(self._parts)):
             self._reply(other, mean, self._num_updates)
+
+    def without(self, num_left: int) -> bool:  # noqa: ARG002
+        """A mean is that of all workers."""
+        return False
 
     def counts(self) -> dict[str, Any]:
         """Local batches in the means so far."""
@@ -163,6 +175,11 @@ class DownpourSession(Shard):
             self._update(self._sum, self._rate, self._batches_in_sum)
             self._sum[:] = 0
             self._num_in_sum = self._batches_in_sum = 0
+
+    def without(self, num_left: int) -> bool:
+        """Collect from no more workers than are left."""
+        self._num_collected = max(1, min(self._num_collected, num_left))
+        return super().without(num_left)
 
     def counts(self) -> dict[str, Any]:
         """Local batches and updates, and how many pushes had which staleness."""

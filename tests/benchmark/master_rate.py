@@ -22,7 +22,7 @@ from mpi4py import MPI
 from dlscale.analysis.statistics import block_ratio
 from dlscale.collectives.job import split
 from dlscale.collectives.mpi_ps.links import ServerLinks
-from dlscale.collectives.mpi_ps.messages import Kind, Mailbox, Message, wait
+from dlscale.collectives.mpi_ps.messages import Kind, Mailbox, Message
 from dlscale.collectives.mpi_ps.server import Server
 from dlscale.collectives.registry import connect, serve
 from dlscale.models import load_workload
@@ -65,7 +65,8 @@ def ours(job, mailbox, number):
     job.workers.Barrier()
     seconds = time.perf_counter() - begin
     links.end()
-    wait(mailbox.send(Message(0).address(Kind.CLOSE, session=-1), job.num_workers))
+    farewell = Message(0).address(Kind.CLOSE, session=-1)
+    mailbox.wait(mailbox.send(farewell, job.num_workers), job.num_workers)
     return seconds
 
 

@@ -17,6 +17,9 @@ import numpy as np
 from mpi4py import MPI
 
 from dlscale.collectives import ring
+from dlscale.collectives.job import split
+from dlscale.collectives.registry import connect, serve
+from dlscale.models.workload import Shard
 
 SHM = "/dev/shm"  # noqa: S108
 WORLD = MPI.COMM_WORLD
@@ -169,6 +172,45 @@ def closed_to_others(say, **settings):
         _refusal(say, lambda: ring.join(WORLD, ring.Settings(**settings)))
     else:
         join(say, **settings)
+
+
+class _Replica:
+    """Weights whose gradients are themselves."""
+
+    framework = "torch"  # asked for, but not needed by servers
+
+    def __init__(self):
+        self._weights = [np.ones(500_000, np.float32)]
+
+    def weights(self):
+        return [weight.copy() for weight in self._weights]
+
+    gradients = weights
+
+    def load(self, weights):
+        self._weights = [weight.copy() for weight in weights]
+
+    def losses(self):
+        return [0.0]
+
+
+def train_over_server(say):
+    """By Downpour SGD, for ever; the last rank serves."""
+    job = split(WORLD, num_servers=1)
+    axis = {"algorithm": "downpour", "algorithm_options": {"learning_rate": 1e-6}}
+    if job.is_server:
+        say("ready")
+        serve("mpi_ps", job=job, framework="torch", **axis)
+        return
+    backend = connect("mpi_ps", control=job.workers, job=job, framework="torch", **axis)
+    shard = Shard(index=job.index, count=job.num_workers)
+    trainer = backend.distribute(lambda **_: _Replica(), shard=shard, seed=0)
+    next_beat = 0.0
+    while True:
+        trainer.step()
+        if time.monotonic() > next_beat:
+            say("beat")
+            next_beat = time.monotonic() + 0.05
 
 
 SCENARIOS = {

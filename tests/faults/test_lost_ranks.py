@@ -105,3 +105,20 @@ def test_a_rank_that_raised_and_lives_is_late(launch):
             error
         )
     assert ranks.events(2, "refused")
+
+
+def test_a_killed_worker_is_dropped_by_its_server_and_a_killed_server_is_named(launch):
+    ranks = launch("train_over_server", num_ranks=3)
+    ranks.wait_for("beat", [0, 1])
+    killed = ranks.signal(1, signal.SIGKILL)
+    dropped = f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on"
+    while dropped not in ranks.story():
+        assert time.monotonic() < killed + 10, ranks.story()
+        time.sleep(0.05)
+    since = time.monotonic()
+    while ranks.wait_for("beat", [0])[0]["time"] < since:
+        assert time.monotonic() < since + SOON_SECONDS, ranks.story()
+    ranks.signal(2, signal.SIGKILL)
+    (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
+    expected = f"mpi_ps: server 0 (rank 2, process {ranks.pid(2)}) died, and its weights with it"
+    assert error["text"] == expected, error

@@ -123,3 +123,10 @@ def test_softsync_collects_the_pushes_of_a_part_of_the_workers():
     assert [Options(softsync=n).num_collected(8) for n in (0, 1, 3, 8)] == [1, 8, 2, 1]
     with pytest.raises(UsageError, match="softsync of algorithm downpour is 9 on 8 ranks"):
         Options(softsync=9).check_setup(Setup(framework="torch", num_ranks=8))
+
+
+def test_no_more_is_collected_than_there_are_workers_left(sent):
+    made = session(sent, num_collected=2)
+    assert made.without(1)
+    push(made, 0, 2, step=0)
+    assert weights_of(made, sent) == ([7.0], 1)
