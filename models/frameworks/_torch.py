@@ -404,7 +404,8 @@ class _Mixed(nn.Module):
 def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
     module = loss if execution.precision == "fp32" else _Mixed(loss, execution)
     if execution.compiled:
-        module.compile()
+        # What a network of the user's draws at random is what it would draw without: audits replay steps so.
+        module.compile(options={"fallback_random": True})
     return module
 
 

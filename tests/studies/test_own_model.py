@@ -40,3 +40,37 @@ def test_a_file_is_a_workload_as_any_other(bench):
     shutil.rmtree(copy.parents[3] / "figures", ignore_errors=True)
     (row, *_) = json.loads(bench.ask("report", "--json").stdout)["rows"]
     assert row["unchecked"] == records[0].case.cell.own.unchecked
+
+
+RAISES = """
+import os
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        if os.environ.get("PMI_RANK") == "1" and index == 37:
+            raise OSError("the disk is gone")
+        return np.ones(6, np.float32), index % 2
+
+def data():
+    return Samples()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.requires("hydra")
+def test_data_that_raise_on_one_rank_end_all_with_the_line(bench):
+    path = bench.folder / "mine.py"
+    path.write_text(TORCH + RAISES)
+    bench.study.write_text(OWN.replace("mine.py", str(path)).replace('"gloo", ', ""))
+    done = bench.run("--ranks", "2")
+    assert done.returncode == 2
+    (record,) = [record for record in bench.records() if record.case.cell.control == "train"]
+    assert record.failure.kind == "error"
+    line = (TORCH + RAISES).splitlines().index('            raise OSError("the disk is gone")') + 1
+    assert (
+        f"mine.py, line {line}: sample 37 of data() raised OSError: the disk is gone"
+        in record.failure.message
+    )

@@ -234,3 +234,13 @@ class Frozen(torch.nn.Linear):
         replica.load([np.ones_like(weight) for weight in replica.weights()])
         outputs.append(replica.predict(np.ones((2, 6), np.float32)))
     np.testing.assert_array_equal(*outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
+def test_a_compiled_network_draws_what_it_would_draw_without(write_file):
+    """The replay of an audit is not compiled."""
+    path = write_file()
+    eager, compiled = (factory(path, compiled=compiled)(shard=Shard(), seed=3) for compiled in (False, True))
+    for left, right in zip(eager.gradients(), compiled.gradients(), strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-6)
