@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import OwnFile, load_file
-from dlscale.models.samples import Arrays
+from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Indices, Input, Preset
 
 MOST_BYTES = 4 << 30  # of samples that are kept in the memory of a rank
@@ -67,6 +67,7 @@ class Hdf5Source:
     def __init__(self, own: OwnFile, paths: Sequence[Path]) -> None:
         import h5py
 
+        self._own, self._names = own, [path.name for path in paths]
         self._parts: list[tuple[Any, Any]] = []
         for path in paths:
             try:
@@ -100,7 +101,14 @@ class Hdf5Source:
             index = int(indices[place])
             number = int(np.searchsorted(self._ends, index, side="right"))
             row = index - int(self._ends[number]) + len(self._parts[number][0])
-            found[place] = tuple(part[row] for part in self._parts[number])
+            try:
+                found[place] = tuple(part[row] for part in self._parts[number])
+            except OSError as error:
+                raise BadSample(
+                    f"{self._own.name}: sample {index} of data() cannot be read, row {row} of {self._names[number]} "
+                    f"({' '.join(str(error).split())}); copy or make the file again",
+                    index=index,
+                ) from error
         return _stacked(found)
 
 
@@ -131,7 +139,10 @@ class DatasetSource:
 
     def _sample(self, index: int) -> Arrays:
         read = lambda: _parts(self._own, self._dataset[index])  # noqa: E731
-        sample: Arrays = self._own.run(read, what=f"sample {index} of data()")
+        try:
+            sample: Arrays = self._own.run(read, what=f"sample {index} of data()")
+        except UsageError as error:
+            raise BadSample(str(error), index=index) from error
         return sample
 
 

@@ -85,6 +85,7 @@ def test_a_state_goes_on_where_it_was_with_optimizer_dropout_and_statistics(writ
     np.testing.assert_array_equal(one.predict(samples), other.predict(samples))
 
 
+@pytest.mark.slow
 def test_an_embedding_and_bfloat16(write_file):
     """Gradients of an embedding's rows become whole tensors; with bf16 Keras's own policy computes."""
     text = KERAS.replace(

@@ -127,6 +127,37 @@ def data():
     np.testing.assert_array_equal(again.next_batch()[0].numpy(), images.numpy())
 
 
+def test_samples_that_cannot_be_read_are_left_out_on_demand(write_file):
+    text = """
+import numpy as np
+import torch
+
+model = lambda: torch.nn.Linear(2, 2)
+loss = torch.nn.CrossEntropyLoss()
+optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+
+class Samples:
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        if index == 101:
+            raise OSError("damaged")
+        return np.ones(2), index % 2
+
+data = Samples
+"""
+    path = write_file(text=text)
+    make = factory(path, source=Input(path=path, skip_bad=True))
+    replica = make(shard=Shard(), seed=1)
+    for _ in range(40):
+        replica.next_batch()
+    assert replica.num_skipped() >= 1
+    strict = factory(path, source=Input(path=path))(shard=Shard(), seed=1)
+    with pytest.raises(UsageError, match=r"mine.py, line 15: sample 101 of data\(\) raised OSError: damaged"):
+        [strict.next_batch() for _ in range(40)]
+
+
 def test_hdf5_files_and_generators_and_resident_tensors(write_file, tmp_path):
     import h5py
 
