@@ -17,7 +17,10 @@ TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
 # What MPI carries for whoever trains is in the other files; these train in frameworks over the same calls.
-OF_FRAMEWORKS = ("keras", "tensorflow_training", "torch_training", "wire_training", "audit")
+OF_FRAMEWORKS = (
+    *("keras", "tensorflow_training", "torch_training", "wire_training", "audit"),
+    *("algorithms", "compressed_training"),
+)
 OF_SERVERS = ("servers", "served_algorithms")
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
 

@@ -73,6 +73,7 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
     assert found == [("easgd", "interval=2"), ("local_sgd", "interval=4, start=10")]
 
 
+@pytest.mark.slow
 def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
     base = ("--backends", "none", "--ranks", "1", "--evaluate-samples", "480", "--target", "auc=0.75")
     grid = ("--learning-rates", "1e-9|3e-3", "--max-samples", "2880", "--launches", "1")
