@@ -10,6 +10,7 @@ from dlscale.benchmarks.rank import measure, solution
 from dlscale.benchmarks.rank.solution import TargetTraining
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.benchmarks.records.target import Target
+from dlscale.models import load_workload
 
 STEP, EVALUATION = 0.5, 2.0
 
@@ -83,7 +84,7 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise
         noise.clock = clock
     values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
     end = TargetTraining(
-        cell=SimpleNamespace(workload="hep_cnn", num_ranks=2, local_batch=16, global_batch=32),
+        cell=SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, local_batch=16, global_batch=32),
         target=Target(**values | {"learning_rate": 1e-3} | target),
         trainer=clock,
         replica=clock,
