@@ -179,6 +179,7 @@ def _rows(launches: CellLaunches) -> list[dict[str, Any]]:
         "system": launches.family.system,
         **launches.cell.model_dump(exclude={"control"}),
         "backend_options": options_text(launches.cell),
+        "algorithm": launches.cell.algorithm,
         "algorithm_options": algorithm_text(launches.cell),
         "evidence": launches.evidence,
         "num_launches": len(launches.cases),

@@ -104,6 +104,20 @@ def test_nothing_of_no_records(make_record):
     assert figure_of([make_record(failure="died")]) is None
 
 
+def test_rows_have_the_same_columns_whatever_the_algorithm(make_record):
+    """A cell of synchronous SGD is written without one, and a CSV file has columns of its first row alone."""
+    records = [make_record(backend="ring", num_ranks=2)]
+    records += [
+        make_record(backend="ring", num_ranks=2, algorithm="easgd", algorithm_options={"interval": 4})
+    ]
+    _, rows = figure_of(records)
+    assert {(row["algorithm"], row["algorithm_options"]) for row in rows} == {
+        ("sync", ""),
+        ("easgd", "interval=4"),
+    }
+    assert len({frozenset(row) for row in rows}) == 1
+
+
 def test_files_are_equal_on_a_redraw(make_study, tmp_path):
     written = []
     for name, records in (("first", make_study()), ("again", make_study()[::-1])):
