@@ -10,6 +10,7 @@ from dlscale.benchmarks.study.study import load_study
 
 def launch(name, block):
     cell = SimpleNamespace(workload="hep_cnn", framework="torch", backend=name, control="train", num_ranks=2)
+    cell.method = name
     return SimpleNamespace(cases=[SimpleNamespace(block=block)], cell=cell)
 
 
