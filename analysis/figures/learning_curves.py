@@ -35,7 +35,8 @@ from dlscale.analysis.findings.learning_curves import (
     measures,
     thinning_text,
 )
-from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, to_solution_row
+from dlscale.analysis.findings.solution_table import to_solution_row
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name, plural
 from dlscale.analysis.statistics import Interval

@@ -26,14 +26,8 @@ from dlscale.analysis.figures.drawing import (
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.learning_curves import drawn_per_training, thinned, thinning_text
-from dlscale.analysis.findings.solutions import (
-    TimeToSolution,
-    goal_text,
-    metric_name,
-    rules_text,
-    to_solution_row,
-    tuned_text,
-)
+from dlscale.analysis.findings.solution_table import to_solution_row
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, metric_name, rules_text, tuned_text
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval

@@ -40,7 +40,8 @@ from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, w
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
-from dlscale.analysis.findings.solutions import TimeToSolution, evaluation_rows
+from dlscale.analysis.findings.solution_table import evaluation_rows
+from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import all_or_nothing, write_atomically

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,8 @@ from dlscale.analysis.curves import options_order, rates_are_tried
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import interval_columns, listed, number, plural, ratio_text, with_limits
+from dlscale.analysis.render.tables import cell_name
+from dlscale.analysis.render.text import listed, number, plural, ratio_text, with_limits
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Base, Cell
 from dlscale.benchmarks.records.target import Target
@@ -322,164 +320,3 @@ def _value(training: Training, name: str) -> float | None:
         "rate": last.samples / last.training_seconds,
         "samples": float(last.samples),
     }[name]
-
-
-def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
-    """A cell's row. Seconds are from the launch, `training_seconds` from the first step and without evaluations.
-
-    `seconds_per_step` and `seconds_per_epoch` are medians over trainings of each one's median over windows: steps
-    alone. `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
-    `samples_ratio`. `synchronous_*` are the same ratios of another algorithm to synchronous SGD over the same backend,
-    options and ranks. `expected_seconds` is with restarts of trainings that end short of the target. `lost_seconds` are
-    of all trainings together, and in no other number.
-    """
-    cell, target = row.cell, row.target
-    return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
-        "backend_options": options_text(cell),
-        "algorithm": cell.algorithm,
-        "algorithm_options": algorithm_text(cell),
-        "num_ranks": cell.num_ranks,
-        "num_nodes": cell.num_nodes,
-        "global_batch": cell.global_batch,
-        "metric": target.metric,
-        "threshold": target.threshold,
-        "learning_rate": target.learning_rate,
-        "learning_rate_scaling": target.scaling,
-        **_rules(target),
-        "evaluate_every": target.evaluate_every,
-        "evaluate_seconds": target.evaluate_seconds,
-        "tuned": bool(target.tuning),
-        "tuning_study": target.tuning and target.tuning.study,
-        "tuning_rates": target.tuning and target.tuning.num_rates,
-        "tuning_seeds": target.tuning and target.tuning.num_seeds,
-        "evidence": row.evidence,
-        "num_trainings": len(row.trainings),
-        "num_reached": row.num_reached,
-        "closest": row.closest,
-        "evaluating_share": row.evaluating_share,
-        "saving_share": row.saving_share,
-        "num_resumed": row.num_resumed,
-        "lost_seconds": row.lost_seconds,
-        **interval_columns("seconds", row.seconds),
-        **interval_columns("training_seconds", row.training_seconds),
-        **interval_columns("samples", row.samples),
-        **interval_columns("seconds_per_step", row.seconds_per_step),
-        **interval_columns("seconds_per_epoch", row.seconds_per_epoch),
-        **interval_columns("reached_share", row.share),
-        **interval_columns("expected_seconds", row.expected),
-        **interval_columns("speed_up", row.speed_up),
-        **interval_columns("training_speed_up", row.training_speed_up),
-        **interval_columns("rate_ratio", row.rate_ratio),
-        **interval_columns("samples_ratio", row.samples_ratio),
-        **interval_columns("synchronous_speed_up", row.synchronous.speed_up),
-        **interval_columns("synchronous_rate_ratio", row.synchronous.rate_ratio),
-        **interval_columns("synchronous_samples_ratio", row.synchronous.samples_ratio),
-    }
-
-
-def _rules(target: Target) -> dict[str, Any]:
-    """Columns of large-batch rules; None or empty where a rule has none."""
-    schedule, optimizer, growth = target.schedule, target.optimizer, target.growth
-    return {
-        "warm_up_samples": schedule.warm_up_samples if schedule else 0,
-        "decay_samples": schedule.decay_samples if schedule else [],
-        "decay_factor": schedule.decay_factor if schedule and schedule.decay_samples else None,
-        "growth_samples": growth.samples if growth else [],
-        "growth_factor": growth.factor if growth else None,
-        "optimizer": optimizer.name if optimizer else "workload",
-        "momentum": optimizer.momentum if optimizer else None,
-        "weight_decay": optimizer.weight_decay if optimizer else None,
-        "trust_coefficient": optimizer.trust_coefficient if optimizer else None,
-    }
-
-
-def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
-    """Every evaluation of every training: where it stood after how many steps, samples and seconds.
-
-    `seconds` are from the launch, evaluations included; `epoch` counts passes over the training samples. A metric that
-    was not computed is None, as are both where the record does not say.
-    """
-    rows = list(rows)
-    metrics = dict.fromkeys(
-        name
-        for row in rows
-        for training in row.trainings
-        for evaluation in training.solution.evaluations
-        for name in evaluation.metrics
-    )
-    return [
-        {
-            "workload": row.cell.workload,
-            "preset": row.cell.preset,
-            "framework": row.cell.framework,
-            "backend": row.cell.backend,
-            "backend_options": options_text(row.cell),
-            "algorithm": row.cell.algorithm,
-            "algorithm_options": algorithm_text(row.cell),
-            "num_ranks": row.cell.num_ranks,
-            "seed": training.seed,
-            "end": training.solution.end,
-            "step": evaluation.step,
-            "samples": evaluation.samples,
-            "training_seconds": evaluation.training_seconds,
-            "evaluating_seconds": evaluation.evaluating_seconds,
-            "seconds": training.seconds_at(evaluation),
-            "epoch": training.epoch_at(evaluation),
-            "loss": evaluation.loss,
-            **{name: evaluation.metrics.get(name) for name in metrics},
-        }
-        for row in rows
-        for training in row.trainings
-        for evaluation in training.solution.evaluations
-    ]
-
-
-def _reached(row: TimeToSolution) -> Value:
-    return Value(text=f"{row.num_reached}/{len(row.trainings)}", order=row.num_reached)
-
-
-SOLUTIONS = TableOf[TimeToSolution](
-    name="time-to-solution",
-    caption="Time to solution",
-    columns=(
-        *training_columns(lambda row: row.family),
-        Column("target", lambda row: goal_text(row.target), numeric=False, common=True),
-        Column("backend", lambda row: cell_name(row.cell, row.evidence), numeric=False),
-        Column("ranks", lambda row: row.cell.num_ranks),
-        Column("nodes", lambda row: row.cell.num_nodes, detail=True),
-        Column("reached", _reached),
-        Column("time", lambda row: row.seconds, unit="s"),
-        Column("training", lambda row: row.training_seconds, unit="s"),
-        Column("evaluating", lambda row: 100 * row.evaluating_share, unit="%", detail=True),
-        Column("saving", lambda row: row.saving_share and 100 * row.saving_share, unit="%", detail=True),
-        Column("resumed", lambda row: row.num_resumed or None, detail=True),
-        Column("lost", lambda row: row.lost_seconds or None, unit="s", detail=True),
-        Column("expected", lambda row: row.expected, unit="s", detail=True),
-        Column("samples", lambda row: row.samples),
-        Column("per step", lambda row: row.seconds_per_step.times(1000), unit="ms", detail=True),
-        Column("per epoch", lambda row: row.seconds_per_epoch, unit="s", detail=True),
-        Column("speed-up", lambda row: row.speed_up),
-        Column("rate", lambda row: row.rate_ratio, unit="of base"),
-        Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
-        Column("versus sync", lambda row: row.synchronous.speed_up, detail=True),
-        Column("closest", lambda row: row.closest, detail=True),
-        Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
-        Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
-    ),
-    data=to_solution_row,
-    legend=(
-        "Time: from the launch until an evaluation found the target reached; gates are left out. Training: from the "
-        "first step, without evaluations; evaluating: its share of the time from the first step. Saving: the share of "
-        "checkpoints, written and read, in the time; resumed: trainings of several launches; lost: their work that was "
-        "done again, in no other number. Medians over all "
-        "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
-        "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
-        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Versus sync: an "
-        "algorithm's speed-up over synchronous SGD over the same backend. Per step, epoch: steps alone."
-    ),
-    tags=lambda row: tags_of(row.cell),
-)

@@ -18,7 +18,7 @@ from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
 from dlscale.analysis.findings.pareto import priced, to_pareto_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
-from dlscale.analysis.findings.solutions import evaluation_rows, to_solution_row
+from dlscale.analysis.findings.solution_table import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.staleness import to_staleness_row
 from dlscale.analysis.findings.startup import to_start_up_row
 from dlscale.analysis.findings.tuning import rate_rows, rate_searches

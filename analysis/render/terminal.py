@@ -21,8 +21,8 @@ from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contras
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
+from dlscale.analysis.findings.solution_table import SOLUTIONS
 from dlscale.analysis.findings.solutions import (
-    SOLUTIONS,
     TimeToSolution,
     fastest_first,
     goal_text,

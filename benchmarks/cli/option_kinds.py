@@ -10,7 +10,7 @@ from dlscale.analysis.figures.form import parse_width
 from dlscale.base.quantities import parse_counts, split_list
 from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.study.axes import checked_values, read_variables
-from dlscale.benchmarks.study.study import parse_algorithm_options, parse_backend_options
+from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.collectives import capabilities
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Case
-from dlscale.benchmarks.study.axes import kind_of
 from dlscale.benchmarks.study.cells import CellMaker, Group, data_paths
+from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study, server_counts
@@ -28,12 +28,9 @@ from dlscale.collectives import (
     Setup,
     capabilities,
     check_algorithm,
-    check_options,
     check_setup,
-    untimed_options,
 )
-from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
-from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
+from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
 from dlscale.models.optimizers import LAYERWISE
 
@@ -79,7 +76,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     if any(capabilities(backend).servers for backend, _ in pairs):
         servers, too_many = server_counts(study.servers, shape.ranks)
         left_out += too_many
-    _check_options(study)
+    check_owned_options(study)
     left_out += [
         f"backend {backend} carries no algorithm of the study: left out"
         for backend in study.backends
@@ -361,90 +358,6 @@ def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
 
 def _server_numbers(backend: str, size: Size, servers: Mapping[int, list[int]]) -> list[int]:
     return servers[size.num_ranks] if capabilities(backend).servers else [0]
-
-
-def _check_options(study: Study) -> None:
-    """Raises UsageError unless every backend has the options that the study gives it."""
-    for backend in study.backends if study.rules.has_training_run else ():
-        if capabilities(backend).servers:
-            raise UsageError(
-                f"--train-steps and --checkpoint-every do not work with backend {backend}, whose servers hold part "
-                f"of the training's state; drop {backend} or these options"
-            )
-    for backend in study.backend_options:
-        one_of("backend", backend, BACKENDS)
-    _check_algorithms(study)
-    for name in (*study.axes, *(name for step in study.ladder for name in step)):
-        if kind_of(name) == "option":
-            _check_owner(study, name)
-    for backend in study.backends:
-        for options in (variant.backend_options.get(backend, {}) for variant in study.variants(backend)):
-            check_options(backend, options)
-            for name in set(options) & set(untimed_options(backend)):
-                raise UsageError(
-                    f"option {name} of backend {backend} adds overhead and is not allowed in a timed study; "
-                    f"use: dlscale check {name}"
-                )
-
-
-def _check_owner(study: Study, name: str) -> None:
-    """Raises UsageError unless the study has the backend or the algorithm whose option has several values."""
-    owner = name.partition(".")[0]
-    kind, own = ("algorithm", study.algorithms) if owner in ALGORITHMS else ("backend", study.backends)
-    if owner not in own:
-        known = one_of(kind, owner, (*BACKENDS, *ALGORITHMS))
-        raise UsageError(
-            f"{name} has several values, but {known} is not in the study; add it "
-            f"to --{kind}s {','.join(own)}, or leave the option out"
-        )
-
-
-def _check_algorithms(study: Study) -> None:
-    """Raises UsageError for an algorithm that no backend of the study carries, and for options that none has."""
-    for name in study.algorithms:
-        if name == SYNC or any(name in study.algorithms_over(backend) for backend in study.backends):
-            continue
-        carrying = ", ".join(other for other in BACKENDS if name in capabilities(other).algorithms)
-        raise UsageError(
-            f"algorithm {name} over {', '.join(study.backends)}: none of these carries it; add one of: {carrying}"
-        )
-    for name in study.algorithm_options:
-        if one_of("algorithm", name, ALGORITHMS) not in study.algorithms:
-            raise UsageError(
-                f"{name} has options, but is not in the study; add it to --algorithms {','.join(study.algorithms)}, "
-                "or leave them out"
-            )
-    for backend in study.backends:
-        for variant in study.variants(backend):
-            (name,) = variant.algorithms
-            rules = read_algorithm(name, variant.algorithm_options.get(name))
-            if name == "easgd" and rules.momentum and not _plain_sgd(variant.target):
-                raise UsageError(
-                    f"{name}.momentum={rules.momentum:g} is that of plain SGD; run it in time-to-solution with "
-                    "--optimizer sgd, without --momentum, or leave it out"
-                )
-            _check_windows(study, name, int(getattr(rules, "interval", 1)))
-            if name != SYNC and study.rules.checkpoint_every:
-                raise UsageError(
-                    f"--checkpoint-every with algorithm {name}: each rank has weights of its own, and a checkpoint is "
-                    "one rank's; leave one of the two out"
-                )
-
-
-def _check_windows(study: Study, name: str, interval: int) -> None:
-    """Raises UsageError if windows of whole rounds would be longer than a case may be."""
-    rules = study.rules
-    longest = (rules.max_steps - rules.longest_warm_up) // rules.min_windows
-    if study.target is None and interval > longest:
-        raise UsageError(
-            f"{name}.interval={interval}: {rules.min_windows} windows of whole rounds are more than --max-steps "
-            f"{rules.max_steps} leaves; give at most {longest}, or allow more steps"
-        )
-
-
-def _plain_sgd(target: TargetRules | None) -> bool:
-    """Whether the ranks' own updates are those of SGD without momentum."""
-    return bool(target and target.optimizer == "sgd" and not target.momentum)
 
 
 def _blocks(

@@ -1,8 +1,8 @@
 """A study as its TOML file and the command line define it.
 
 `Rules` are the lengths of warm-up and measurement, `check_servers` reads a number of servers or a ratio to the
-workers, `parse_backend_options` reads options such as `horovod.cycle_time_ms=0.5|1`, and `StudyFile` is study.json: the
-study with its system and environment. What has several values makes `variants` (`axes`).
+workers, and `StudyFile` is study.json: the study with its system and environment. What has several values makes
+`variants` (`axes`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
-from dlscale.base.quantities import parse_seconds, split_list
+from dlscale.base.quantities import parse_seconds
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     FIELDS,
@@ -41,7 +41,6 @@ from dlscale.benchmarks.study.axes import (
     checked_values,
     cumulative,
     placed,
-    read_values,
     variant_settings,
     with_axes,
 )
@@ -408,34 +407,6 @@ def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -
             batch = system.defaults.local_batch if study.scaling_mode == "weak" else None
             values |= {"preset": system.defaults.preset, "batch": batch}
     return {field: value for field, value in values.items() if value is not None}
-
-
-OwnedOptions = dict[str, dict[str, Setting | list[Setting]]]
-
-
-def parse_backend_options(text: str) -> OwnedOptions:
-    """{backend: {option: value, or values between `|`}}; what is not valid TOML is a string. Raises ValueError."""
-    return _parse_options(
-        text, "a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
-    )
-
-
-def parse_algorithm_options(text: str) -> OwnedOptions:
-    """{algorithm: {option: value or values}}, likewise. Raises ValueError."""
-    return _parse_options(
-        text, "an option of an algorithm; write ALGORITHM.OPTION=VALUE, e.g. local_sgd.interval=4"
-    )
-
-
-def _parse_options(text: str, what: str) -> OwnedOptions:
-    options: OwnedOptions = {}
-    for word in split_list(text):
-        name, equals, value = word.partition("=")
-        owner, dot, option = name.partition(".")
-        if not (equals and dot and owner and option and value):
-            raise ValueError(f"{word!r} is not {what}")
-        options.setdefault(owner, {})[option] = read_values(value)
-    return options
 
 
 STUDY_FILE = "study.json"

@@ -140,6 +140,7 @@ def _kind() -> type[TensorFlowReplica]:
     """The replica for where it is built: eagerly, or in a graph of version 1."""
     if tf.executing_eagerly():
         return TensorFlowReplica
+    from dlscale.models.frameworks._tensorflow_graph import GraphReplica  # which is a TensorFlowReplica
 
     return GraphReplica
 
@@ -418,79 +419,3 @@ def _flops(operation: Any) -> int:
     else:
         return 0
     return 2 * int(np.prod(result)) * int(np.prod(kernel[:3]))
-
-
-class GraphReplica(TensorFlowReplica):
-    """`workload.Replica` in a graph of version 1, whose weights live where a session keeps them.
-
-    Until a session runs it, its weights are those that its variables will be given then.
-    """
-
-    def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
-        super().__init__(program, batches, execution)
-        self._session: Any = None
-        self._peeked: Batch | None = None  # the first batch, if it was drawn for its shapes
-        self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
-
-    @staticmethod
-    def _open(batches: LocalBatches) -> Iterator[Batch]:
-        return batches.samples()
-
-    def next_batch(self) -> Batch:
-        """The next local batch as arrays, to be fed; images are (N, H, W, C)."""
-        if self._peeked is not None:
-            batch, self._peeked = self._peeked, None
-            return batch
-        return (*next(self._samples), *self._batches.step_inputs())
-
-    def differentiate(
-        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
-    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
-        """Like a `TensorFlowReplica`, by the graph itself: a tape does not see that a variable was read before it."""
-        del wrapped
-        forward = self.forward(*batch)
-        gradients = [
-            tf.gradients(loss, list(objective.parameters))
-            for loss, objective in zip(forward.losses, self.objectives, strict=True)
-        ]
-        return list(forward.losses), gradients, list(forward.updates)
-
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """Raises UsageError: the rate is a constant of the graph."""
-        raise UsageError(
-            f"learning rate {learning_rate:g}: a graph of TensorFlow 1 has one rate for good; leave out "
-            "--warm-up-samples and --decay-samples over grpc_ps"
-        )
-
-    def set_local_batch(self, local_batch: int) -> None:
-        """Raises UsageError: what batches are fed to has their size."""
-        raise UsageError(
-            f"local batch {local_batch}: a graph of TensorFlow 1 has batches of one size; leave out --growth-samples "
-            "over grpc_ps"
-        )
-
-    def placeholders(self) -> tuple[list[Any], Batch]:
-        """(what a local batch is fed to, the local batch that it was made like, which is the next one still)."""
-        batch = self._peeked = self.next_batch()
-        return [tf.compat.v1.placeholder(array.dtype, array.shape) for array in batch], batch
-
-    def run_in(self, session: Any, *, first: bool) -> None:
-        """From now on the weights are those of `session`, which with `first` gets those that it was given."""
-        self._session = session
-        if first:
-            self.load(self._given)
-        self._given = []
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        if self._session is None:
-            return [weight.copy() for weight in self._given]
-        return [np.array(weight, order="C") for weight in self._session.run(self._parameters())]
-
-    def load(self, weights: Weights) -> None:
-        """Overwrite the trainable weights."""
-        if self._session is None:
-            self._given = [weight.copy() for weight in weights]
-            return
-        for variable, weight in zip(self._parameters(), weights, strict=True):
-            variable.load(weight, self._session)

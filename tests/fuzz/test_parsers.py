@@ -60,7 +60,8 @@ from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.packing import pack
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
-from dlscale.benchmarks.study.study import load_study, parse_backend_options, read_study_file
+from dlscale.benchmarks.study.owned_options import parse_backend_options
+from dlscale.benchmarks.study.study import load_study, read_study_file
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.probe.slurm import (

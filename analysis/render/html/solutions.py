@@ -16,13 +16,8 @@ from dlscale.analysis.findings.learning_curves import (
     thinning_text,
 )
 from dlscale.analysis.findings.pareto import PARETO, comparable, front_text, priced
-from dlscale.analysis.findings.solutions import (
-    SOLUTIONS,
-    TimeToSolution,
-    fastest_first,
-    goal_text,
-    unequal_tuning,
-)
+from dlscale.analysis.findings.solution_table import SOLUTIONS
+from dlscale.analysis.findings.solutions import TimeToSolution, fastest_first, goal_text, unequal_tuning
 from dlscale.analysis.findings.trainings import Training
 from dlscale.analysis.findings.tuning import RateSearch, budget_text, rate_table
 from dlscale.analysis.render.html.curves import rank_axis

@@ -1,5 +1,5 @@
-// The inner loops of compressors: one pass over a bucket and its residual, where NumPy would need several. Each gives
-// the same bits as the NumPy expressions beside its call (native.py); a test compares them.
+// The inner loops of compressors: one pass over a bucket and its residual, where NumPy would need several.
+// Each gives the same bits as the NumPy expressions beside its call (native.py); a test compares them.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -40,8 +40,8 @@ inline float float_of(std::uint32_t bits) {
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
 #define DLSCALE_AVX512 __attribute__((target("avx512f")))
 
-// All of dlscale_move but the last elements, from `begin` on, of less than a vector: 16 places at a time are compressed
-// to those beyond the limit. Writes up to 15 places beyond the last one.
+// All of dlscale_move but the last elements, from `begin` on, of less than a vector: 16 places at a time are
+// compressed to those beyond the limit. Writes up to 15 places beyond the last one.
 DLSCALE_AVX512 std::size_t move_above_avx512(float* bucket, float* residual, std::size_t count,
                                              std::uint32_t most, std::uint32_t* places, std::size_t& begin) {
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF), limit = _mm512_set1_epi32(static_cast<int>(most));
@@ -62,10 +62,10 @@ DLSCALE_AVX512 std::size_t move_above_avx512(float* bucket, float* residual, std
 }
 #endif
 
-// residual += bucket, bucket = 0; fills `places` with those where the sum's magnitude is not at most `limit` (NaN is not), in
-// order, and returns their number. `places` has room for `count` + 16.
+// residual += bucket, bucket = 0; fills `places` with those where the sum's magnitude is not at most `limit`
+// (NaN is not), in order, and returns their number. `places` has room for `count` + 16.
 DLSCALE_API std::size_t dlscale_move(float* bucket, float* residual, std::size_t count, float limit,
-                                    std::uint32_t* places) {
+                                     std::uint32_t* places) {
   // Magnitudes as integers are in the same order, and NaN's are the largest.
   const std::uint32_t most = bits_of(limit);
   std::size_t found = 0, begin = 0;
@@ -85,8 +85,8 @@ DLSCALE_API std::size_t dlscale_move(float* bucket, float* residual, std::size_t
   return found;
 }
 
-// Turns places into messages of their signs and takes `tau` towards 0 from the residual there; returns whether all
-// values were finite.
+// Turns places into messages of their signs and takes `tau` towards 0 from the residual there; returns
+// whether all values were finite.
 DLSCALE_API int dlscale_take_signs(float* residual, std::size_t count, float tau, std::uint32_t* places) {
   int finite = 1;
   for (std::size_t index = 0; index < count; ++index) {
@@ -107,8 +107,9 @@ DLSCALE_API void dlscale_add_signs(const std::uint32_t* words, std::size_t count
 }
 
 // halves = bfloat16(residual + bucket); residual becomes what rounding takes away.
-DLSCALE_API DLSCALE_CLONES void dlscale_round_bfloat16(const float* __restrict bucket, float* __restrict residual,
-                                                      std::size_t count, std::uint16_t* __restrict halves) {
+DLSCALE_API DLSCALE_CLONES void dlscale_round_bfloat16(const float* __restrict bucket,
+                                                       float* __restrict residual, std::size_t count,
+                                                       std::uint16_t* __restrict halves) {
   for (std::size_t index = 0; index < count; ++index) {
     const float sum = residual[index] + bucket[index];
     const std::uint32_t half = rounded_bits(bits_of(sum));
@@ -118,8 +119,8 @@ DLSCALE_API DLSCALE_CLONES void dlscale_round_bfloat16(const float* __restrict b
 }
 
 // The same numbers as float32.
-DLSCALE_API DLSCALE_CLONES void dlscale_widen_bfloat16(const std::uint16_t* __restrict halves, std::size_t count,
-                                                      float* __restrict values) {
+DLSCALE_API DLSCALE_CLONES void dlscale_widen_bfloat16(const std::uint16_t* __restrict halves,
+                                                       std::size_t count, float* __restrict values) {
   for (std::size_t index = 0; index < count; ++index) {
     values[index] = float_of(static_cast<std::uint32_t>(halves[index]) << 16);
   }
@@ -131,7 +132,7 @@ DLSCALE_API DLSCALE_CLONES void dlscale_widen_bfloat16(const std::uint16_t* __re
 namespace {
 
 DLSCALE_F16C std::size_t round_float16(const float* bucket, float* residual, std::size_t count, float most,
-                                      std::uint16_t* halves) {
+                                       std::uint16_t* halves) {
   const __m256 limit = _mm256_set1_ps(most), infinity = _mm256_set1_ps(float_of(0x7F800000u));
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   const __m256 no_number = _mm256_set1_ps(float_of(0x7FC00000u));
@@ -142,7 +143,8 @@ DLSCALE_F16C std::size_t round_float16(const float* bucket, float* residual, std
     __m256 limited = _mm256_min_ps(limit, sum);
     limited = _mm256_max_ps(_mm256_sub_ps(_mm256_setzero_ps(), limit), limited);
     const __m256 infinite = _mm256_cmp_ps(_mm256_and_ps(sum, magnitude), infinity, _CMP_EQ_OQ);
-    const __m128i half = _mm256_cvtps_ph(_mm256_blendv_ps(limited, no_number, infinite), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i half =
+        _mm256_cvtps_ph(_mm256_blendv_ps(limited, no_number, infinite), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(halves + begin), half);
     _mm256_storeu_ps(residual + begin, _mm256_sub_ps(sum, _mm256_cvtph_ps(half)));
   }
@@ -163,10 +165,10 @@ bool converts() { return __builtin_cpu_supports("avx2") && __builtin_cpu_support
 }  // namespace
 #endif
 
-// halves = float16(residual + bucket), limited to `most`, NaN where that is not finite; residual becomes what is left.
-// Returns how many elements were done: none on a CPU without conversions, all but a few on others.
-DLSCALE_API std::size_t dlscale_round_float16(const float* bucket, float* residual, std::size_t count, float most,
-                                             std::uint16_t* halves) {
+// halves = float16(residual + bucket), limited to `most`, NaN where that is not finite; residual becomes what
+// is left. Returns how many elements were done: none on a CPU without conversions, all but a few on others.
+DLSCALE_API std::size_t dlscale_round_float16(const float* bucket, float* residual, std::size_t count,
+                                              float most, std::uint16_t* halves) {
 #ifdef DLSCALE_F16C
   if (converts()) return round_float16(bucket, residual, count, most, halves);
 #endif

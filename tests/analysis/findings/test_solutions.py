@@ -10,7 +10,8 @@ import pytest
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.learning_curves import thinned
-from dlscale.analysis.findings.solutions import rules_text, to_solution_row
+from dlscale.analysis.findings.solution_table import to_solution_row
+from dlscale.analysis.findings.solutions import rules_text
 from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json

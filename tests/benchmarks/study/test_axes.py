@@ -10,9 +10,10 @@ from dlscale.benchmarks.cli.option_kinds import Several
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import Shape, Size
-from dlscale.benchmarks.study.study import Study, load_study, parse_algorithm_options, parse_backend_options
+from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import Policy
 
 SHAPE = Shape(

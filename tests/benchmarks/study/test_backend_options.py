@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.study import parse_backend_options
+from dlscale.benchmarks.study.owned_options import parse_backend_options
 from dlscale.collectives import NAMES
 from dlscale.collectives.registry import check_options
 

@@ -7,7 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import load_study, parse_backend_options
+from dlscale.benchmarks.study.owned_options import parse_backend_options
+from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.system import load_system
 
