@@ -5,6 +5,7 @@ not be skipped: there its absence is a failure.
 """
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -16,6 +17,12 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's C++ writes past pytest
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector thousands of tests and all modules, which stay: an eighth of the unit tests' time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _missing(name: str) -> str | None:
