@@ -12,6 +12,7 @@ from typing import Any, cast
 from dlscale.benchmarks.rank import gates
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume
+from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.controls import (
     ELEMENT_BYTES,
     ExchangeOnly,
@@ -68,7 +69,11 @@ class LaunchContext:
 
     def check_updates(self, factory: ReplicaFactory, *, precision: str) -> list[Gate]:
         """The launch's gates, before anything is timed; collective."""
-        check = gates.update_gates if self.backend.rounds is None else rounds_gate
+        check = gates.update_gates
+        if self.backend.rounds is not None:
+            check = rounds_gate
+        elif self.backend.compressor:
+            check = compressed_gate
         return check(
             self.backend,
             factory,

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.compression.compressor import BucketState, Compressor
@@ -99,9 +100,6 @@ def compressed_gate(
     Every rank starts from other weights, as in `gates.gradient_gate`. The second step begins with the residuals of the
     first. The deviation is that of the worst bucket: its length over that of the expected change.
     """
-    # Its module knows this one.
-    from dlscale.benchmarks.rank.gates import identity_gate
-
     compressor = backend.compressor
     if compressor is None:
         raise ValueError("the backend compresses nothing; ask gradient_gate")

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.turns import change_in_turn, num_first_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
@@ -35,9 +34,9 @@ def update_gates(
 ) -> list[Gate]:
     """Before any timing: one update of the weights is what the gradients ask for.
 
-    All ranks step together, or in turn where they do not wait for each other. Compressed exchanges are replayed.
+    All ranks step together, or in turn where they do not wait for each other.
     """
-    gate = turns_gate if backend.asynchronous else compressed_gate if backend.compressor else gradient_gate
+    gate = turns_gate if backend.asynchronous else gradient_gate
     return gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
 
 

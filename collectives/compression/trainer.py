@@ -12,6 +12,7 @@ from dlscale.collectives.backend import Trainer
 from dlscale.collectives.compression import native
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.compression.compressor import BucketState
+from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import State, Weights
 
 WIRE_BYTES = "wire_bytes"  # the setting with the bytes that this rank sends in a step, mean over its steps
@@ -29,7 +30,7 @@ class BucketTrainer(Trainer, Protocol):
         ...
 
 
-class CompressedTrainer:
+class CompressedTrainer(WrappedTrainer):
     """The steps of `trainer`, whose buckets travel over `collectives` (`Trainer`)."""
 
     def __init__(
@@ -41,7 +42,8 @@ class CompressedTrainer:
         settings: Mapping[str, str | int | float | bool],
     ) -> None:
         """`layout` is the trainer that has the buckets; `settings` say how they are compressed."""
-        self._trainer, self._collectives = trainer, tuple(collectives)
+        super().__init__(trainer)
+        self._collectives = tuple(collectives)
         self._layout, self._settings = layout, dict(settings)
         self._num_steps = 0
 
@@ -49,26 +51,6 @@ class CompressedTrainer:
         """Train on one local batch."""
         self._trainer.step()
         self._num_steps += 1
-
-    def synchronize(self) -> None:
-        """Return when all work that earlier steps began is done."""
-        self._trainer.synchronize()
-
-    def losses(self) -> list[float]:
-        """This rank's mean losses of the last step, one per objective."""
-        return self._trainer.losses()
-
-    def loss(self) -> float:
-        """This rank's mean loss of the last step, summed over objectives."""
-        return self._trainer.loss()
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        return self._trainer.weights()
-
-    def state(self) -> State:
-        """The other trainer's; what compression left over is each rank's own, in `bucket_states`."""
-        return self._trainer.state()
 
     def restore(self, state: State) -> None:  # noqa: ARG002
         """Raises UsageError: the residuals are missing."""
@@ -99,7 +81,3 @@ class CompressedTrainer:
             "compression_loops": native.kind(),
             WIRE_BYTES: round(sent / max(self._num_steps, 1)),
         }
-
-    def close(self) -> None:
-        """Release what the other trainer holds."""
-        self._trainer.close()

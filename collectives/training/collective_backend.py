@@ -19,7 +19,8 @@ from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.communication import Training
-from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+from dlscale.collectives.training.replica_trainer import WrappedTrainer
+from dlscale.models.workload import ReplicaFactory, Shard
 
 
 class CollectiveBackend(InStep):
@@ -100,11 +101,12 @@ class CollectiveBackend(InStep):
             collective.close()
 
 
-class CheckedTrainer:
+class CheckedTrainer(WrappedTrainer):
     """Another trainer's steps, with the weights of all ranks compared after every `every` of them (`Trainer`)."""
 
     def __init__(self, trainer: Trainer, collective: Collective, *, every: int, names: Sequence[str]) -> None:
-        self._trainer, self._collective = trainer, collective
+        super().__init__(trainer)
+        self._collective = collective
         self._every, self._names = every, names
         self._num_steps = 0
 
@@ -116,34 +118,6 @@ class CheckedTrainer:
             self._trainer.synchronize()  # the collective is free only when no exchange is under way
             check_buffers_match(self._collective, self._trainer.weights(), names=self._names)
 
-    def synchronize(self) -> None:
-        """Return when all work that earlier steps began is done."""
-        self._trainer.synchronize()
-
-    def losses(self) -> list[float]:
-        """This rank's mean losses of the last step, one per objective."""
-        return self._trainer.losses()
-
-    def loss(self) -> float:
-        """This rank's mean loss of the last step, summed over objectives."""
-        return self._trainer.loss()
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights."""
-        return self._trainer.weights()
-
-    def state(self) -> State:
-        """The other trainer's state."""
-        return self._trainer.state()
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        self._trainer.restore(state)
-
     def settings(self) -> dict[str, str | int | float | bool]:
         """The decisions of the other trainer's exchange, and how often weights are compared."""
         return {**self._trainer.settings(), "check_every": self._every}
-
-    def close(self) -> None:
-        """Release what the other trainer holds."""
-        self._trainer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dlscale.collectives.backend import Trainer
 from dlscale.models.workload import State, Weights
 
 
@@ -36,3 +37,38 @@ class ReplicaTrainer:
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self._replica.restore(state)
+
+
+class WrappedTrainer:
+    """Another trainer with something around its steps (`Trainer`); a subclass says what, and what differs."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def synchronize(self) -> None:
+        """Return when all work that earlier steps began is done."""
+        self._trainer.synchronize()
+
+    def losses(self) -> list[float]:
+        """This rank's mean losses of the last step, one per objective."""
+        return self._trainer.losses()
+
+    def loss(self) -> float:
+        """This rank's mean loss of the last step, summed over objectives."""
+        return self._trainer.loss()
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        return self._trainer.weights()
+
+    def state(self) -> State:
+        """The other trainer's state."""
+        return self._trainer.state()
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        self._trainer.restore(state)
+
+    def close(self) -> None:
+        """Release what the other trainer holds."""
+        self._trainer.close()

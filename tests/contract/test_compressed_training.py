@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.gates import identity_gate, update_gates
+from dlscale.benchmarks.rank.compressed import compressed_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
@@ -64,7 +65,7 @@ def test_the_gates_replay_what_is_sent(backend, world, shard, name, framework, c
     pytest.importorskip(framework)
     opened = backend(name, framework, compression)
     factory = make_factory(framework)
-    gates = update_gates(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
+    gates = compressed_gate(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert [gate.name for gate in gates] == ["broadcast", "gradient"]
     assert [(gate.name, gate.value) for gate in gates if not gate.passed] == []
     assert f"compression {compression}" in gates[1].detail
@@ -73,7 +74,7 @@ def test_the_gates_replay_what_is_sent(backend, world, shard, name, framework, c
 def test_the_gate_sees_a_residual_that_is_forgotten(backend, world, shard, monkeypatch):
     monkeypatch.setattr(CompressedCollective, "state_of", lambda *_: {})
     opened, factory = backend("mpi", "torch", "topk"), make_factory("torch")
-    _, gate = update_gates(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
+    _, gate = compressed_gate(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert not gate.passed
     assert gate.value > 0.1
 
