@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
 
 Buffer = NDArray[np.float32]
@@ -135,7 +136,7 @@ class RoundsBackend(InStep):
         self._backend.close()
 
 
-class RoundsTrainer:
+class RoundsTrainer(WrappedTrainer):
     """One rank's replica in rounds (`Trainer`). The synchronous steps that may come first are the backend's own."""
 
     def __init__(
@@ -157,10 +158,11 @@ class RoundsTrainer:
 
         self._collective, self._num_synchronous = collective, options.num_synchronous
         self._num_steps = 0
-        if self._num_synchronous:
-            self._trainer = backend.distribute(remembering, shard=shard, seed=seed, gate=gate)
-        else:
-            self._trainer = _alone(remembering(shard=shard, seed=seed, gate=gate))
+        super().__init__(
+            backend.distribute(remembering, shard=shard, seed=seed, gate=gate)
+            if self._num_synchronous
+            else _alone(remembering(shard=shard, seed=seed, gate=gate))
+        )
         (self._replica,) = made
         self._flat = FlatWeights(self._replica, collective)
         first = self._flat.buffer()
@@ -179,18 +181,6 @@ class RoundsTrainer:
         self._rule.after(self._num_steps)
         self._num_steps += 1
 
-    def synchronize(self) -> None:
-        """Return when the rank's own work is done; no exchange outlasts its step."""
-        self._trainer.synchronize()
-
-    def losses(self) -> list[float]:
-        """This rank's losses of the last step, at its own weights."""
-        return self._trainer.losses()
-
-    def loss(self) -> float:
-        """Their sum."""
-        return self._trainer.loss()
-
     def weights(self) -> Weights:
         """What all ranks have learnt together: the mean of their weights, or the centre; collective."""
         return self._flat.shaped(self._rule.learnt())
@@ -208,10 +198,6 @@ class RoundsTrainer:
         """This rank's own: those of other ranks differ, and what the rule keeps is not in it."""
         return self._trainer.state()
 
-    def restore(self, state: State) -> None:
-        """Resume this rank's own replica, at the beginning of a round."""
-        self._trainer.restore(state)
-
     def settings(self) -> dict[str, str | int | float | bool]:
         """How often weights were exchanged, how much travels each time, and the collective's own decisions."""
         return {
@@ -221,10 +207,6 @@ class RoundsTrainer:
             "round_bytes": int(sum(weight.nbytes for weight in self._replica.weights())),
             **self._collective.settings(),
         }
-
-    def close(self) -> None:
-        """Release what the replica's trainer holds."""
-        self._trainer.close()
 
     def _average(self, buffer: Buffer) -> None:
         self._collective.allreduce(buffer, "average")
