@@ -87,12 +87,13 @@ def report(
         return _show(load(store, base=base), as_json=as_json, full=full, as_text=as_text, running=running)
 
 
-def show_study(store: Store) -> int:
-    """Print one screen about a study, draw its figures and its page, and print where; returns the exit status."""
+def show_study(store: Store, *, figures: bool = True) -> int:
+    """Print one screen about a study, draw its `figures` and its page, and print where; returns the exit status."""
     with uncollected():
         loaded = load(store)
         _print_screen(loaded)
-        draw_figures(loaded, store.figures_folder)  # first: where the disk is full, one complaint is enough
+        if figures:  # first: where the disk is full, one complaint is enough
+            draw_figures(loaded, store.figures_folder)
         put(loaded.page(), loaded.folder, link=True)
         put_tuned(loaded)
     return _status(loaded)

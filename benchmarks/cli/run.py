@@ -71,12 +71,14 @@ def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
 @click.option(
     "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
 )
+@click.option("--no-figures", is_flag=True, help="Draw none at the end; dlscale figures draws them later.")
 def run(
     study: str,
     dry_run: bool,
     in_allocation: bool,
     wait_quiet: str | None,
     compatibility_lines: bool,
+    no_figures: bool,
     **options: Any,
 ) -> int:
     """Run STUDY (weak-scaling, strong-scaling, time-to-solution or a .toml file) and print one screen about it.
@@ -102,6 +104,7 @@ def run(
         in_allocation=in_allocation,
         wait_quiet=wait_quiet,
         compatibility_lines=compatibility_lines,
+        figures=not no_figures,
     )
 
 
@@ -115,6 +118,7 @@ def plan_and_run(
     in_allocation: bool = False,
     wait_quiet: str | None = None,
     compatibility_lines: bool = False,
+    figures: bool = True,
     fields: Mapping[str, Any] | None = None,
 ) -> int:
     """Plan a study, changed by the options and further `fields`, and run it if it is to `start`."""
@@ -156,7 +160,11 @@ def plan_and_run(
         return 0
     interrupt_on_signals()
     return run_here(
-        campaign, data=options["data"], wait_seconds=wait_seconds, compatibility_lines=compatibility_lines
+        campaign,
+        data=options["data"],
+        wait_seconds=wait_seconds,
+        compatibility_lines=compatibility_lines,
+        figures=figures,
     )
 
 
@@ -167,8 +175,9 @@ def run_here(
     max_attempts: int | None = None,
     wait_seconds: float | None = None,
     compatibility_lines: bool = False,
+    figures: bool = True,
 ) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its `figures`.
 
     With `wait_seconds` it begins when no other program uses the machine, or raises UsageError after that time.
     """
@@ -182,7 +191,7 @@ def run_here(
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
-    status = show_study(campaign.store)
+    status = show_study(campaign.store, figures=figures)
     if compatibility_lines:
         from dlscale.benchmarks.cli.export_formats import show_lines
 

@@ -48,8 +48,15 @@ def make_factory(name, framework, *, synthetic=True, device="cpu"):
     )
 
 
-# CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without.
-@pytest.fixture(params=[pytest.param("hep_cnn-events", marks=pytest.mark.on_ranks(2)), "cosmogan-synthetic"])
+# CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without. On 3 ranks, by which binary
+# fractions are not divided exactly, one small network shows whether means are means.
+@pytest.fixture(
+    params=[
+        pytest.param("hep_cnn-events", marks=pytest.mark.on_ranks(2)),
+        pytest.param("hep_cnn-synthetic", marks=pytest.mark.on_ranks(3)),
+        pytest.param("cosmogan-synthetic", marks=pytest.mark.on_ranks(1, 2)),
+    ]
+)
 def factory(request, framework, device):
     name, source = request.param.split("-")
     return make_factory(name, framework, synthetic=source == "synthetic", device=device)
@@ -62,10 +69,8 @@ def test_the_gates_pass(backend, factory, world, shard):
     assert {gate.name for gate in gates} == expected
 
 
-@pytest.mark.on_ranks(2, 3)
-@pytest.mark.parametrize(
-    ("name", "synthetic"), [("hep_cnn", False), pytest.param("cosmogan", True, marks=pytest.mark.on_ranks(2))]
-)
+@pytest.mark.on_ranks(2)
+@pytest.mark.parametrize(("name", "synthetic"), [("hep_cnn", False), ("cosmogan", True)])
 def test_weights_stay_equal_over_twenty_steps(backend, framework, device, name, synthetic, world, shard):
     factory = make_factory(name, framework, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)

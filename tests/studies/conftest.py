@@ -54,12 +54,28 @@ class Bench:
             path.write_text(STUDY)
         return path
 
-    def command(self, *options: str, study: Path | str | None = None) -> list[str]:
-        return [DLSCALE, "run", str(study or self.study), "--results", str(self.folder / "results"), *options]
+    def command(self, *options: str, study: Path | str | None = None, figures: bool = False) -> list[str]:
+        """A study's command; its figures, which take as long as a launch, are drawn where they are looked at."""
+        words = [
+            DLSCALE,
+            "run",
+            str(study or self.study),
+            "--results",
+            str(self.folder / "results"),
+            *options,
+        ]
+        return words if figures else [*words, "--no-figures"]
 
-    def run(self, *options: str, study: Path | str | None = None, limit: int = 240, **environment: str):
+    def run(
+        self,
+        *options: str,
+        study: Path | str | None = None,
+        figures: bool = False,
+        limit: int = 240,
+        **environment: str,
+    ):
         return subprocess.run(
-            self.command(*options, study=study),
+            self.command(*options, study=study, figures=figures),
             capture_output=True,
             text=True,
             timeout=limit,

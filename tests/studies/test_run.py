@@ -21,7 +21,7 @@ def test_a_study_from_command_to_figures(bench):
     assert all("-m dlscale.benchmarks.rank.worker" in line for line in commands)
     assert not bench.record_files()
 
-    done = bench.run()
+    done = bench.run(figures=True)
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records)
@@ -56,6 +56,8 @@ def test_a_study_from_command_to_figures(bench):
     # The same command again has nothing left to do, and measures nothing twice.
     again = bench.run()
     assert again.returncode == 0
+    assert "figures:" in done.stdout
+    assert "figures:" not in again.stdout
     assert "of which none are left" in again.stdout
     assert len(bench.records()) == len(records)
 

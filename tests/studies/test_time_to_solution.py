@@ -10,7 +10,9 @@ QUICK = ("--backends", "none,ring", "--ranks", "1,2", "--evaluate-samples", "480
 
 
 def test_trainings_reach_their_target_and_the_screen_says_when(bench):
-    done = bench.run(*QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution")
+    done = bench.run(
+        *QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution", figures=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ring on 2 ranks reaches AUC 0.75 in" in " ".join(done.stdout.split())
     records = bench.records()

@@ -49,7 +49,7 @@ def test_all_workloads_reach_a_tiny_target(bench, framework):
     study.write_text(STUDY)
     write_digits(digits)
     data = f"resnet50={digits},inception_v3={digits}"
-    done = bench.run("--frameworks", framework, "--data", data, study=study, limit=540)
+    done = bench.run("--frameworks", framework, "--data", data, study=study, limit=540, figures=True)
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
     assert all(record.good for record in records), [record.failure for record in records]
