@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
 
+OWN = "own."  # how the names of what each rank has of its own begin, in a trainer's `own_state`
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
@@ -138,8 +140,18 @@ class Trainer(Protocol):
         """
         ...
 
+    def own_state(self) -> State:
+        """What the next steps depend on and each rank has another of; empty where `state` is all. Not collective.
+
+        Parts of `state` that differ between ranks keep their names, all others' begin with `OWN`.
+        """
+        ...
+
     def restore(self, state: State) -> None:
-        """Go on where a trainer of the same cell was when it gave its `state`; before the first step."""
+        """Go on where a trainer of the same cell was when it gave its `state`, with this rank's `own_state` over it.
+
+        Before the first step; collective.
+        """
         ...
 
     def settings(self) -> dict[str, str | int | float | bool]:

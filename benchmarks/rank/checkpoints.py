@@ -1,7 +1,8 @@
 """A training run over all its launches: where it is, when it is saved, and where it resumes.
 
-The saved state is one file, of the last checkpoint, in the folder of the study. Its format is safetensors: names,
-types and shapes in JSON, then bytes. Reading it runs nothing that is in it.
+The saved state is that of the last checkpoint, in the folder of the study: a file of rank 0's, and one of every other
+rank that has something of its own. Rank 0's is written last: without it the others are no checkpoint. The format is
+safetensors: names, types and shapes in JSON, then bytes. Reading it runs nothing that is in it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.spool import CheckpointSaved, TrainingResumed
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, Trainer
+from dlscale.collectives.backend import OWN
 from dlscale.models.workload import State
 
 
@@ -70,13 +72,18 @@ class TrainingRun:
         return bool(self._world.Get_rank() == 0)
 
     def _save(self, notes: Callable[[], str]) -> None:
-        """Rank 0's state; the others wait, for the weights may not change meanwhile."""
+        """Rank 0's state and what others have of their own; all wait, for the weights may not change meanwhile."""
         self._trainer.synchronize()
         self._control.barrier()
         start = time.perf_counter()
         num_bytes = 0
+        own = self._trainer.own_state()
+        if own and not self._is_first:
+            num_bytes = save_checkpoint(self._folder, own, step=self._step, rank=self._world.Get_rank())
+        num_bytes = sum(self._world.allgather(num_bytes))
         if self._is_first:
-            num_bytes = save_checkpoint(self._folder, self._trainer.state(), step=self._step, notes=notes())
+            state = self._trainer.state() | own
+            num_bytes += save_checkpoint(self._folder, state, step=self._step, notes=notes())
         self._control.barrier()
         seconds = time.perf_counter() - start
         self._saved = self._step
@@ -84,15 +91,21 @@ class TrainingRun:
             self._write(CheckpointSaved(step=self._step, seconds=seconds, num_bytes=num_bytes))
 
     def _restore(self) -> None:
-        """Rank 0 reads the state, and all ranks resume from it. Raises UsageError, on rank 0 if it cannot be read."""
+        """Rank 0 reads the state, and all ranks resume from it, each with its own. Raises UsageError.
+
+        It is raised on the rank whose file cannot be read.
+        """
         self._control.barrier()
         start = time.perf_counter()
         state = load_checkpoint(self._folder, step=self._step) if self._is_first else None
         self.notes = self._world.bcast(checkpoint_notes(self._folder, step=self._step) if state else "")
-        state = share_checkpoint(self._world, state)
+        own = {name: value for name, value in (state or {}).items() if name.startswith(OWN)}
+        if self._world.bcast(bool(own)) and not self._is_first:
+            own = load_checkpoint(self._folder, step=self._step, rank=self._world.Get_rank())
+        shared = {name: value for name, value in state.items() if name not in own} if state else None
         try:
-            self._trainer.restore(state)
-        except STATE_ERRORS as error:
+            self._trainer.restore(share_checkpoint(self._world, shared) | own)
+        except (UsageError, *STATE_ERRORS) as error:
             raise self.of_another(error) from None
         self._control.barrier()
         if self._is_first:
@@ -107,32 +120,26 @@ class TrainingRun:
 
 
 def check_can_resume(backend: Backend) -> None:
-    """Returns if all that a training over it depends on is on every rank. Raises UsageError."""
-    name = backend.capabilities.name
-    if backend.rounds is not None:
-        raise UsageError(
-            f"ranks over {name} have weights of their own by this algorithm, and a checkpoint is one rank's; leave "
-            "--checkpoint-every out"
-        )
-    if backend.delay or backend.wire != "float32" or backend.compressor:
+    """Returns if a checkpoint has all that a training over it depends on. Raises UsageError."""
+    if backend.delay or backend.wire != "float32":
         what = "gradients under way" if backend.delay else "what rounding has left over"
-        if backend.compressor:
-            what = "what compression has left over"
         raise UsageError(
-            f"backend {name} has {what}, which each rank has its own of and no checkpoint keeps; leave "
-            "--checkpoint-every out, or the option"
+            f"backend {backend.capabilities.name} has {what}, which each rank has its own of and no checkpoint keeps; "
+            "leave --checkpoint-every out, or the option"
         )
 
 
 PATTERN = re.compile(r"step-(\d{10})\.safetensors")
+OF_A_RANK = re.compile(r"step-(\d{10})\.rank-\d+\.safetensors")
 NOTES = "notes"  # among the file's metadata
 STATE_ERRORS = (ValueError, KeyError, TypeError, IndexError)  # of one that was made by something else
 
 
-def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "") -> int:
-    """Write the state after `step` steps with `notes`, durably, in the place of an earlier one; returns its bytes.
+def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", rank: int = 0) -> int:
+    """Write the state after `step` steps with `notes`, durably; returns its bytes.
 
-    Raises UsageError if the disk is full or the folder cannot be written; the earlier one is kept then.
+    That of rank 0 completes the checkpoint, and earlier ones are deleted. Raises UsageError if the disk is full or the
+    folder cannot be written; the earlier one is kept then.
     """
     import numpy as np
     from safetensors.numpy import save as packed
@@ -140,10 +147,11 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "") -
     make_folder(folder)
     arrays = {name: np.asarray(value, order="C") for name, value in state.items()}
     content = packed(arrays, metadata={NOTES: notes} if notes else None)
-    write_atomically(path := _checkpoint_path(folder, step), content)
-    for other in folder.iterdir():
-        if PATTERN.fullmatch(other.name) and other != path:
-            other.unlink()
+    write_atomically(_checkpoint_path(folder, step, rank=rank), content)
+    for path in folder.iterdir() if rank == 0 else ():
+        found = PATTERN.fullmatch(path.name) or OF_A_RANK.fullmatch(path.name)
+        if found and int(found[1]) != step:
+            path.unlink()
     return len(content)
 
 
@@ -153,12 +161,12 @@ def last_checkpoint_step(folder: Path) -> int:
     return max((int(match[1]) for name in names if (match := PATTERN.fullmatch(name))), default=0)
 
 
-def load_checkpoint(folder: Path, *, step: int) -> State:
-    """The state saved after `step` steps. Raises UsageError if the file is damaged."""
+def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> State:
+    """That rank's state saved after `step` steps. Raises UsageError if the file is damaged, or is not there."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as unpacked
 
-    path = _checkpoint_path(folder, step)
+    path = _checkpoint_path(folder, step, rank=rank)
     try:
         state: State = unpacked(path.read_bytes())
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
@@ -180,8 +188,9 @@ def checkpoint_notes(folder: Path, *, step: int) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
+    rest = f"delete {path.parent}" if OF_A_RANK.fullmatch(path.name) else "delete it"
     return UsageError(
-        f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); delete it, and the training begins anew"
+        f"checkpoint {path} cannot be read ({str(error).splitlines()[0]}); {rest}, and the training begins anew"
     )
 
 
@@ -205,5 +214,6 @@ def _state_bytes() -> Any:
     return MPI.BYTE
 
 
-def _checkpoint_path(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:010d}.safetensors"
+def _checkpoint_path(folder: Path, step: int, *, rank: int = 0) -> Path:
+    of_rank = f".rank-{rank}" if rank else ""
+    return folder / f"step-{step:010d}{of_rank}.safetensors"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import gates
-from dlscale.benchmarks.rank.audit import ReplayAudit, mean_over_ranks
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, mean_over_ranks
 from dlscale.benchmarks.rank.deviation import CENTRE, WEIGHT, Snapshot, snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import easgd, local_sgd
@@ -151,6 +151,11 @@ class RoundsAudit(ReplayAudit):
     _replay: Replay
     _start: Weights  # of the step that is replayed, on this rank
 
+    def __init__(self, training: AuditedTraining) -> None:
+        super().__init__(training)
+        # Rounds are those of the whole training, which may have been resumed in the midst of one.
+        self._num_before = cast(RoundsTrainer, training.trainer).num_steps
+
     @property
     def _options(self) -> RoundsOptions:
         options: RoundsOptions = self._training.backend.rounds  # type: ignore[assignment]
@@ -176,13 +181,13 @@ class RoundsAudit(ReplayAudit):
     def _gradients(self, reference: Replica, step: int) -> Weights:
         self._start = reference.weights()
         gradients = reference.gradients()
-        if self._replay.averages_gradients(step):
+        if self._replay.averages_gradients(self._num_before + step):
             return mean_over_ranks(gradients, control=self._training.control)
         return gradients
 
     def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:
         reference.apply(gradients)
-        after = self._replay.after(step, self._start, reference.weights())
+        after = self._replay.after(self._num_before + step, self._start, reference.weights())
         reference.load([new.astype(old.dtype) for new, old in zip(after, self._start, strict=True)])
 
     def _noisy(self, gradients: Weights) -> set[str]:

@@ -103,11 +103,6 @@ def _check_algorithms(study: Study) -> None:
                     "--optimizer sgd, without --momentum, or leave it out"
                 )
             _check_windows(study, name, int(getattr(rules, "interval", 1)))
-            if name != SYNC and study.rules.checkpoint_every:
-                raise UsageError(
-                    f"--checkpoint-every with algorithm {name}: each rank has weights of its own, and a checkpoint is "
-                    "one rank's; leave one of the two out"
-                )
 
 
 def _check_windows(study: Study, name: str, interval: int) -> None:

@@ -17,8 +17,10 @@ its own step is due, and the centre moves by a (x_i - c) for that worker alone (
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
@@ -109,6 +111,15 @@ class Rule:
     def learnt(self) -> Buffer:
         """The centre; the same bits on all ranks."""
         return self.centre
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """The centre, and with momentum the velocity."""
+        return {"centre": self.centre} | ({} if self.velocity is None else {"velocity": self.velocity})
+
+    def resume(self) -> None:
+        """Between two steps the replica is at its own weights, not ahead of them."""
+        if self._own is not None:
+            self._weights.read(self._own)
 
     def _exchanges(self, step: int) -> bool:
         return step > 0 and step % self._options.interval == 0

@@ -13,6 +13,10 @@ own. With H = 1 and plain SGD it is synchronous SGD.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
@@ -53,25 +57,32 @@ class Rule:
         self._options, self._weights, self._average = options, weights, average
         self._mean = weights.buffer()
         self.num_exchanges = 0
-        self._equal = True  # whether all ranks hold the same weights
+        self._equal = np.array([True])  # whether all ranks hold the same weights
 
     def before(self, step: int) -> None:
         """Nothing."""
 
     def after(self, step: int) -> None:
         """Average, if the step ends a round; the first round begins with the first local step."""
-        self._equal = step < self._options.start
-        if self._equal or (step + 1 - self._options.start) % self._options.interval:
+        self._equal[0] = step < self._options.start
+        if self._equal[0] or (step + 1 - self._options.start) % self._options.interval:
             return
         self._weights.read(self._mean)
         self._average(self._mean)
         self._weights.write(self._mean)
         self.num_exchanges += 1
-        self._equal = True
+        self._equal[0] = True
 
     def learnt(self) -> Buffer:
         """The mean of all ranks' weights as they are now; collective."""
         self._weights.read(self._mean)
-        if not self._equal:
+        if not self._equal[0]:
             self._average(self._mean)
         return self._mean
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Whether the weights are equal: the mean of equal ones may be rounded to others."""
+        return {"equal": self._equal}
+
+    def resume(self) -> None:
+        """Nothing."""

@@ -13,13 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import OWN, Backend, Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
+from dlscale.models.weights import check_names
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
 
 Buffer = NDArray[np.float32]
 Average = Callable[[Buffer], None]
 """Replaces a buffer on every rank by its mean over ranks, in place; collective."""
+
+COUNTS = f"{OWN}counts"  # in a rank's own state: steps, exchanges
 
 
 class FlatWeights:
@@ -67,6 +70,14 @@ class Rule(Protocol):
 
     def learnt(self) -> Buffer:
         """The weights that the ranks have learnt together, the same bits on all of them; not to be changed."""
+        ...
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """What it keeps from step to step beside the replica's weights, by name: arrays to be read or overwritten."""
+        ...
+
+    def resume(self) -> None:
+        """Between two steps the replica's weights and what `kept` gives were overwritten."""
         ...
 
 
@@ -174,8 +185,7 @@ class RoundsTrainer(WrappedTrainer):
     def step(self) -> None:
         """Train on one local batch, and exchange weights if that is due."""
         if self._num_synchronous and self._num_steps == self._num_synchronous:
-            self._trainer.close()
-            self._trainer = _alone(self._replica)
+            self._train_alone()
         self._rule.before(self._num_steps)
         self._trainer.step()
         self._rule.after(self._num_steps)
@@ -198,6 +208,30 @@ class RoundsTrainer(WrappedTrainer):
         """This rank's own: those of other ranks differ, and what the rule keeps is not in it."""
         return self._trainer.state()
 
+    @property
+    def num_steps(self) -> int:
+        """Steps of the training so far, those before it was resumed included."""
+        return self._num_steps
+
+    def own_state(self) -> State:
+        """This rank's replica, what the rule keeps, and the numbers of steps and exchanges."""
+        counts = np.array([self._num_steps, self._rule.num_exchanges])
+        kept = {f"{OWN}{name}": array.copy() for name, array in self._rule.kept().items()}
+        return self.state() | kept | {COUNTS: counts}
+
+    def restore(self, state: State) -> None:
+        """Resume from this rank's own state, by itself if the synchronous steps were over. Raises UsageError."""
+        own = {name: value for name, value in state.items() if name.startswith(OWN)}
+        kept = {f"{OWN}{name}": array for name, array in self._rule.kept().items()}
+        check_names(own, {name: array.shape for name, array in kept.items()} | {COUNTS: (2,)})
+        self._num_steps, self._rule.num_exchanges = map(int, own[COUNTS])
+        if self._num_synchronous and self._num_steps > self._num_synchronous:
+            self._train_alone()
+        self._trainer.restore({name: value for name, value in state.items() if name not in own})
+        for name, array in kept.items():
+            array[:] = own[name]
+        self._rule.resume()
+
     def settings(self) -> dict[str, str | int | float | bool]:
         """How often weights were exchanged, how much travels each time, and the collective's own decisions."""
         return {
@@ -207,6 +241,10 @@ class RoundsTrainer(WrappedTrainer):
             "round_bytes": int(sum(weight.nbytes for weight in self._replica.weights())),
             **self._collective.settings(),
         }
+
+    def _train_alone(self) -> None:
+        self._trainer.close()
+        self._trainer = _alone(self._replica)
 
     def _average(self, buffer: Buffer) -> None:
         self._collective.allreduce(buffer, "average")

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Trainer
+from dlscale.collectives.backend import OWN, Trainer
 from dlscale.collectives.compression import native
 from dlscale.collectives.compression.collective import CompressedCollective
-from dlscale.collectives.compression.compressor import BucketState
+from dlscale.collectives.compression.compressor import RESIDUAL, BucketState
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import State, Weights
 
@@ -52,12 +52,34 @@ class CompressedTrainer(WrappedTrainer):
         self._trainer.step()
         self._num_steps += 1
 
-    def restore(self, state: State) -> None:  # noqa: ARG002
-        """Raises UsageError: the residuals are missing."""
-        raise UsageError(
-            "compressed gradients leave something over on every rank, which no checkpoint keeps; leave "
-            "--checkpoint-every out, or the option compression"
-        )
+    def own_state(self) -> State:
+        """Residuals, and all else that is kept of each bucket from step to step."""
+        return {
+            f"{OWN}bucket{place}.{name}": array
+            for place, state in enumerate(self.bucket_states())
+            for name, array in state.items()
+        }
+
+    def restore(self, state: State) -> None:
+        """Resume with what was kept of the buckets. Raises UsageError if it was of other ones."""
+        own = {name: value for name, value in state.items() if name.startswith(OWN)}
+        self._trainer.restore({name: value for name, value in state.items() if name not in own})
+        states: dict[str, BucketState] = {}
+        for name, value in own.items():
+            number, _, kept = name.removeprefix(f"{OWN}bucket").partition(".")
+            states.setdefault(number, {})[kept] = value.copy()
+        buckets = self._layout.buckets()
+        for place, bucket in enumerate(buckets):
+            of_bucket = states.pop(str(place), {})
+            if RESIDUAL in of_bucket and of_bucket[RESIDUAL].shape != bucket.shape:
+                raise UsageError(
+                    f"the state is of another training: its bucket {place} has {of_bucket[RESIDUAL].size} elements, "
+                    f"here {bucket.size}"
+                )
+            for collective in self._collectives:  # only one of which averages the bucket
+                collective.set_state(bucket, of_bucket)
+        if states:
+            raise UsageError(f"the state is of another training: it has more than {len(buckets)} buckets")
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, as buckets; not collective."""

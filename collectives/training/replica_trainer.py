@@ -34,6 +34,10 @@ class ReplicaTrainer:
         state: State = self._replica.state()
         return state
 
+    def own_state(self) -> State:
+        """Nothing: what trains by synchronous steps is the same on all ranks."""
+        return {}
+
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self._replica.restore(state)
@@ -64,6 +68,10 @@ class WrappedTrainer:
     def state(self) -> State:
         """The other trainer's state."""
         return self._trainer.state()
+
+    def own_state(self) -> State:
+        """What the other trainer has of this rank's own."""
+        return self._trainer.own_state()
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""

@@ -124,10 +124,6 @@ def test_a_study_of_synchronous_sgd_is_written_as_before_there_were_algorithms()
             "interval of algorithm",
         ),
         (
-            {"algorithms": ["easgd"], "rules": {"checkpoint_every": 5}},
-            "--checkpoint-every with algorithm easgd",
-        ),
-        (
             {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"momentum": 0.9}}},
             "is that of plain SGD",
         ),
@@ -333,3 +329,7 @@ def test_learning_rates_without_a_target_or_on_a_ladder_are_refused():
         load_study("weak-scaling", axes={"learning_rate": [1e-3, 2e-3]})
     with pytest.raises(UsageError, match="a learning rate is no step of a ladder"):
         load_study("time-to-solution", ladder=[{}, {"learning_rate": 2e-3}])
+
+
+def test_trainings_in_rounds_are_saved():
+    assert plan(backends=["ring"], algorithms=["local_sgd", "easgd"], rules={"checkpoint_every": 5}).launches
