@@ -5,13 +5,17 @@ weights of rank i of P, c the centre, r the learning rate, g_i the gradient at x
 
     x_i <- x_i - r g_i - a (x_i - c)        c <- c + a sum_i (x_i - c) = (1 - b) c + b mean_i x_i
 
-in every step whose number the interval divides, x_i - r g_i in all others (section 3 there; the elastic force is that
-of the weights before the step). In step 0 there is none, for all begin at the centre. The centre is what was learnt.
-EAMSGD has Nesterov's momentum d in each rank's own steps: v_i <- d v_i - r g_i with the gradient at x_i + d v_i, and
-x_i + v_i in the place of x_i - r g_i.
+in every step whose number the interval divides, x_i - r g_i in all others: equations 3 and 4 of its section 3, which
+are 5 and 6 with a = r rho and b = P a. The elastic force is that of the weights before the step. In step 0 there is
+none, for all begin at the centre. Where the rate changes, a does not, as in the authors' program (sixin-zh/mpiT). The
+centre is what was learnt. EAMSGD (section 3.2) has Nesterov's momentum d in each rank's own steps: v_i <- d v_i - r g_i
+with the gradient at x_i + d v_i, and x_i + v_i in the place of x_i - r g_i; the elastic force is no part of v_i.
 
 Over collectives all ranks exchange in the same steps and hold the same centre. Over servers each worker exchanges when
-its own step is due, and the centre moves by a (x_i - c) for that worker alone (algorithm 1 there).
+its own step is due, and the centre moves by a (x_i - c) for that worker alone (algorithm 1 there, 2 with momentum).
+There a worker asks for c and sends a (x_i - c) back, and others may come between; here it sends x_i, and the server
+moves the centre that it answers with. Step 0, in which algorithm 1 exchanges too, is left out: there a worker is at the
+centre that it was given.
 """
 
 from __future__ import annotations
