@@ -21,13 +21,14 @@ from dlscale.benchmarks.rank.audit import (
     unaudited,
 )
 from dlscale.benchmarks.rank.deviation import snapshot
-from dlscale.benchmarks.rank.turns import first_update, num_turn_steps
+from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import CountingTrainer
 from dlscale.models.workload import Replica, Weights
 
 OPENING_STEPS = 4
-# Of a first update by the workload's optimizer; later ones of Adam are smaller, and those of a window add up.
+# Of a first update, less what the servers' rule itself makes of later ones (Adagrad's fall by the root of their
+# number); later ones of Adam are smaller, and those of a window add up.
 LEAST_MOVEMENT = 0.01
 
 
@@ -43,7 +44,7 @@ class ServerAudit:
         self._drawn, self._num_windows = -1, 0
         self._before: tuple[Weights, int] | None = None
         self._update = 0.0  # length of a first update
-        self._movements: list[float] = []  # in units of it
+        self._movements: list[float] = []  # in units of what is left of it
         self._miscounted = 0
         self._opening: float | None = None
 
@@ -149,7 +150,7 @@ class ServerAudit:
                     passed=bool(least >= LEAST_MOVEMENT),
                     value=least,
                     tolerance=LEAST_MOVEMENT,
-                    detail="least change of the fetched weights, of a first update's, in timed window "
+                    detail="least change of the fetched weights, of what first gradients would make, in timed window "
                     f"{self._drawn + 1} of {self._num_windows}, drawn by lot, and in a step after the last; at least",
                 )
             )
@@ -180,7 +181,9 @@ class ServerAudit:
     def _moved(self, before: Weights) -> None:
         moved = _distance(before, self._trainer.weights())
         if self._update:  # 0 where no gradient reaches the weights
-            self._movements.append(moved / self._update if math.isfinite(moved) else 0.0)
+            served, num_batches = self._training.backend.served, self._trainer.num_applied()
+            expected = self._update * left_of_first_update(served, num_batches=num_batches)
+            self._movements.append(moved / expected if math.isfinite(moved) else 0.0)
 
 
 def _distance(one: Weights, two: Weights) -> float:

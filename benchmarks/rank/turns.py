@@ -94,5 +94,15 @@ def first_update(algorithm: Served, reference: Replica, *, settings: dict[str, A
     return [share * (new - old) for old, new in zip(before, reference.weights(), strict=True)]
 
 
+def left_of_first_update(algorithm: Served, *, num_batches: int) -> float:
+    """How large an update is, of a first one, by gradients that stay as large; `num_batches` were taken up before.
+
+    Adagrad divides by the root of their sum of squares: r / sqrt(k) in update k. Other rules do not shrink so.
+    """
+    if isinstance(algorithm, downpour.Options) and algorithm.optimizer == "adagrad":
+        return 1 / math.sqrt(max(1.0, num_batches / algorithm.push_every))
+    return 1.0
+
+
 def _exact(weights: Weights) -> Exact:
     return [weight.astype(np.float64) for weight in weights]

@@ -188,6 +188,28 @@ def stops_after(num_updates):
     return lambda number, gradients: gradients if number < num_updates else [0 * one for one in gradients]
 
 
+class OldServer(Server):
+    """Has taken up many batches before."""
+
+    def __init__(self, num_ranks, update):
+        super().__init__(num_ranks, update)
+        self.num_counted = 40_000
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "share", "missed"),
+    [("adagrad", 1 / 200, set()), ("adagrad", 1e-6, {"audit_movement"}), ("sgd", 1e-3, {"audit_movement"})],
+)
+def test_updates_of_adagrad_may_shrink_with_their_number(optimizer, share, missed):
+    """After 40,000 equal gradients one is 1 / 200 of the first, which is less than 1 % of it."""
+    gates, _ = run(
+        lambda _, gradients: [share * gradient for gradient in gradients],
+        kind=OldServer,
+        served=Options(optimizer=optimizer),
+    )
+    assert failed(gates) == missed
+
+
 def test_servers_that_apply_what_comes_pass():
     gates, told = run()
     assert failed(gates) == set()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.turns import change_in_turn, first_update, num_turn_steps
+from dlscale.benchmarks.rank.turns import change_in_turn, first_update, left_of_first_update, num_turn_steps
 from dlscale.collectives.algorithms import easgd
 from dlscale.collectives.algorithms.downpour import Options
 
@@ -44,6 +44,15 @@ def test_a_turn_changes_the_weights_by_what_was_pushed(algorithm, num_steps, cha
     if change is None:  # x: 4 3 2.5 | fetch of 4 - 1.5: 2.5 2.25 2.125; pushes of 2 steps each
         change = 1 + 0.5 + 0.25 + 0.25 + 0.125 + 0.0625
     assert found.tolist() == [change]
+
+
+def test_what_is_left_of_a_first_update_is_adagrads_root():
+    adagrad = Options(optimizer="adagrad", push_every=4)
+    found = [left_of_first_update(adagrad, num_batches=number) for number in (0, 4, 400)]
+    assert found == pytest.approx([1, 1, 0.1])
+    assert (
+        left_of_first_update(Options(), num_batches=400) == left_of_first_update(None, num_batches=400) == 1
+    )
 
 
 def test_the_gates_intervals_are_short():
