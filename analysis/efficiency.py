@@ -24,6 +24,7 @@ from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies
 from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
 from dlscale.analysis.findings.ladder import Ladder, ladders
+from dlscale.analysis.findings.late_gradients import LateShare, late_gradients
 from dlscale.analysis.findings.outliers import (
     Outliers,
     Trimmed,
@@ -222,6 +223,7 @@ class ScalingTable:
     start_ups: tuple[StartUp, ...]
     savings: tuple[Saving, ...]
     stalenesses: tuple[Staleness, ...]
+    late_gradients: tuple[LateShare, ...]
     energies: tuple[Energy, ...]
     drifts: tuple[Drift, ...]
     interference: Interference | None  # None: not known
@@ -334,6 +336,7 @@ def scaling_table(
         start_ups=tuple(start_ups(measured)),
         savings=tuple(savings(records)),
         stalenesses=tuple(stalenesses(records)),
+        late_gradients=tuple(late_gradients(records)),
         energies=tuple(energies(measured)),
         drifts=tuple(drifts(everything)),
         interference=disturbance,

@@ -171,6 +171,25 @@ class CountingTrainer(Trainer, Protocol):
         ...
 
 
+class BackedUpTrainer(CountingTrainer, Protocol):
+    """A trainer whose ranks step together, by updates that take the first gradients to come. Nothing is collective."""
+
+    def taken(self) -> Weights | None:
+        """In the shapes of the weights: 1 where the last step took up this rank's gradients, 0 where they were late.
+
+        None if this rank computed none in that step, because the update was there already.
+        """
+        ...
+
+    def num_computed(self) -> int:
+        """Local batches that this rank computed gradients of: a step that computes none takes no batch."""
+        ...
+
+    def num_dropped(self) -> int:
+        """Gradients of this rank that came too late, over all servers."""
+        ...
+
+
 class StaleTrainer(CountingTrainer, Protocol):
     """A trainer whose ranks push what servers apply later, on weights that others may have changed since."""
 
@@ -201,8 +220,14 @@ class Backend(Protocol):
     def num_accepted(self) -> int | None:
         """How many ranks' gradients make an update, the first to come; None: those of all.
 
-        What comes later is dropped. Where this is not None or `asynchronous`, trainers are `CountingTrainer`s.
+        What comes later is dropped. Where this is not None or `asynchronous`, trainers are `CountingTrainer`s; where
+        ranks are `in_step` nevertheless, `BackedUpTrainer`s.
         """
+        ...
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all ranks take the same steps, each of which is one update: their weights are then equal."""
         ...
 
     @property
@@ -266,6 +291,11 @@ class InStep:
     def num_accepted(self) -> int | None:
         """All ranks' gradients."""
         return None
+
+    @property
+    def in_step(self) -> bool:
+        """Where every update takes the gradients of all."""
+        return not self.asynchronous and self.num_accepted is None
 
     @property
     def served(self) -> Any:

@@ -121,6 +121,11 @@ def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, al
     row, wanted = capabilities(name), algorithm_named(algorithm)
     if wanted.name == SYNC:
         return
+    if row.servers and options.get("backup_workers"):
+        raise UsageError(
+            f"{name}.backup_workers={options['backup_workers']} with algorithm {wanted.name}: backups are of "
+            "synchronous updates; leave one of the two out"
+        )
     if wanted.name not in row.algorithms:
         carrying = ", ".join(other for other in NAMES if wanted.name in TABLE[other].algorithms)
         raise UsageError(f"backend {name} does not carry algorithm {wanted.name}; choose from: {carrying}")

@@ -132,6 +132,7 @@ RESULT_FIELDS = {
     "final_loss",
     "skipped_samples",
     "staleness",
+    "late_gradients",
 }  # large, and not compared
 
 

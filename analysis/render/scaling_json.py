@@ -14,6 +14,7 @@ from dlscale.analysis.findings.checkpoints import to_saving_row
 from dlscale.analysis.findings.compression import compressed_cells, to_compression_row
 from dlscale.analysis.findings.energy import to_energy_row
 from dlscale.analysis.findings.ladder import ladder_rows
+from dlscale.analysis.findings.late_gradients import to_late_row
 from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
 from dlscale.analysis.findings.pareto import priced, to_pareto_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
@@ -50,6 +51,11 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         "pareto": [to_pareto_row(cell) for cell in priced(table.solutions, table.energies)],
         "productivity": [to_productivity_row(change) for change in productivity.stored_changes(table.pairs)],
         **({"staleness": [to_staleness_row(one) for one in table.stalenesses]} if table.stalenesses else {}),
+        **(
+            {"late_gradients": [to_late_row(one) for one in table.late_gradients]}
+            if table.late_gradients
+            else {}
+        ),
         **({"compression": [to_compression_row(cell) for cell in compressed]} if compressed else {}),
         **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),

@@ -93,7 +93,7 @@ def _render_family(table: ScalingTable, family: Family) -> Iterator[RenderableTy
     yield from _unchecked(rows)
     for sentence in verdict(rows, table.contrasts):
         yield Text(sentence)
-    yield from _staleness(table, family)
+    yield from _of_servers(table, family)
     if not rows:
         return
     notes: dict[str, int] = {}
@@ -130,7 +130,7 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     yield from (Text(text, style="bold") for text in unequal_tuning(rows))
     for row in fastest_first(rows):
         yield Text(row.text)
-    yield from _staleness(table, family)
+    yield from _of_servers(table, family)
     noises = noise_scales(rows)
     for noise in noises:
         yield Text(noise.text)
@@ -139,15 +139,12 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     yield Grid(brief(SOLUTIONS.of(rows)), sections=False)
 
 
-def _staleness(table: ScalingTable, family: Family) -> Iterator[Text]:
-    """On the most ranks, where there are pushes of others to be missed."""
-    found = [
-        staleness
-        for staleness in table.stalenesses
-        if family_of(staleness.cell, system=family.system) == family
-    ]
-    most = max((staleness.cell.num_ranks for staleness in found), default=0)
-    yield from (Text(staleness.text) for staleness in found if staleness.cell.num_ranks == most)
+def _of_servers(table: ScalingTable, family: Family) -> Iterator[Text]:
+    """How stale pushes were and how many gradients late, on the most ranks, where there are others' to be missed."""
+    for counted in (table.stalenesses, table.late_gradients):
+        found = [one for one in counted if family_of(one.cell, system=family.system) == family]
+        most = max((one.cell.num_ranks for one in found), default=0)
+        yield from (Text(one.text) for one in found if one.cell.num_ranks == most)
 
 
 def _unchecked(rows: Sequence[ScalingRow | TimeToSolution]) -> Iterator[Text]:

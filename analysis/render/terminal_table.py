@@ -15,6 +15,7 @@ from dlscale.analysis.findings.checkpoints import CHECKPOINTS
 from dlscale.analysis.findings.compression import COMPRESSION, compressed_cells
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
+from dlscale.analysis.findings.late_gradients import LATE_GRADIENTS
 from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
 from dlscale.analysis.findings.pareto import PARETO, priced
 from dlscale.analysis.findings.predicted_solutions import PREDICTED, predictions, shown_points
@@ -58,6 +59,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
     parts += render_table(STARTUP.of(table.start_ups))
     parts += render_table(CHECKPOINTS.of(table.savings))
     parts += render_table(STALENESS.of(table.stalenesses))
+    parts += render_table(LATE_GRADIENTS.of(table.late_gradients))
     parts += render_table(HARDWARE.of(hardware_use(table.rows)))
     parts += render_table(energy.energy_table(table.energies))
     if unknown := energy.unknown_energy(table.energies):

@@ -284,15 +284,18 @@ class ReplayAudit:
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)
 
 
-def mean_over_ranks(gradients: Sequence[Any], *, control: Any) -> Weights:
-    """The means in the gradients' own type, summed over `control` in float64."""
+def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int | None = None) -> Weights:
+    """The means in the gradients' own type, summed over `control` in float64.
+
+    Where only `num_accepted` ranks count, the others give zeros.
+    """
     from mpi4py import MPI
 
     means = []
     for gradient in gradients:
         total = gradient.astype(np.float64)
         control.Allreduce(MPI.IN_PLACE, total)
-        means.append((total / control.Get_size()).astype(gradient.dtype))
+        means.append((total / (num_accepted or control.Get_size())).astype(gradient.dtype))
     return means
 
 

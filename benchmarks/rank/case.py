@@ -42,7 +42,7 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
-from dlscale.collectives.backend import StaleTrainer
+from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
 
@@ -140,8 +140,11 @@ class CaseRun:
         numerics = framework.numerics()
         trainer = context.distribute(self._remembering(replicas))
         first_losses: list[float] = []
+        in_step, step_samples = backend.in_step, self._step_samples()
 
         def emit(window: MeasuredWindow) -> None:
+            if in_step and backend.num_accepted is not None:
+                window = replace(window, num_samples=window.num_steps * step_samples)
             self._emit(window)
             audit.count(window.num_steps)
             if in_step:
@@ -150,7 +153,6 @@ class CaseRun:
                 first_losses.append(trainer.loss())
 
         try:
-            in_step = not backend.asynchronous and backend.num_accepted is None
             progress = self._training_run(trainer)
             audit = self._audit(trainer, progress, replicas)
             steady = measure(
@@ -217,6 +219,7 @@ class CaseRun:
                 set_up_seconds=set_up_seconds,
                 saving=self._training_run(trainer),
                 longest_window=context.rules.stall_seconds / 4,
+                step_samples=self._step_samples(),
             ).run()
             self._write_energy()
             results: list[Gate] = []
@@ -229,6 +232,11 @@ class CaseRun:
         finally:
             trainer.close()
 
+    def _step_samples(self) -> int:
+        """Samples that an update takes up where ranks step together: late ones are thrown away."""
+        num_accepted = self.context.backend.num_accepted
+        return self.cell.global_batch if num_accepted is None else num_accepted * self.cell.local_batch
+
     def _noise_meter(self, replica: Replica) -> NoiseMeter:
         """Draws with the replica that evaluates; its energy is not the training's."""
         context = self.context
@@ -240,12 +248,16 @@ class CaseRun:
         )
 
     def _write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
-        stale = cast(StaleTrainer, trainer).staleness() if self.context.backend.served else {}
+        backend = self.context.backend
+        stale = cast(StaleTrainer, trainer).staleness() if backend.served else {}
+        backed_up = backend.in_step and backend.num_accepted is not None
         self._write(
             CaseResult(
                 steady=steady,
                 loss=trainer.loss(),
                 staleness={str(steps): pushes for steps, pushes in stale.items()},
+                dropped=cast(BackedUpTrainer, trainer).num_dropped() if backed_up else None,
+                computed=cast(BackedUpTrainer, trainer).num_computed() if backed_up else None,
                 settings=trainer.settings(),
                 skipped=sum(replica.num_skipped() for replica in replicas),
             )

@@ -9,6 +9,7 @@ step are known.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dlscale.benchmarks.rank.audit import (
 from dlscale.benchmarks.rank.deviation import snapshot
 from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps
 from dlscale.benchmarks.records.record import Gate
-from dlscale.collectives.backend import CountingTrainer
+from dlscale.collectives.backend import BackedUpTrainer, CountingTrainer
 from dlscale.models.workload import Replica, Weights
 
 OPENING_STEPS = 4
@@ -38,7 +39,11 @@ class ServerAudit:
     def __init__(self, training: AuditedTraining, trainer: CountingTrainer, replica: Replica) -> None:
         """`replica` is that of `trainer`."""
         self._training, self._trainer, self._replica = training, trainer, replica
-        self._together = not training.backend.asynchronous and training.backend.num_accepted is None
+        self._together = training.backend.in_step
+        # Where an update takes the first gradients to come, whose they were is the trainer's to say.
+        self._backed_up: BackedUpTrainer | None = None
+        if self._together and training.backend.num_accepted is not None:
+            self._backed_up = cast(BackedUpTrainer, trainer)
         self._num_taken = 0  # steps of this rank
         self._wrong_samples: int | None = None
         self._drawn, self._num_windows = -1, 0
@@ -53,7 +58,7 @@ class ServerAudit:
         self._num_taken += num_steps
 
     def opening(self) -> None:
-        """Replay the first steps, before all others, where all ranks' gradients make an update; else look at one."""
+        """Replay the first steps, before all others, where ranks step together; else look at one update."""
         training, backend = self._training, self._training.backend
         reference, first = training.make_reference(), self._trainer.weights()
         reference.load(first)
@@ -65,7 +70,7 @@ class ServerAudit:
         noisy: set[str] = set()
         for step in range(OPENING_STEPS):
             self._step()
-            gradients = mean_over_ranks(reference.gradients(), control=training.control)
+            gradients = self._mean(reference)
             noisy |= deviation.noisy_weights(gradients, bounds=training.bounds)
             reference.apply(gradients)
             if step == 0:
@@ -74,6 +79,20 @@ class ServerAudit:
         found, wanted = (snapshot(weights, {}) for weights in (self._trainer.weights(), reference.weights()))
         self._opening = deviation.whole_share(snapshot(first, {}), found, wanted, noisy=noisy)
         training.passed(OPENING_STEPS)
+
+    def _mean(self, reference: Replica) -> Weights:
+        """What the last step's update is made of: the gradients of all ranks, or those that came in time."""
+        control, num_accepted = self._training.control, self._training.backend.num_accepted
+        if self._backed_up is None:
+            return mean_over_ranks(reference.gradients(), control=control)
+        taken = self._backed_up.taken()
+        if taken is None:
+            own = taken = [np.zeros_like(weight) for weight in reference.weights()]
+        else:
+            own = [gradient * part for gradient, part in zip(reference.gradients(), taken, strict=True)]
+        parts = mean_over_ranks(taken, control=control, num_accepted=num_accepted)
+        self._miscounted += any(np.any(part != 1) for part in parts)
+        return mean_over_ranks(own, control=control, num_accepted=num_accepted)
 
     def warmed_up(self) -> None:
         """Nothing is looked at."""
@@ -117,10 +136,12 @@ class ServerAudit:
                 ):  # else it may have to wait for further ranks'
                     self._moved(before)
                 if in_turn or self._together:
-                    self._miscounted += abs(added - (num_steps if in_turn else size))
+                    expected = num_steps if in_turn else self._training.backend.num_accepted or size
+                    self._miscounted += abs(added - expected)
         control.Barrier()
         if self._together and not self._training.num_skipped():
-            self._wrong_samples = num_wrong_samples(self._replica, self._num_taken - 1, control=control)
+            num_batches = self._backed_up.num_computed() if self._backed_up else self._num_taken
+            self._wrong_samples = num_wrong_samples(self._replica, num_batches - 1, control=control)
         self._training.passed(1 + num_steps)
 
     def _step(self) -> None:
@@ -155,7 +176,7 @@ class ServerAudit:
                 )
             )
         miscounted = max(control.allgather(self._miscounted))
-        if self._training.backend.num_accepted is None:
+        if self._training.backend.num_accepted is None or self._together:
             gates.append(
                 Gate(
                     name="audit_count",

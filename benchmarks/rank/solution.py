@@ -155,6 +155,7 @@ class TargetTraining:
     saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
     # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
     longest_window: float = math.inf
+    step_samples: int = 0  # that a step's update takes up; 0: the cell's global batch
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
@@ -237,16 +238,14 @@ class TargetTraining:
 
     def _num_passed(self, step: int, every: int) -> int:
         """The evaluations until that step: each comes after as many samples as `every` first steps have."""
-        batch = self.cell.global_batch
-        return self.target.samples(step, batch) // (every * batch)
+        return self._samples_at(step) // (every * self.cell.global_batch)
 
     def _steps_to_evaluation(self, every: int) -> int:
         """Steps to the next one: the first behind its samples. Where the batch grows, they are fewer than at first."""
-        batch = self.cell.global_batch
-        samples = (self._num_passed(self._step, every) + 1) * every * batch
-        most = math.ceil((samples - self._samples) / batch)
+        samples = (self._num_passed(self._step, every) + 1) * every * self.cell.global_batch
+        most = math.ceil((samples - self._samples) / (self.step_samples or self.cell.global_batch))
         after = range(self._step + 1, self._step + most + 1)
-        return 1 + bisect_left(after, samples, key=lambda step: self.target.samples(step, batch))
+        return 1 + bisect_left(after, samples, key=self._samples_at)
 
     def _is_due(self) -> bool:
         """Whether an evaluation is due: by steps, by seconds, or because the time is over."""
@@ -266,7 +265,7 @@ class TargetTraining:
         window = time_window(steps, self.control, phase=phase, num_steps=num_steps)
         seconds, before = self.control.maximum(window.seconds), self._samples
         self._step += num_steps
-        if self.target.growth:
+        if self.target.growth or self.step_samples not in (0, self.cell.global_batch):
             window = replace(window, num_samples=self._samples - before)
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
@@ -287,7 +286,10 @@ class TargetTraining:
     @property
     def _samples(self) -> int:
         """Over all ranks, of the steps taken."""
-        return self.target.samples(self._step, self.cell.global_batch)
+        return self._samples_at(self._step)
+
+    def _samples_at(self, step: int) -> int:
+        return self.target.samples(step, self.step_samples or self.cell.global_batch)
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""

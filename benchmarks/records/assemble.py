@@ -18,6 +18,7 @@ from dlscale.benchmarks.records.record import (
     Failure,
     Fingerprint,
     Gate,
+    LateGradients,
     NodeEnergy,
     NodeFacts,
     Phases,
@@ -128,6 +129,7 @@ def assemble(
         solution=_solution(workers[0], index),
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
         staleness={int(steps): pushes for steps, pushes in first.staleness.items()} if first else {},
+        late_gradients=_late_gradients(results),
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
@@ -136,6 +138,13 @@ def assemble(
             update={"message": redact(failure.message), "log_tail": redact(failure.log_tail)}
         ),
     )
+
+
+def _late_gradients(results: Sequence[CaseResult | None]) -> LateGradients | None:
+    """None also where a rank did not come to the end of the case."""
+    computed = [result.computed for result in results if result and result.computed is not None]
+    dropped = [result.dropped for result in results if result and result.dropped is not None]
+    return LateGradients(computed=computed, dropped=dropped) if len(dropped) == len(results) else None
 
 
 def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:

@@ -275,6 +275,13 @@ class Resumption(Frozen):
     seconds: PositiveFloat  # reading and broadcasting it
 
 
+class LateGradients(Frozen):
+    """What ranks computed in vain where an update takes the first gradients to come, from the case's first step on."""
+
+    computed: list[NonNegativeInt]  # [P], local batches
+    dropped: list[NonNegativeInt]  # [P], gradients that came too late, over all servers
+
+
 class Failure(Frozen):
     """The reason for a missing result. `rank` is the first one that failed, if known."""
 
@@ -354,6 +361,7 @@ class Record(Frozen):
     staleness: dict[
         NonNegativeInt, PositiveInt
     ] = {}  # of asynchronous training: {updates that a push had missed: pushes}, over all servers
+    late_gradients: LateGradients | None = None  # where updates take the first gradients to come
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
@@ -362,7 +370,7 @@ class Record(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A record of a training without a target, or of ranks in step, is written as before there were others."""
-        return without_empty(handler(self), {"solution", "launches", "staleness"})
+        return without_empty(handler(self), {"solution", "launches", "staleness", "late_gradients"})
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -160,6 +160,8 @@ class CaseResult:
     bucket_bytes: list[int] = field(default_factory=list)
     copy_rate: float | None = None
     staleness: dict[str, int] = field(default_factory=dict)
+    computed: int | None = None  # local batches, where updates take the first gradients to come
+    dropped: int | None = None  # likewise; gradients that came too late, over all servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,7 @@ def _foreign(study: Study, workload: str, framework: str, backend: str) -> str:
     return ""
 
 
-OUT_OF_STEP = {"asynchronous", "backup_workers"}  # options whose ranks do not wait for each other
+OUT_OF_STEP = {"grpc_ps": ("asynchronous", "backup_workers")}  # options whose ranks do not step together
 
 
 def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
@@ -162,8 +162,8 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """
     if not study.target:
         return True
-    for option in OUT_OF_STEP & set(study.backend_options.get(backend, {})):
-        if study.backend_options[backend][option]:
+    for option in OUT_OF_STEP.get(backend, ()):
+        if study.backend_options.get(backend, {}).get(option):
             raise UsageError(
                 f"{backend}.{option} in time-to-solution: its ranks do not step together, and evaluations come after "
                 f"equal numbers of steps; leave it out, or leave out {backend}"

@@ -16,20 +16,40 @@ import numpy as np
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.registry import SYNC
-from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message
 from dlscale.collectives.mpi_ps.server import Server
-from dlscale.collectives.mpi_ps.trainers import DownpourTrainer, ElasticTrainer, SynchronousTrainer
+from dlscale.collectives.mpi_ps.trainers import (
+    BackedUpTrainer,
+    DownpourTrainer,
+    ElasticTrainer,
+    SynchronousTrainer,
+)
 from dlscale.collectives.mpi_ps.watch import watch_of
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """There are none."""
+    """`backup_workers` (synchronous): an update takes the gradients of all workers but so many, the first to come."""
+
+    backup_workers: int = 0
+
+    def check(self, *, num_workers: int) -> None:
+        """Returns if so many workers can train. Raises UsageError."""
+        if not 0 <= self.backup_workers < num_workers:
+            raise UsageError(
+                f"backup_workers={self.backup_workers} of {num_workers} workers; at least one worker's gradients "
+                f"must count: give 0 to {num_workers - 1}"
+            )
+
+
+def check_setup(options: Mapping[str, Any], setup: Setup) -> None:
+    """Returns if workers and servers would start. Raises UsageError."""
+    read_options(Options, options, backend="mpi_ps").check(num_workers=setup.num_ranks)
 
 
 def connect(
@@ -41,13 +61,14 @@ def connect(
     algorithm: Any,
 ) -> Backend:
     """Join the servers of `job`; collective over all its ranks. `algorithm` are the options of the one to run."""
-    read_options(Options, options, backend="mpi_ps")
-    return MpiServers(job, _mailbox(job), algorithm)
+    chosen = read_options(Options, options, backend="mpi_ps")
+    chosen.check(num_workers=job.num_workers)
+    return MpiServers(job, _mailbox(job), algorithm, chosen)
 
 
 def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:  # noqa: ARG001
     """Serve until all workers have closed; collective with their `connect`, which say how."""
-    read_options(Options, options, backend="mpi_ps")
+    read_options(Options, options, backend="mpi_ps").check(num_workers=job.num_workers)
     mailbox = _mailbox(job)
     Server(mailbox, num_workers=job.num_workers).serve()
     mailbox.communicator.Free()
@@ -56,8 +77,9 @@ def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algor
 class MpiServers(InStep):
     """Parameter servers over MPI (`Backend`)."""
 
-    def __init__(self, job: ServerSplit, mailbox: Mailbox, algorithm: Any) -> None:
+    def __init__(self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, options: Options) -> None:
         self._job, self._mailbox, self._algorithm = job, mailbox, algorithm
+        self._num_backups = options.backup_workers
         self._numbers = count()  # of sessions, the same on all workers
 
     @property
@@ -74,9 +96,14 @@ class MpiServers(InStep):
     def num_accepted(self) -> int | None:
         """Pushes that make an update, where that is neither one nor one of each worker."""
         if not isinstance(self._algorithm, downpour.Options):
-            return None
+            return self._job.num_workers - self._num_backups if self._num_backups else None
         num_collected = self._algorithm.num_collected(self._job.num_workers)
         return num_collected if num_collected > 1 else None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether every worker makes every update; a late one makes those of others without gradients of its own."""
+        return not self.asynchronous
 
     @property
     def served(self) -> Any:
@@ -106,12 +133,15 @@ class MpiServers(InStep):
             links.open(rules, given)
             return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"])
         share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
-        links.open({"algorithm": "easgd", "share": share} if share else {"algorithm": SYNC}, given)
+        synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
+        links.open({"algorithm": "easgd", "share": share} if share else synchronous, given)
         links.fetch(flat)
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
             chosen = chosen.for_gate() if gate else chosen
             return ElasticTrainer(replica, layout, links, chosen, share=share)
+        if self.num_accepted is not None:
+            return BackedUpTrainer(replica, layout, links, num_accepted=self.num_accepted, gate=gate)
         return SynchronousTrainer(replica, layout, links)
 
     def collective(self) -> Collective:

@@ -35,6 +35,7 @@ class ServerLinks:
         self._arrivals = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self._outgoing = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self.steps = [0] * num_servers  # of each server: updates in the weights that were fetched last
+        self.own = [0] * num_servers  # of each server: this worker's batches in what was received last
 
     def open(self, rules: Mapping[str, Any], first: Floats | None) -> None:
         """Begin the session under an algorithm's `rules`; worker 0 gives the first weights, the others None."""
@@ -68,8 +69,19 @@ class ServerLinks:
         """Wait for what the servers answer to a push, where the algorithm has them answer."""
         for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
             message = self._receive(server, self._arrivals[index])
-            self.steps[index] = message.step
+            self.steps[index], self.own[index] = message.step, message.count
             into[start:stop] = message.values
+
+    def is_late(self) -> bool:
+        """Whether all servers have answered before this worker has sent what they would answer to."""
+        return all(self._mailbox.is_waiting(server) for server in self._servers)
+
+    def own_parts(self) -> Floats:
+        """1 for elements of servers whose last answer has this worker's batches in it, and 0 for others."""
+        parts = np.empty(self.num_elements, np.float32)
+        for (start, stop), own in zip(self._bounds, self.own, strict=True):
+            parts[start:stop] = own > 0
+        return parts
 
     def counts(self) -> list[Counts]:
         """What each server has counted, all that this worker pushed included."""

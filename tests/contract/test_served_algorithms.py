@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import turns_gate
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate, turns_gate
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 
@@ -74,6 +74,31 @@ def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factor
         assert trainer.num_applied() == 4
         assert trainer.staleness() == {0: 2}
     world.Barrier()
+    trainer.close()
+
+
+def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
+    any_served_pair, connected, factory, world, shard
+):
+    backend = connected(*any_served_pair, {"backup_workers": 1})
+    assert (backend.num_accepted, backend.in_step, backend.asynchronous) == (1, True, False)
+    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    trainer = backend.distribute(factory, shard=shard, seed=3)
+    trainer.step()
+    world.Barrier()
+    for rank in (0, 1):  # rank 1 comes when all updates are there
+        if rank == shard.index:
+            for _ in range(3):
+                trainer.step()
+        world.Barrier()
+    computed, dropped = zip(*world.allgather((trainer.num_computed(), trainer.num_dropped())), strict=True)
+    taken = trainer.taken()
+    assert computed == (4, 1)
+    assert sum(dropped) == 1
+    assert (taken is None) if shard.index else all(part.all() for part in taken)
+    assert trainer.num_applied() == 4
+    assert identity_gate(trainer.weights(), control=world, name="identity").passed
     trainer.close()
 
 

@@ -19,6 +19,7 @@ from dlscale.analysis.findings.contrasts import Contrasts
 from dlscale.analysis.findings.energy import energy_table, unknown_energy
 from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
+from dlscale.analysis.findings.late_gradients import LATE_GRADIENTS
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.staleness import STALENESS
 from dlscale.analysis.findings.startup import STARTUP
@@ -207,6 +208,7 @@ def _costs(table: ScalingTable) -> Iterator[Block]:
     yield from _known(STARTUP.of(table.start_ups))
     yield from _known(CHECKPOINTS.of(table.savings))
     yield from _known(STALENESS.of(table.stalenesses))
+    yield from _known(LATE_GRADIENTS.of(table.late_gradients))
 
 
 def _gaps(table: ScalingTable, study: StudyFacts, bad_files: Sequence[BadFile]) -> Iterator[Block]:

@@ -141,7 +141,12 @@ def run(
             trainer = trainer_kind(index, server, asynchronous)
             training = AuditedTraining(
                 trainer=trainer,
-                backend=SimpleNamespace(asynchronous=asynchronous, num_accepted=num_accepted, served=served),
+                backend=SimpleNamespace(
+                    asynchronous=asynchronous,
+                    num_accepted=num_accepted,
+                    served=served,
+                    in_step=not asynchronous and (num_accepted is None or issubclass(trainer_kind, BackedUp)),
+                ),
                 make_reference=lambda: Replica(index),
                 control=control,
                 bounds=EXACT,
@@ -291,6 +296,47 @@ def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
     gates, told = run(asynchronous=False, num_accepted=1)
     assert set(gates) == {"audit_step", "audit_movement"}
     assert told == [2, 2]
+
+
+class BackedUp(Trainer):
+    """Rank 0's gradients make the updates. The others' come late; in every third step they compute none."""
+
+    computed, last = 0, None
+
+    def step(self):
+        number = self.number = getattr(self, "number", -1) + 1
+        mine, self.last = self.replica.rank == 0, None
+        gradients = [0 * tensor for tensor in self.replica.weights()]
+        if mine or number % 3 < 2:
+            gradients = self.replica.gradients()
+            self.computed += 1
+            self.last = [np.full_like(tensor, mine) for tensor in gradients]
+        used = [2 * one if mine else 0 * one for one in gradients]
+        self.replica.load(self.server.push_together(self.replica.rank, used))
+
+    def num_applied(self):
+        return self.server.num_updates
+
+    def taken(self):
+        return self.last
+
+    def num_computed(self):
+        return self.computed
+
+
+class Liar(BackedUp):
+    """Says that the other rank's gradients were taken."""
+
+    def taken(self):
+        return self.last and [1 - part for part in self.last]
+
+
+def test_updates_of_the_first_to_come_are_replayed_with_those_that_came():
+    gates, _ = run(asynchronous=False, num_accepted=1, trainer_kind=BackedUp)
+    assert failed(gates) == set()
+    assert gates["audit_opening"].value < 1e-6
+    assert "audit_samples" in gates
+    assert "audit_opening" in failed(run(asynchronous=False, num_accepted=1, trainer_kind=Liar)[0])
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])

@@ -75,7 +75,9 @@ class Meter:
         return {"num_batches": 2, "seconds": 100.0}
 
 
-def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise=None, **target):
+def run(
+    monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise=None, step_samples=0, **target
+):
     clock = clock or Trainer(aucs, losses)
     for module in (measure, solution):
         monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
@@ -95,6 +97,7 @@ def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise
         write=written.append,
         set_up_seconds=1.5,
         longest_window=longest_window,
+        step_samples=step_samples,
         noise=noise,
         unmeasured="" if noise else "no meter",
     ).run()
@@ -131,6 +134,14 @@ def test_batches_grow_and_evaluations_still_come_after_equal_numbers_of_samples(
         (9, 288 + 64 + 128),
     ]
     assert [window.num_samples for window in windows] == [32, 96, 160, 192]
+
+
+def test_samples_that_were_thrown_away_are_no_progress(monkeypatch):
+    """Steps of 24 samples of 32; evaluations stay due after 4 x 32 samples."""
+    end, evaluations, windows = run(monkeypatch, [0.5, 0.95], step_samples=24)
+    assert end == "reached"
+    assert [(one.step, one.samples) for one in evaluations] == [(6, 144), (11, 264)]
+    assert [window.num_samples for window in windows] == [24, 120, 120]
 
 
 def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):

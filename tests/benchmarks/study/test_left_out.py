@@ -167,6 +167,7 @@ def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
             {"framework": "tensorflow", "num_ranks": 2},
             "backup_workers=2 of 2",
         ),
+        ("mpi_ps", {"backup_workers": -1}, {"framework": "torch", "num_ranks": 2}, "give 0 to 1"),
         (
             "grpc_ps",
             {},

@@ -127,6 +127,6 @@ def test_softsync_collects_the_pushes_of_a_part_of_the_workers():
 
 def test_no_more_is_collected_than_there_are_workers_left(sent):
     made = session(sent, num_collected=2)
-    assert made.without(1)
+    assert made.without(1, num_left=1)
     push(made, 0, 2, step=0)
     assert weights_of(made, sent) == ([7.0], 1)
