@@ -19,6 +19,14 @@ The staleness of a push is the number of updates between those that the worker's
 fetched and the push's own. `divide_by_staleness` divides r by it where it is above 1; `softsync` n collects
 floor(P / n) of P workers' pushes for an update by their mean (W. Zhang, S. Gupta, X. Lian, J. Liu, *Staleness-aware
 Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equations 5 to 8).
+
+Asynchrony adds momentum (I. Mitliagkas, C. Zhang, S. Hadjis, C. Ré, *Asynchrony begets Momentum*, arXiv:1605.09774):
+where each update is one of g workers', any of them alike, the expected steps V of w on a quadratic of curvature a are
+
+    V' = (m + 1 - 1/g) V - m (1 - 1/g) V_before - (r a / g) w
+
+with the momentum m of the rule. `mitigate_momentum` lowers m by the implicit momentum 1 - 1/g, if need be below 0, so
+that the factor of V is what was asked for, as S. Hadjis et al. do by tuning (*Omnivore*, arXiv:1606.04487).
 """
 
 from __future__ import annotations
@@ -45,7 +53,7 @@ class Options:
     """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
 
     `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
-    every push.
+    every push. `mitigate_momentum`: `momentum` includes what asynchrony adds.
     """
 
     fetch_every: int = 1
@@ -55,6 +63,7 @@ class Options:
     momentum: float = 0.9
     divide_by_staleness: bool = False
     softsync: int = 0
+    mitigate_momentum: bool = False
 
     def __post_init__(self) -> None:
         for name, steps in (("fetch_every", self.fetch_every), ("push_every", self.push_every)):
@@ -79,6 +88,18 @@ class Options:
                 "update at every push"
             )
 
+        if self.mitigate_momentum and self.optimizer != "momentum":
+            raise UsageError(
+                f"option mitigate_momentum of algorithm downpour with optimizer {self.optimizer}, which has no "
+                "momentum to lower; give optimizer=momentum"
+            )
+        if self.mitigate_momentum and (self.fetch_every, self.push_every) != (1, 1):
+            raise UsageError(
+                f"option mitigate_momentum of algorithm downpour with fetch_every={self.fetch_every}, "
+                f"push_every={self.push_every}: how much momentum asynchrony adds is known of intervals of 1; leave "
+                "one of the two out"
+            )
+
     def for_gate(self) -> Options:
         """The same algorithm with intervals of two steps at most, by plain SGD of rate 1 at every push."""
         return Options(
@@ -97,6 +118,14 @@ class Options:
                 f"{num_workers}"
             )
         return num_workers // self.softsync if self.softsync else 1
+
+    def implicit_momentum(self, num_workers: int) -> float:
+        """What asynchrony adds: 1 - 1/g, where an update is one of g groups' of workers."""
+        return 1 - self.num_collected(num_workers) / num_workers
+
+    def explicit_momentum(self, num_workers: int) -> float:
+        """That of the servers' rule."""
+        return self.momentum - (self.implicit_momentum(num_workers) if self.mitigate_momentum else 0.0)
 
 
 class ServerRule(Protocol):

@@ -131,7 +131,9 @@ class MpiServers(InStep):
             chosen = chosen.for_gate() if gate else chosen
             rules = _downpour_rules(chosen, replica, num_workers=num_workers)
             links.open(rules, given)
-            return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"])
+            return DownpourTrainer(
+                replica, layout, links, chosen, rate=rules["rate"], momentum=rules["momentum"]
+            )
         share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
         synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
         links.open({"algorithm": "easgd", "share": share} if share else synchronous, given)
@@ -163,7 +165,7 @@ def _downpour_rules(options: downpour.Options, replica: Replica, *, num_workers:
         "algorithm": "downpour",
         "optimizer": options.optimizer,
         "rate": options.learning_rate or replica.learning_rate(),
-        "momentum": options.momentum,
+        "momentum": options.explicit_momentum(num_workers),
         "divide_by_staleness": options.divide_by_staleness,
         "num_collected": options.num_collected(num_workers),
     }

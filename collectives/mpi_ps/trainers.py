@@ -229,10 +229,13 @@ class DownpourTrainer(AsynchronousTrainer):
         options: downpour.Options,
         *,
         rate: float,
+        momentum: float,
     ) -> None:
+        """`momentum` is that of the servers' rule."""
         super().__init__(replica, layout, links)
         self._fetch_every, self._push_every = options.fetch_every, options.push_every
-        self._rate = np.float32(rate)
+        self._rate, self._momentum = np.float32(rate), momentum
+        self._mitigates = options.mitigate_momentum
         self._accrued = np.zeros(layout.num_elements, np.float32)
         self._gradient = np.empty(layout.num_elements, np.float32)
         self._num_steps = 0
@@ -258,5 +261,6 @@ class DownpourTrainer(AsynchronousTrainer):
             self._replica.load(self._layout.unpack(self._flat))
 
     def settings(self) -> dict[str, Setting]:
-        """The learning rate too, which the options may leave to the network."""
-        return {**super().settings(), "learning_rate": float(self._rate)}
+        """The learning rate too, which the options may leave to the network, and a momentum that is not theirs."""
+        explicit = {"explicit_momentum": self._momentum} if self._mitigates else {}
+        return {**super().settings(), "learning_rate": float(self._rate), **explicit}
