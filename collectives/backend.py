@@ -170,6 +170,10 @@ class CountingTrainer(Trainer, Protocol):
         """Local batches, of all ranks together, whose gradients the weights have taken up so far; not collective."""
         ...
 
+    def served_weights(self) -> Weights:
+        """The servers' weights of now, whatever this rank has seen of them; between two steps, not collective."""
+        ...
+
 
 class BackedUpTrainer(CountingTrainer, Protocol):
     """A trainer whose ranks step together, by updates that take the first gradients to come. Nothing is collective."""
@@ -194,7 +198,10 @@ class StaleTrainer(CountingTrainer, Protocol):
     """A trainer whose ranks push what servers apply later, on weights that others may have changed since."""
 
     def staleness(self) -> dict[int, int]:
-        """{updates: pushes}: how many pushes, of all ranks together, had missed so many updates; not collective."""
+        """{updates: pushes}: how many pushes, of all ranks together, had missed so many updates; not collective.
+
+        Empty where the servers do not count it, as TensorFlow's.
+        """
         ...
 
 
@@ -220,8 +227,8 @@ class Backend(Protocol):
     def num_accepted(self) -> int | None:
         """How many ranks' gradients make an update, the first to come; None: those of all.
 
-        What comes later is dropped. Where this is not None or `asynchronous`, trainers are `CountingTrainer`s; where
-        ranks are `in_step` nevertheless, `BackedUpTrainer`s.
+        What comes later is dropped. Where this is not None trainers are `CountingTrainer`s, and `BackedUpTrainer`s if
+        ranks are `in_step` nevertheless; where ranks are `asynchronous` they are `StaleTrainer`s.
         """
         ...
 
@@ -234,7 +241,7 @@ class Backend(Protocol):
     def served(self) -> Any:
         """The options of the algorithm by which ranks train over servers without waiting for each other.
 
-        Trainers are then `StaleTrainer`s. None where ranks step together, and where each gradient is applied as it
+        None where ranks step together, and where each gradient is applied as it
         comes.
         """
         ...

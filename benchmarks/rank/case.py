@@ -249,7 +249,7 @@ class CaseRun:
 
     def _write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
         backend = self.context.backend
-        stale = cast(StaleTrainer, trainer).staleness() if backend.served else {}
+        stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
         backed_up = backend.in_step and backend.num_accepted is not None
         self._write(
             CaseResult(

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
@@ -24,7 +24,7 @@ from dlscale.benchmarks.rank.noise import NoiseMeter
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Ended, Evaluated
 from dlscale.benchmarks.records.target import End, Evaluation, Target
-from dlscale.collectives import Trainer
+from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models.quality.metric import HeldOut
 from dlscale.models.workload import Input, Replica, Shard, State, Workload
@@ -77,7 +77,9 @@ class Evaluator:
         """Every metric of the workload that can be computed, the same on all ranks."""
         if self._by_state:
             self._replica.restore(network_state(trainer, self._world, of_first=self._of_first))
-        if not self._by_state or self._own_weights:
+        if not self._by_state:
+            self._replica.load(cast(CountingTrainer, trainer).served_weights())
+        elif self._own_weights:
             self._replica.load(trainer.weights())
         pieces = list(self._held_out.measure(self._replica.predict, self._shard))
         gathered = self._world.gather(pieces)

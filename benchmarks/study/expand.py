@@ -152,9 +152,6 @@ def _foreign(study: Study, workload: str, framework: str, backend: str) -> str:
     return ""
 
 
-OUT_OF_STEP = {"grpc_ps": ("asynchronous", "backup_workers")}  # options whose ranks do not step together
-
-
 def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """Whether a launch has a place in the study: of time to solution, only if all of its ranks train one network.
 
@@ -162,12 +159,11 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
     """
     if not study.target:
         return True
-    for option in OUT_OF_STEP.get(backend, ()):
-        if study.backend_options.get(backend, {}).get(option):
-            raise UsageError(
-                f"{backend}.{option} in time-to-solution: its ranks do not step together, and evaluations come after "
-                f"equal numbers of steps; leave it out, or leave out {backend}"
-            )
+    if study.backend_options.get(backend, {}).get("backup_workers"):
+        raise UsageError(
+            f"{backend}.backup_workers in time-to-solution: gradients of some ranks are dropped, and samples to the "
+            f"target would count them; leave it out, or leave out {backend}"
+        )
     if capabilities(backend).servers and study.facts(workload).running_statistics:
         raise UsageError(
             f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "

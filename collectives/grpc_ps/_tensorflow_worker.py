@@ -21,7 +21,7 @@ from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options, refuse
 from dlscale.collectives.job import POLL_SECONDS, ServerSplit
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import ReplicaFactory, Shard, State
+from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 
 def on_servers(spec: Any, *, device: str, placement: str) -> AbstractContextManager[Any]:
@@ -164,6 +164,14 @@ class ServedTrainer(ReplicaTrainer):
         """Local batches that the weights have taken up."""
         updates = int(self._session.run(self._global_step))
         return updates if self._options.asynchronous else updates * self._num_accepted
+
+    def served_weights(self) -> Weights:
+        """The servers' weights: variables are nowhere else."""
+        return self.weights()
+
+    def staleness(self) -> dict[int, int]:
+        """Nothing: TensorFlow's servers do not count what a gradient had missed."""
+        return {}
 
     def state(self) -> State:
         """Raises UsageError: the servers keep what optimizers do."""

@@ -6,6 +6,7 @@ its beginning.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Condition
@@ -32,9 +33,11 @@ from dlscale.collectives.grpc_ps.messages import (
     Session,
     chunks,
     pack,
+    pack_look,
     pieces,
     shards,
     unpack,
+    unpack_counts,
 )
 from dlscale.collectives.training._torch import Setting, clear_gradients, flat_in_memory
 from dlscale.collectives.training._torch_staging import staging_of
@@ -218,8 +221,27 @@ class Traffic:
 
     def num_applied(self) -> int:
         """The updates that server 0 has counted."""
-        raw = self._channels[0].count(self.sessions[0].number.to_bytes(8, "little"))
-        return int.from_bytes(raw, "little")
+        return self._counts(0)[0]
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: gradients} that had missed so many, over all servers; messages of each chunk count."""
+        total: Counter[int] = Counter()
+        for server in range(len(self._channels)):
+            total.update(self._counts(server)[1])
+        return dict(sorted(total.items()))
+
+    def fetch(self) -> None:
+        """Between two steps: return when the parameters hold the servers' weights of now. Raises what went wrong."""
+        self._arrivals.check()
+        self._arrivals.begin(self._step)
+        for outgoing in self._all():
+            question = pack_look(outgoing.index, self._step)
+            self._streams[outgoing.server].send(lambda question=question: question)
+        self.finish()
+
+    def _counts(self, server: int) -> tuple[int, dict[int, int]]:
+        number = self.sessions[server].number.to_bytes(8, "little")
+        return unpack_counts(self._channels[server].count(number))
 
     def settings(self) -> dict[str, Setting]:
         """How the weights are cut, and who owns them."""

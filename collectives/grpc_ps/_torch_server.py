@@ -11,7 +11,13 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.grpc_ps._grpc import Listener, LostError
 from dlscale.collectives.grpc_ps._torch_session import ServedSession
 from dlscale.collectives.grpc_ps.meeting import meet
-from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Hello, RefusedError, read_hello
+from dlscale.collectives.grpc_ps.messages import (
+    BYTES_PER_ELEMENT,
+    Hello,
+    RefusedError,
+    pack_counts,
+    read_hello,
+)
 from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import ServerSplit
 
@@ -142,7 +148,7 @@ class Server:
             served = self._sessions.get(int.from_bytes(request, "little")) if len(request) == 8 else None
         if served is None:
             raise RefusedError("there is no such trainer")
-        return served.num_applied().to_bytes(8, "little")
+        return pack_counts(served.num_applied(), served.staleness())
 
 
 def _next(requests: Iterator[bytes]) -> bytes | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections import Counter
 from queue import SimpleQueue
 from threading import Lock
 
@@ -22,6 +23,7 @@ from dlscale.collectives.grpc_ps._torch_optimizers import build
 from dlscale.collectives.grpc_ps.messages import (
     BYE,
     BYTES_PER_ELEMENT,
+    LOOK,
     WEIGHTS,
     Chunk,
     Message,
@@ -100,10 +102,24 @@ class ServedChunk:
         self.lock = Lock()
         self.first: bytes | None = None  # the message with the first weights, until all workers have it
         self.steps = [-1] * session.num_workers  # of each worker, the last that was applied
+        self._num_updates = 0
+        self._known = [0] * session.num_workers  # updates of the weights that each worker got last
+        self.staleness: Counter[int] = Counter()  # {updates that a gradient had missed: gradients}
 
     def load(self, values: Floats) -> None:
         """The first weights."""
         self._weights[:] = values
+
+    def count(self, worker: int) -> None:
+        """An update by a worker that waits for no other: what its gradient had missed. It gets the new weights."""
+        self.staleness[self._num_updates - self._known[worker]] += 1
+        self._num_updates += 1
+        self._known[worker] = self._num_updates
+
+    def look(self, worker: int, step: int) -> bytes:
+        """The message with the weights of now, for a worker that has taken up that step."""
+        self._known[worker] = self._num_updates
+        return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])
 
     def apply(self, gradient: Floats, step: int) -> bytes:
         """Update the weights by a gradient; returns the message with the new ones. Raises RefusedError."""
@@ -180,6 +196,8 @@ class ServedSession:
         with chunk.lock:
             if message.kind == WEIGHTS:
                 self._load(worker, message, raw, chunk)
+            elif message.kind == LOOK:
+                self._look(worker, message, chunk)
             else:
                 self._update(worker, message, chunk)
         if message.kind == WEIGHTS:
@@ -201,6 +219,24 @@ class ServedSession:
     def num_applied(self) -> int:
         """Local batches, of all workers, that every chunk of this shard has taken up."""
         return sum(num_updates // len(self._chunks) for num_updates in list(self._num_updates))
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: gradients of a chunk} that had missed so many, of asynchronous workers."""
+        total: Counter[int] = Counter()
+        for chunk in self._chunks:
+            with chunk.lock:
+                total.update(chunk.staleness)
+        return dict(total)
+
+    def _look(self, worker: int, message: Message, chunk: ServedChunk) -> None:
+        if message.step != chunk.steps[worker]:
+            raise RefusedError(
+                f"worker {worker} asks for weights at step {message.step}, and chunk {message.chunk} has taken up its "
+                f"step {chunk.steps[worker]}"
+            )
+        if self._outboxes[worker].qsize() > len(self._chunks):
+            raise RefusedError(f"worker {worker} asks for weights without taking them")
+        self._outboxes[worker].put(chunk.look(worker, message.step))
 
     def _load(self, worker: int, message: Message, raw: bytes, chunk: ServedChunk) -> None:
         if worker or message.step or chunk.first or chunk.steps[0] >= 0:
@@ -238,6 +274,8 @@ class ServedSession:
             self._check_all_there()
             return
         new = chunk.apply(gradient, message.step)
+        if self.session.asynchronous:
+            chunk.count(worker)
         with self._lock:
             for index in done:
                 chunk.steps[index] = message.step

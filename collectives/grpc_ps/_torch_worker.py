@@ -20,7 +20,7 @@ from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training._torch import TorchTrainer
-from dlscale.models.workload import ReplicaFactory, Shard, State
+from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 
 def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
@@ -91,6 +91,16 @@ class ServedTrainer(TorchTrainer):
     def num_applied(self) -> int:
         """Local batches, of all workers, that server 0's weights have taken up."""
         return self._traffic.num_applied()
+
+    def served_weights(self) -> Weights:
+        """The servers' weights of now, which the next step begins with, too. Workers in step have them already."""
+        if self._traffic.sessions[0].asynchronous:
+            self._traffic.fetch()
+        return self.weights()
+
+    def staleness(self) -> dict[int, int]:
+        """{updates: pushes}: how many pushes had missed so many updates, of all workers; empty where none is missed."""
+        return self._traffic.staleness()
 
     def state(self) -> State:
         """Raises UsageError: the servers keep what optimizers do."""

@@ -10,9 +10,10 @@ Servers hold shards of it, which are cut into chunks; who holds what is arithmet
 
 from __future__ import annotations
 
+import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Literal
@@ -105,7 +106,7 @@ def pieces(parameter_sizes: Sequence[int], start: int, stop: int) -> Iterator[Pi
 HEADER = struct.Struct(
     "<IIQQQ"
 )  # kind, chunk, step, offset in the shard, count; 32 bytes keep floats aligned
-WEIGHTS, GRADIENT, BYE = range(3)
+WEIGHTS, GRADIENT, BYE, LOOK = range(4)  # LOOK: a worker asks for the weights of now, with no elements
 
 # torch's optimizers that treat every element alike, so that tensors may be cut anywhere.
 ELEMENTWISE = (
@@ -157,7 +158,7 @@ class Hello(_Checked):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chunk's elements, in the memory that it came in, or a BYE."""
+    """One chunk's elements, in the memory that it came in; a BYE and a LOOK have none."""
 
     kind: int
     chunk: int
@@ -192,6 +193,24 @@ def pack_bye() -> bytes:
     return HEADER.pack(BYE, 0, 0, 0, 0)
 
 
+def pack_look(index: int, step: int) -> bytes:
+    """A worker's question for a chunk's weights of now, between its steps."""
+    return HEADER.pack(LOOK, index, step, 0, 0)
+
+
+def pack_counts(num_applied: int, staleness: Mapping[int, int]) -> bytes:
+    """What a server says of a session: local batches that it took up, and how many gradients had missed how much."""
+    return json.dumps(
+        {"applied": num_applied, "staleness": {str(k): n for k, n in staleness.items()}}
+    ).encode()
+
+
+def unpack_counts(raw: bytes) -> tuple[int, dict[int, int]]:
+    """(local batches, {updates: gradients})."""
+    counts = json.loads(raw)
+    return int(counts["applied"]), {int(steps): int(number) for steps, number in counts["staleness"].items()}
+
+
 def unpack(raw: bytes, chunks: list[Chunk]) -> Message:
     """The message, of which `values` is a view. Raises RefusedError unless it is one of these chunks, whole."""
     if len(raw) < HEADER.size:
@@ -199,8 +218,14 @@ def unpack(raw: bytes, chunks: list[Chunk]) -> Message:
     kind, index, step, offset, count = HEADER.unpack_from(raw)
     if kind == BYE:
         return Message(kind, 0, 0, np.empty(0, dtype=np.float32))
-    if kind not in (WEIGHTS, GRADIENT) or index >= len(chunks):
+    if kind not in (WEIGHTS, GRADIENT, LOOK) or index >= len(chunks):
         raise RefusedError(f"a message of kind {kind} for chunk {index}; there are {len(chunks)} chunks")
+    if kind == LOOK:
+        if len(raw) > HEADER.size:
+            raise RefusedError(
+                f"a worker asks for chunk {index} in {len(raw)} bytes; a question has {HEADER.size}"
+            )
+        return Message(kind, index, step, np.empty(0, dtype=np.float32))
     chunk = chunks[index]
     num_bytes = len(raw) - HEADER.size
     if (offset, count) != (chunk.offset, chunk.count) or num_bytes != chunk.count * BYTES_PER_ELEMENT:

@@ -40,6 +40,10 @@ class ServedTrainer(ReplicaTrainer):
         """Local batches, of all workers, that server 0 has taken up."""
         return int(self._links.counts()[0]["applied"])
 
+    def served_weights(self) -> Weights:
+        """The servers' weights, which all workers have where they step together."""
+        return self.weights()
+
     def state(self) -> State:
         """Raises UsageError: the servers keep part of it."""
         raise UsageError(KEPT_BY_SERVERS)

@@ -178,9 +178,18 @@ def test_what_cannot_be_reached_is_refused(target, words):
         plan("time-to-solution", target=target)
 
 
-def test_ranks_have_to_step_together_and_somebody_to_have_the_whole_network():
-    with pytest.raises(UsageError, match=r"grpc_ps\.asynchronous in time-to-solution: its ranks do not step"):
-        plan("time-to-solution", backends=["grpc_ps"], backend_options={"grpc_ps": {"asynchronous": True}})
+def test_every_gradient_has_to_count_and_somebody_to_have_the_whole_network():
+    assert plan("time-to-solution", backends=["grpc_ps"], backend_options={"grpc_ps": {"asynchronous": True}})
+    with pytest.raises(
+        UsageError, match=r"grpc_ps\.backup_workers in time-to-solution: gradients of some ranks"
+    ):
+        plan(
+            "time-to-solution",
+            frameworks=["tensorflow"],
+            ranks=[2],
+            backends=["grpc_ps"],
+            backend_options={"grpc_ps": {"backup_workers": 1}},
+        )
     maps = {"metric": "pixel_distance", "threshold": 0.5, "goals": {}}
     with pytest.raises(UsageError, match="cosmogan over grpc_ps: servers do not have what batch norm keeps"):
         plan("time-to-solution", workloads=["cosmogan"], preset="tiny", backends=["grpc_ps"], target=maps)

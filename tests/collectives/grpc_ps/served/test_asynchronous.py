@@ -75,6 +75,27 @@ def test_a_worker_may_leave_early(make_cluster, make_replica, tools):
     assert cluster.num_sessions() == [0, 0]
 
 
+def test_the_servers_weights_of_now_can_be_had_between_two_steps_and_what_gradients_missed_is_counted(
+    make_cluster, make_replica, tools
+):
+    """Worker 1 misses four updates; once it has asked for the servers' weights, none."""
+    cluster = make_cluster(asynchronous=True)
+    replicas = [make_replica(worker) for worker in range(2)]
+    one, other = trainers = tools.together(lambda worker: cluster.trainer(worker, replicas[worker]), 2)
+    for _ in range(4):
+        one.step()
+    other.step()
+    for mine, theirs in zip(one.served_weights(), other.weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    one.step()
+    staleness = one.staleness()
+    num_chunks = staleness[4]
+    assert num_chunks > 2, "messages of each chunk, over both servers"
+    assert staleness == other.staleness() == {0: 5 * num_chunks, 4: num_chunks}
+    for trainer in trainers:
+        trainer.close()
+
+
 def test_every_gradient_counts_once_whatever_their_order(make_cluster, make_replica, tools):
     cluster, counts, barrier = make_cluster(asynchronous=True, num_workers=3), [], Barrier(3)
 

@@ -80,7 +80,10 @@ def test_half_a_header_is_refused(length):
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        pytest.param(packed(kind=3), "kind 3 for chunk 1; there are 2", id="unknown kind"),
+        pytest.param(packed(kind=4), "kind 4 for chunk 1; there are 2", id="unknown kind"),
+        pytest.param(
+            packed(kind=3), "asks for chunk 1 in 44 bytes; a question has 32", id="question with values"
+        ),
         pytest.param(packed(kind=(1 << 32) - 1), "kind 4294967295", id="largest kind"),
         pytest.param(packed(index=2), "for chunk 2; there are 2 chunks", id="one chunk too far"),
         pytest.param(packed(index=(1 << 32) - 1), "for chunk 4294967295", id="largest chunk"),
