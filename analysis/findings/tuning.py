@@ -99,17 +99,22 @@ class RateSearch:
         return min(arrived, key=lambda rate: _cost(rate), default=None)
 
     @property
+    def closest(self) -> TriedRate | None:
+        """The rate of the training with the best value of the metric; None if none had any."""
+        near = [rate for rate in self.tried if rate.closest is not None]
+        better = max if near and _higher_is_better(near[0]) else min
+        return better(near, key=lambda rate: rate.closest or 0.0, default=None)
+
+    @property
     def text(self) -> str:
         """A sentence with the choice, or why there is none, and what is doubtful about it."""
         cell, target, best = self.tried[0].cell, self.tried[0].target, self.best
-        where = f"{cell.backend} on {plural(cell.num_ranks, 'rank')}, global batch {cell.global_batch}"
+        where = f"{_variant(cell)} on {plural(cell.num_ranks, 'rank')}, global batch {cell.global_batch}"
         if not self.complete:
             done, planned = self.num_trainings, sum(rate.num_planned for rate in self.tried)
             return f"{where}: {done} of {planned} trainings have a result, so no rate is chosen; run the rest first."
         if best is None:
-            near = [rate for rate in self.tried if rate.closest is not None]
-            better = max if near and _higher_is_better(near[0]) else min
-            closest = better(near, key=lambda rate: rate.closest or 0.0, default=None)
+            closest = self.closest
             came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
             return (
                 f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other --learning-rates "
@@ -164,6 +169,12 @@ class RateSearch:
         return sorted({training.seed for rate in self.tried for training in rate.trainings})
 
 
+def _variant(cell: Cell) -> str:
+    """`mpi_ps downpour (optimizer=sgd)`: the curve without what tells its learning rates apart."""
+    options = ", ".join(f"{name}={value}" for name, value in cell.options.items())
+    return f"{cell.method} ({options})" if options else cell.method
+
+
 def _cost(rate: TriedRate) -> float:
     return rate.expected.center if rate.expected else math.inf
 
@@ -216,6 +227,7 @@ def rate_searches(solutions: Sequence[TimeToSolution], rows: Iterable[ScalingRow
                 search.configuration.num_ranks,
                 search.configuration.global_batch,
                 search.tried[0].cell.backend,
+                _variant(search.tried[0].cell),
             ),
         )
     )
@@ -252,6 +264,7 @@ def to_rate_row(row: _Row) -> dict[str, Any]:
         "preset": cell.preset,
         "framework": cell.framework,
         "backend": cell.backend,
+        "variant": _variant(cell),
         "num_ranks": cell.num_ranks,
         "global_batch": cell.global_batch,
         "metric": tried.target.metric,
@@ -284,7 +297,7 @@ _TUNING = TableOf[_Row](
     columns=(
         *training_columns(lambda row: row.search.family),
         Column("target", lambda row: goal_text(row.tried.target), numeric=False, common=True),
-        Column("backend", lambda row: row.tried.cell.backend, numeric=False),
+        Column("backend", lambda row: _variant(row.tried.cell), numeric=False),
         Column("ranks", lambda row: row.tried.cell.num_ranks),
         Column("batch", lambda row: row.tried.cell.global_batch),
         Column("learning rate", lambda row: Value(text=f"{row.tried.rate:g}", order=row.tried.rate)),
@@ -302,7 +315,7 @@ _TUNING = TableOf[_Row](
     ),
     tags=lambda row: tags_of(row.tried.cell),
     strong=lambda row: row.tried is row.search.best,
-    group=lambda row: (row.tried.cell.backend, row.tried.cell.num_ranks, row.tried.cell.global_batch),
+    group=lambda row: (_variant(row.tried.cell), row.tried.cell.num_ranks, row.tried.cell.global_batch),
 )
 TUNING_LEGEND = _TUNING.legend
 

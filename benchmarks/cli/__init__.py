@@ -21,6 +21,10 @@ VERBS = {
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
     "ablate": ("ablate", "Turn a backend's settings on step by step, and measure the gain of each step."),
     "tune": ("tune", "Search the learning rate of each configuration with an equal budget."),
+    "compare-algorithms": (
+        "compare_algorithms",
+        "Search the learning rate of every algorithm, then compare their times to solution.",
+    ),
     "report": ("report", "Print a study's table from its records."),
     "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (

@@ -44,7 +44,8 @@ from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
-from dlscale.benchmarks.systems.system import load_system
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.systems.system import System, load_system
 
 
 @click.command()
@@ -127,7 +128,7 @@ def plan_and_run(
     if not as_json and (line := own_defaults(study, system, options)):
         click.echo(line)
     options = options | {"data": data_of(system, options)}
-    wait_seconds = _wait_seconds(wait_quiet)
+    wait_seconds = seconds_of_wait(wait_quiet)
     if system.scheduler != "none" and not in_allocation:
         if wait_quiet:
             raise UsageError(
@@ -139,13 +140,7 @@ def plan_and_run(
                 "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
             )
         return run_jobs.run_as_jobs(study, system, options, start=start, commands=commands, as_json=as_json)
-    campaign = prepare_campaign(
-        study,
-        system,
-        environment_name=options["environment"],
-        data=options["data"],
-        results=Path(options["results"]),
-    )
+    campaign = campaign_of(study, system, options)
     if in_allocation:
         campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
     if not start:
@@ -153,10 +148,7 @@ def plan_and_run(
         if as_json:
             click.echo(json.dumps(plan_json(campaign.plan, todo)))
             return 0
-        _print_plan(campaign, todo)
-        show_plan(campaign.plan, todo)
-        if commands:
-            _print_commands(campaign, todo)
+        show_campaign(campaign, todo, commands=commands)
         return 0
     interrupt_on_signals()
     return run_here(
@@ -166,6 +158,25 @@ def plan_and_run(
         compatibility_lines=compatibility_lines,
         figures=figures,
     )
+
+
+def campaign_of(study: Study, system: System, options: Mapping[str, Any]) -> Campaign:
+    """The campaign of a study on this machine. Raises UsageError for whatever would not work."""
+    return prepare_campaign(
+        study,
+        system,
+        environment_name=options["environment"],
+        data=options["data"],
+        results=Path(options["results"]),
+    )
+
+
+def show_campaign(campaign: Campaign, todo: list[Launch], *, commands: bool) -> None:
+    """Print the plan of a campaign and the table of its cells, of which `todo` is left; its commands if asked to."""
+    _print_plan(campaign, todo)
+    show_plan(campaign.plan, todo)
+    if commands:
+        _print_commands(campaign, todo)
 
 
 def run_here(
@@ -257,7 +268,8 @@ def _print_commands(campaign: Campaign, launches: list[Launch]) -> None:
         click.echo(shlex.join(campaign.command(launch)))
 
 
-def _wait_seconds(asked: str | None) -> float | None:
+def seconds_of_wait(asked: str | None) -> float | None:
+    """The seconds that --wait-quiet allows; None without it. Raises UsageError."""
     try:
         return parse_seconds(asked) if asked else None
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import start_options, study_of, study_options
+from dlscale.benchmarks.cli.options import F, start_options, study_of, study_options
 from dlscale.benchmarks.cli.run import plan_and_run
 from dlscale.benchmarks.study.study import LARGEST_SEED, Study
 from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_rate
@@ -18,12 +19,18 @@ from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.compression.options import Compression
 
 STUDY = "time-to-solution"
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid where none is given
 NUM_SEEDS = 3
 MOST_SAMPLES = 3  # times as many as a training is expected to need: more at a rate is no bargain
 SHARED_AXES = {"batch", "precision"}  # that make configurations of their own
+# Options of backends on which updates depend: such cells are searched one by one.
+OF_UPDATES = {
+    *("asynchronous", "backup_workers", "pipelined", "pipelined_until_step", "wire"),
+    *(field.name for field in dataclasses.fields(Compression)),
+}
 
 
 class Rates(click.ParamType[list[float]]):
@@ -50,19 +57,30 @@ class Rates(click.ParamType[list[float]]):
         return rates
 
 
+def rate_options(command: F) -> F:
+    """Add --learning-rates and --num-rates."""
+    command = click.option(
+        "--num-rates",
+        type=click.IntRange(min=2),
+        help="Rates of each grid to try, from its middle; default: all.",
+    )(command)
+    return click.option(
+        "--learning-rates",
+        type=Rates(),
+        help="Grid of learning rates of 1 rank, e.g. 0.0005|0.001|0.002; default: the study's, or 1/4, 1/2, 1, 2 and 4 "
+        "times the workload's own, or --learning-rate.",
+    )(command)
+
+
 @click.command()
 @click.argument("study", default=STUDY)
-@click.option(
-    "--learning-rates",
-    type=Rates(),
-    help="Grid of learning rates of 1 rank, e.g. 0.0005|0.001|0.002; default: 1/4, 1/2, 1, 2 and 4 times the "
-    "workload's own, or --learning-rate.",
-)
+@rate_options
 @study_options
 @start_options
 def tune(
     study: str,
     learning_rates: list[float] | None,
+    num_rates: int | None,
     dry_run: bool,
     in_allocation: bool,
     wait_quiet: str | None,
@@ -74,15 +92,42 @@ def tune(
     seeds (--launches, default 3) and at most as many samples (--max-samples, default 3 times what the study expects).
     The rate that reaches the target at the least expected number of samples is chosen, restarts included. The rates
     and what the search took are written to tuned.toml in the study's folder, for `dlscale run time-to-solution
-    --tuned FILE`. Backends with equal batches compute the same gradients: one is enough. It is a study as any other:
-    the same command resumes it, and `dlscale report` prints it again.
+    --tuned FILE`. Backends with equal batches compute the same gradients: one is enough. Where algorithms or options
+    such as grpc_ps.asynchronous make other updates over each, all backends are searched, and each cell gets a rate of
+    its own. It is a study as any other: the same command resumes it, and `dlscale report` prints it again.
 
     \b
     Examples:
       dlscale tune
       dlscale tune --ranks 1,2,4 --learning-rates '0.0005|0.001|0.002|0.004' --launches 5
+      dlscale tune --backends ring,mpi_ps --algorithms sync,easgd --ranks 2 --base smallest
       dlscale tune --preset small --batch 16 --backends none,ring --max-samples 8000 --max-seconds 5min
     """  # noqa: D301
+    options, fields = search_of(study, options, learning_rates=learning_rates, num_rates=num_rates)
+    return plan_and_run(
+        study,
+        options,
+        start=not dry_run,
+        commands=True,
+        in_allocation=in_allocation,
+        wait_quiet=wait_quiet,
+        fields=fields,
+    )
+
+
+def search_of(
+    study: str,
+    options: dict[str, Any],
+    *,
+    learning_rates: list[float] | None,
+    num_rates: int | None = None,
+    all_backends: bool = False,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options and further fields of the study that searches rates for one; over all its backends where asked to.
+
+    Raises UsageError for what no search could decide.
+    """
+    options = dict(options)
     if options["tuned"]:
         raise UsageError("--tuned with dlscale tune, which finds such rates; leave it out")
     if learning_rates and options["learning_rate"]:
@@ -98,7 +143,7 @@ def tune(
             "--evaluate-seconds with dlscale tune, whose choice by samples would depend on how fast the machine is; "
             "give --evaluate-samples"
         )
-    shared = {name for name in asked.axes if name in SHARED_AXES or name.partition(".")[0] in ALGORITHMS}
+    shared = {name for name in asked.axes if name in SHARED_AXES or _changes_updates(name)}
     if others := [name for name in asked.axes if name not in shared | {"learning_rate"}]:
         raise UsageError(
             f"{others[0]} with several values in dlscale tune, which changes no gradient; give one value"
@@ -107,26 +152,58 @@ def tune(
         raise UsageError(
             f"--seed {asked.seed} leaves no seeds above it to tune with; give {LARGEST_SEED - SEED_DISTANCE} at most"
         )
-    options["backends"] = _backends(asked)
+    if not (all_backends or _each_backend(asked)):
+        options["backends"] = _backends(asked)
     options["max_samples"] = options["max_samples"] or asked.target.max_samples or _most_samples(asked)
-    grid = learning_rates or asked.axes.get("learning_rate") or _own_grid(asked, asked.target)
+    named = learning_rates or asked.axes.get("learning_rate")
+    if options["learning_rate"]:
+        named = _own_grid(asked, asked.target)
+    grid = [float(rate) for rate in named or asked.target.search or _own_grid(asked, asked.target)]
+    own = [] if named else asked.target.grids
     options["learning_rate"] = None  # the grid has what it says
-    return plan_and_run(
-        study,
-        options,
-        start=not dry_run,
-        commands=True,
-        in_allocation=in_allocation,
-        wait_quiet=wait_quiet,
-        fields={
-            "name": "tuning",
-            "title": "Learning rates",
-            "axes": {name: values for name, values in asked.axes.items() if name in shared}
-            | {"learning_rate": grid},
-            "seed": asked.seed + SEED_DISTANCE,
-            "repeats": 0,  # other programs change no number of samples
-        },
-    )
+    options["target"] = (options["target"] or {}) | {
+        "search": _middle(grid, num_rates) if own else [],
+        "grids": [each.model_copy(update={"rates": _middle(each.rates, num_rates)}) for each in own],
+    }
+    return options, {
+        "name": "tuning",
+        "title": "Learning rates",
+        "axes": {name: values for name, values in asked.axes.items() if name in shared}
+        | {"learning_rate": _middle(grid, num_rates)},
+        "seed": asked.seed + SEED_DISTANCE,
+        "repeats": 0,  # other programs change no number of samples
+    }
+
+
+def _middle(grid: list[float], number: int | None) -> list[float]:
+    """So many rates around the middle of a grid. Raises UsageError where it has fewer."""
+    if number is None:
+        return grid
+    if number > len(grid):
+        raise UsageError(f"--num-rates {number} of a grid of {len(grid)} rates; give {len(grid)} at most")
+    first = (len(grid) - number) // 2
+    return grid[first : first + number]
+
+
+def _changes_updates(name: str) -> bool:
+    """Whether a setting is an algorithm's, or an option of a backend on which updates depend."""
+    owner, _, option = name.partition(".")
+    return owner in ALGORITHMS or option in OF_UPDATES
+
+
+def _each_backend(study: Study) -> bool:
+    """Whether rates of one backend are none of another: updates differ by options, or no backend makes all of them.
+
+    Named backends with several algorithms are all searched, as an algorithm may be another one over servers.
+    """
+    options = [name for own in study.backend_options.values() for name in own]
+    if OF_UPDATES & {*options, *(name.partition(".")[2] for name in study.axes)}:
+        return True
+    several = [name for name in study.backends if capabilities(name).exchanges]
+    carried = [set(study.algorithms) <= set(capabilities(name).algorithms) for name in several]
+    if study.algorithms == [SYNC] or len(several) == 1:
+        return False
+    return study.named_backends or not any(carried)
 
 
 def _backends(study: Study) -> list[str]:

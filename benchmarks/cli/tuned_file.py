@@ -10,8 +10,9 @@ import click
 from dlscale.analysis.findings.tuning import RateSearch, rate_searches
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.study_report import Loaded
+from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.benchmarks.study.study import read_study_file
-from dlscale.benchmarks.study.tuned import TUNED_FILE, Tuned, TunedRate, write_tuned
+from dlscale.benchmarks.study.tuned import TUNED_FILE, ClosestRate, Tuned, TunedRate, write_tuned
 
 
 def put_tuned(loaded: Loaded) -> None:
@@ -39,11 +40,11 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
             f"trainings of {missing[0]} are missing, and every rate is to have the same budget; run the same command "
             "again, which runs the rest"
         )
-    configurations = [search.configuration for search in searches]
-    if twice := [each.text for place, each in enumerate(configurations) if each in configurations[:place]]:
-        raise UsageError(
-            f"{twice[0]} was searched over several backends; tune over one, as dlscale tune does"
-        )
+    cells = [search.tried[0].cell for search in searches]
+    # Over one backend a rate is that of all whose updates are the same; over several each has its own.
+    exchanging = [cell for cell in cells if cell.backend != "none"]
+    by_cell = len({(cell.backend, cell.num_servers, repr(cell.backend_options)) for cell in exchanging}) > 1
+    configurations = [configuration_of(cell, by_cell=by_cell) for cell in cells]
     if len({rate.num_planned for search in searches for rate in search.tried}) > 1:
         raise UsageError(
             "configurations had unequal numbers of trainings; tune with dlscale tune, which gives all as many"
@@ -53,17 +54,28 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
     if target.max_samples is None:
         raise UsageError("trainings had no limit of samples, so that speed decides; tune with --max-samples")
     grid = sorted(float(rate) for rate in study.axes["learning_rate"])
-    rates = [
-        TunedRate(
-            # Scaling keeps the order of rates, and a complete search has trained at all of them.
-            learning_rate=grid[search.tried.index(best)],
-            expected_samples=best.expected.center,
-            num_reached=best.num_reached,
-            configuration=search.configuration,
-        )
-        for search in searches
-        if (best := search.best) and best.expected
-    ]
+    rates, missed = [], []
+    for search, configuration in zip(searches, configurations, strict=True):
+        own = study.rates_of(configuration.algorithm, configuration.algorithm_options)
+        # Scaling keeps the order of rates, and a complete search has trained at all of them.
+        if (best := search.best) and best.expected:
+            rates.append(
+                TunedRate(
+                    learning_rate=own[search.tried.index(best)],
+                    expected_samples=best.expected.center,
+                    num_reached=best.num_reached,
+                    configuration=configuration,
+                    learning_rates=own if own != grid else [],
+                )
+            )
+        elif by_cell and (near := search.closest) and near.closest is not None:
+            missed.append(
+                ClosestRate(
+                    learning_rate=own[search.tried.index(near)],
+                    closest=near.closest,
+                    configuration=configuration,
+                )
+            )
     if not rates:
         raise UsageError(
             "no rate reached the target; try other --learning-rates, more --max-samples, or another --target"
@@ -80,4 +92,5 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
         num_trainings=sum(search.num_trainings for search in searches),
         seconds=math.fsum(search.seconds for search in searches),
         rates=rates,
+        missed=missed,
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, without_empty
 from dlscale.benchmarks.records.record import Cell, Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -14,7 +14,8 @@ from dlscale.collectives.algorithms.registry import SYNC
 class RateConfiguration(Frozen):
     """Cells of one configuration share a tuned learning rate: backends with equal batches compute the same gradients.
 
-    The ranks belong to it as the global batch does: batch norm sees local batches.
+    The ranks belong to it as the global batch does: batch norm sees local batches. One of a search by cell names its
+    backend, with options and servers, on which the updates depend where ranks do not wait, or gradients come late.
     """
 
     workload: str
@@ -27,12 +28,26 @@ class RateConfiguration(Frozen):
     precision: str
     data: str
     target: dict[str, Any]  # that of the cells, without learning rates and budget
+    backend: str = ""  # with the next two; empty: any whose ranks step together
+    backend_options: dict[str, Setting] = {}
+    num_servers: NonNegativeInt = 0
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What came later is not written where it says nothing, so that studies keep their names."""
+        return without_empty(handler(self), {"backend", "backend_options", "num_servers"})
 
     @property
     def text(self) -> str:
-        """`hep_cnn tiny in torch on 2 ranks with global batch 32`; an algorithm beside synchronous SGD is named."""
+        """`hep_cnn tiny in torch on 2 ranks with global batch 32`; an algorithm beside synchronous SGD is named.
+
+        So are the backend and its options, where it has them.
+        """
         ranks = f"{self.num_ranks} rank{'s' * (self.num_ranks > 1)}"
         how = "" if self.algorithm == SYNC else f" by {self.algorithm}"
+        if self.backend:
+            options = ", ".join(f"{name}={value}" for name, value in self.backend_options.items())
+            how += f" over {self.backend}" + (f" ({options})" if options else "")
         where = f"{self.framework}{how} on {ranks} with global batch {self.global_batch}"
         return f"{self.workload} {self.preset} in {where}"
 
@@ -44,9 +59,17 @@ class RateConfiguration(Frozen):
         ]
 
 
-def configuration_of(cell: Cell) -> RateConfiguration:
-    """The configuration of a cell that has a target."""
+def configuration_of(cell: Cell, *, by_cell: bool = False) -> RateConfiguration:
+    """The configuration of a cell that has a target; `by_cell` with its backend."""
+    backend: dict[str, Any] = {}
+    if by_cell:
+        backend = {
+            "backend": cell.backend,
+            "backend_options": cell.backend_options,
+            "num_servers": cell.num_servers,
+        }
     return RateConfiguration(
+        **backend,
         workload=cell.workload,
         preset=cell.preset,
         framework=cell.framework,
@@ -70,5 +93,6 @@ def _without_rates(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(configuration: RateConfiguration) -> dict[str, Any]:
-    own = configuration.model_dump(exclude={"target", "algorithm_options"})
-    return own | configuration.algorithm_options | configuration.target
+    own = configuration.model_dump(exclude={"target", "algorithm_options", "backend_options"})
+    options = configuration.algorithm_options | configuration.backend_options
+    return own | options | configuration.target

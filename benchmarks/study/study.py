@@ -49,7 +49,7 @@ from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
@@ -255,12 +255,37 @@ class Study(Frozen):
         fields = self.model_dump() | {"axes": {}, "ladder": []}
         try:
             return [
-                Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
+                self._at_own_rate(
+                    Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
+                )
                 for algorithm in algorithms
                 for settings in variant_settings(self.axes, self.ladder, backend=backend, algorithm=algorithm)
             ]
         except ValidationError as error:
             raise ValueError(definitions.first_problem(error)) from None
+
+    def rates_of(self, algorithm: str, options: Mapping[str, Setting]) -> list[float]:
+        """The learning rates that a search tries for an algorithm with these options, ascending; none without one."""
+        tried = sorted(float(rate) for rate in self.axes.get("learning_rate", ()))
+        grids = self.target.grids if self.target and tried else []
+        chosen = read_algorithm(algorithm, options) if grids else None
+        for grid in grids:
+            own = {name: getattr(chosen, name, None) for name in grid.options}
+            if grid.algorithm == algorithm and own == grid.options:
+                return grid.rates
+        return tried
+
+    def _at_own_rate(self, variant: Study) -> Study:
+        """A variant of a search with the rate of its algorithm's grid that stands where its own does in the study's."""
+        tried = sorted(float(rate) for rate in self.axes.get("learning_rate", ()))
+        if not (variant.target and variant.target.grids and tried and variant.target.learning_rate):
+            return variant
+        (algorithm,) = variant.algorithms
+        own = self.rates_of(algorithm, variant.algorithm_options.get(algorithm, {}))
+        rate = own[tried.index(variant.target.learning_rate)]
+        return variant.model_copy(
+            update={"target": variant.target.model_copy(update={"learning_rate": rate})}
+        )
 
     def algorithms_over(self, backend: str) -> list[str]:
         """The study's algorithms that a backend carries; without any exchange synchronous SGD alone."""
@@ -370,11 +395,24 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     named |= set(variables or {}) | set(target)
     # An axis of the study's own gives way to what the user names.
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
+    for table, kind in zip(OPTION_TABLES, ("backends", "algorithms"), strict=True):
+        if changes.get(kind) is not None:
+            _leave_out(values, table, left=set(changes[kind]), named=set(options[table]))
     try:
         return Study.model_validate(values)
     except ValidationError as error:
         problem = definitions.first_problem(error).removeprefix("the file: ")
         raise UsageError(f"study {values['name']}: {problem}") from None
+
+
+def _leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
+    """Leave out a study's own options of backends, or of algorithms, that are not `left` of it; the user's stay."""
+    known = set(ALGORITHMS if table == "algorithm_options" else BACKENDS)
+    gone = known - left - named
+    values[table] = {owner: own for owner, own in values.get(table, {}).items() if owner not in gone}
+    values["axes"] = {
+        name: several for name, several in values["axes"].items() if name.partition(".")[0] not in gone
+    }
 
 
 def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:

@@ -52,6 +52,24 @@ class Goal(Frozen):
     samples: PositiveInt | None = None
 
 
+class RateGrid(Frozen):
+    """Learning rates to search for the variants whose algorithm has these options; those of the study are for others.
+
+    Updates by another rule want rates of another size.
+    """
+
+    algorithm: str
+    options: dict[str, str | int | float | bool] = {}
+    rates: list[Rate] = Field(min_length=2)
+
+    @field_validator("rates")
+    @classmethod
+    def _check_order(cls, value: list[float]) -> list[float]:
+        if sorted(set(value)) != value:
+            raise ValueError("the rates of a grid are to be ascending, each there once")
+        return value
+
+
 INTERVALS = ("evaluate_samples", "evaluate_seconds")
 
 
@@ -79,6 +97,8 @@ class TargetRules(Frozen):
     weight_decay: Decay | None = None
     trust_coefficient: Trust | None = None
     tuned: Tuned | None = None  # the learning rate of each configuration
+    search: list[Rate] = []  # the grid of `dlscale tune`; empty: multiples of the workload's own rate
+    grids: list[RateGrid] = []  # those of some algorithms, each of as many rates
 
     @property
     def rule(self) -> OptimizerRule | None:
@@ -170,6 +190,11 @@ class TargetRules(Frozen):
                 f"max_samples = {self.max_samples} ends trainings before their first evaluation, which comes after "
                 f"evaluate_samples = {self.evaluate_samples}; allow more samples, or evaluate earlier"
             )
+        if odd := [grid for grid in self.grids if len(grid.rates) != len(self.search)]:
+            raise ValueError(
+                f"the grid of {odd[0].algorithm} has {len(odd[0].rates)} rates and search has {len(self.search)}; give "
+                "as many to each, for an equal budget"
+            )
         if self.tuned and self.learning_rate:
             raise ValueError("--tuned says every learning rate; leave out --learning-rate")
         return self
@@ -177,7 +202,7 @@ class TargetRules(Frozen):
 
 _LATER = {
     *INTERVALS,
-    *("max_samples", "tuned"),
+    *("max_samples", "tuned", "search", "grids"),
     *("warm_up_samples", "decay_samples", "decay_factor", "growth_samples", "growth_factor"),
     *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
 }

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tomlkit
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen
+from dlscale.base.definitions import FileName, Frozen, without_empty
 from dlscale.base.errors import UsageError
 from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
 from dlscale.base.parsing import parse_toml
@@ -32,6 +41,19 @@ class TunedRate(Frozen):
     expected_samples: PositiveFloat
     num_reached: PositiveInt  # of the trainings at this rate
     configuration: RateConfiguration
+    learning_rates: list[Rate] = []  # the grid of this configuration; empty: that of the search
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_empty(handler(self), {"learning_rates"})
+
+
+class ClosestRate(Frozen):
+    """A configuration of which no training reached the target, and the rate of the one that came closest."""
+
+    learning_rate: Rate
+    closest: float = Field(allow_inf_nan=False)  # the metric's best value
+    configuration: RateConfiguration
 
 
 class Tuned(Frozen):
@@ -47,6 +69,11 @@ class Tuned(Frozen):
     num_trainings: PositiveInt  # over all configurations
     seconds: Seconds  # that these took
     rates: list[TunedRate] = Field(min_length=1)
+    missed: list[ClosestRate] = []  # of searches by cell
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_empty(handler(self), {"missed"})
 
     @field_validator("rates")
     @classmethod
@@ -68,13 +95,19 @@ class Tuned(Frozen):
         )
 
     def rate_of(self, cell: Cell) -> float:
-        """The learning rate of 1 rank that was found for the cell's configuration. Raises UsageError."""
-        wanted = configuration_of(cell)
-        differences: list[list[str]] = []
-        for rate in self.rates:
-            if rate.configuration == wanted:
-                return rate.learning_rate
-            differences.append(wanted.differences(rate.configuration))
+        """The learning rate of 1 rank that was found for the cell's configuration. Raises UsageError.
+
+        One of a search by cell goes first, even where it only came close.
+        """
+        wanted, own = configuration_of(cell), configuration_of(cell, by_cell=True)
+        for configuration in (own, wanted):
+            for rate in (*self.rates, *self.missed):
+                if rate.configuration == configuration:
+                    return rate.learning_rate
+        differences = [
+            (own if rate.configuration.backend else wanted).differences(rate.configuration)
+            for rate in self.rates
+        ]
         nearest = min(differences, key=len)
         raise UsageError(
             f"--tuned: {self.study} found no learning rate for {wanted.text}; the nearest that it has is for "

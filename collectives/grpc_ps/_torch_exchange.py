@@ -235,8 +235,7 @@ class Traffic:
         self._arrivals.check()
         self._arrivals.begin(self._step)
         for outgoing in self._all():
-            question = pack_look(outgoing.index, self._step)
-            self._streams[outgoing.server].send(lambda question=question: question)
+            self._streams[outgoing.server].send(partial(pack_look, outgoing.index, self._step))
         self.finish()
 
     def _counts(self, server: int) -> tuple[int, dict[int, int]]:

@@ -14,6 +14,7 @@ from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.cli.tuned_file import put_tuned
@@ -238,12 +239,26 @@ def test_no_file_is_written_of_an_unequal_or_fruitless_search(tried, put):
     )
     found, said = put([record for rate in GRID for record in tried(rate, (4000, "budget"))])
     assert (found, "no tuned.toml: no rate reached the target; try other" in said) == (None, True)
-    both = [
-        record for rate in GRID for name in ("gloo", "ring") for record in tried(rate, 1000, backend=name)
-    ]
-    found, said = put(both)
-    assert (found, "was searched over several backends; tune over one" in said) == (None, True)
     assert put(tried(1e-3, 1000)) == (None, ""), "a study of one rate says nothing"
+
+
+def test_over_several_backends_each_cell_has_a_rate_of_its_own_or_the_one_that_came_closest(tried, put):
+    """Over servers, or with late gradients, updates are others, and so is the rate that suits them."""
+    late = {"backend_options": {"pipelined": True}}
+    records = [record for rate in GRID for record in tried(rate, 1000 if rate == 2e-3 else 2000)]
+    records += [record for rate in GRID for record in tried(rate, 500 if rate == 4e-3 else 900, **late)]
+    for rate in GRID:
+        records += tried(rate, (4000, "budget"), backend="mpi_ps", num_servers=1)
+    tuned, _ = put(records)
+    found = {rate.configuration.text: rate.learning_rate for rate in tuned.rates}
+    plain = "hep_cnn tiny in torch over ring on 2 ranks with global batch 32"
+    assert found == {plain: 2e-3, plain.replace("ring", "ring (pipelined=True)"): 4e-3}
+    (missed,) = tuned.missed
+    assert (missed.configuration.backend, missed.learning_rate, missed.closest) == ("mpi_ps", 1e-3, 0.8)
+    rates = {id(record): tuned.rate_of(record.case.cell) for record in records}
+    assert set(rates.values()) == {1e-3, 2e-3, 4e-3}
+    with pytest.raises(UsageError, match="no learning rate for hep_cnn tiny in torch on 2 ranks"):
+        tuned.rate_of(tried(1e-3, 1000, backend="gloo")[0].case.cell)
 
 
 def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(tried, put, tmp_path, capsys):

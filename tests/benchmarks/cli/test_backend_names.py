@@ -19,6 +19,7 @@ COMMANDS = {
     "plan": "plan weak-scaling",
     "run": "run weak-scaling --dry-run",
     "tune": "tune --dry-run",
+    "compare-algorithms": "compare-algorithms --dry-run",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
     "export jube": "export jube local",
     "export ramble": "export ramble local",

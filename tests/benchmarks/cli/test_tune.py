@@ -56,9 +56,44 @@ def test_what_the_user_says_holds(planned):
     assert both.backends == ["none", "ring"], "gloo does not train in TensorFlow"
 
 
+def test_cells_whose_updates_differ_are_searched_one_by_one_each_on_the_grid_of_its_rule(planned):
+    study = planned("algorithms")
+    assert study.backends == ["ring", "grpc_ps", "mpi_ps"]
+    rates = {}
+    for backend in study.backends:
+        for variant in study.variants(backend):
+            options = (
+                variant.algorithm_options.get("downpour", {}) if variant.algorithms == ["downpour"] else {}
+            )
+            key = (backend, *variant.algorithms, *options.values())
+            rates.setdefault(key, set()).add(variant.target.learning_rate)
+    assert rates["ring", "sync"] == rates["grpc_ps", "sync"] == {5e-4, 1e-3, 2e-3, 4e-3}
+    assert rates["mpi_ps", "downpour", "sgd"] == set(study.target.grids[0].rates)
+    assert rates["mpi_ps", "downpour", "adagrad"] == set(study.target.grids[1].rates)
+    assert {len(grid) for grid in rates.values()} == {4}, "an equal budget"
+
+
+def test_fewer_rates_are_those_in_the_middle_and_the_users_own_are_for_all(planned):
+    study = planned("algorithms", "--num-rates", "2", "--backends", "mpi_ps", "--algorithms", "downpour")
+    assert study.axes["learning_rate"] == [1e-3, 2e-3]
+    assert [len(grid.rates) for grid in study.target.grids] == [2, 2]
+    assert "ring.pipelined" not in study.axes, "an axis of a backend that the user left out"
+    study = planned("algorithms", "--learning-rates", "0.1|0.2|0.4")
+    assert (study.axes["learning_rate"], study.target.grids) == ([0.1, 0.2, 0.4], [])
+
+
+def test_one_backend_is_enough_for_algorithms_that_all_of_it_carry(planned):
+    assert planned("--algorithms", "sync,local_sgd").backends == ["none", "gloo"]
+    named = planned("--backends", "ring,mpi_ps", "--algorithms", "sync,easgd")
+    assert named.backends == ["ring", "mpi_ps"]
+    named = planned("--backends", "ring,mpi", "--backend-options", "ring.pipelined=true")
+    assert named.backends == ["ring", "mpi"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--num-rates", "6"], "--num-rates 6 of a grid of 5 rates; give 5 at most"),
         (["--learning-rates", "0|1"], "'0|1' has 0, which no training can use"),
         (["--learning-rates", "1|-1"], "has -1"),
         (["--learning-rates", "1|inf"], "has inf"),

@@ -195,6 +195,16 @@ def test_every_gradient_has_to_count_and_somebody_to_have_the_whole_network():
         plan("time-to-solution", workloads=["cosmogan"], preset="tiny", backends=["grpc_ps"], target=maps)
 
 
+def test_every_grid_of_a_search_has_as_many_rates():
+    grid = {"algorithm": "downpour", "rates": [0.1, 0.2]}
+    with pytest.raises(
+        UsageError, match="the grid of downpour has 2 rates and search has 3; give as many to each"
+    ):
+        plan("time-to-solution", target={"search": [1e-3, 2e-3, 4e-3], "grids": [grid]})
+    with pytest.raises(UsageError, match="ascending, each there once"):
+        plan("time-to-solution", target={"search": [1e-3, 2e-3], "grids": [grid | {"rates": [0.2, 0.1]}]})
+
+
 def test_only_this_study_has_a_target():
     with pytest.raises(UsageError, match="weak-scaling has no target: --learning-rate belongs to time-to"):
         load_study("weak-scaling", target={"learning_rate": 1e-3})

@@ -23,11 +23,24 @@ def study(**changes):
 @pytest.fixture
 def tuned():
     found = {cell.num_ranks: configuration_of(cell) for cell in study()}
+    return tuned_with({RATES[ranks]: found[ranks] for ranks in RATES})
+
+
+def tuned_of(cells):
+    """A file with the rate 0.001 for each cell alone."""
+    configurations = [configuration_of(cell, by_cell=True) for cell in cells]
+    return tuned_with({1e-3 + 1e-12 * place: each for place, each in enumerate(unique(configurations))})
+
+
+def unique(configurations):
+    return [each for place, each in enumerate(configurations) if each not in configurations[:place]]
+
+
+def tuned_with(configurations):
+    """{rate: configuration} as the file of a search."""
     rates = [
-        TunedRate(
-            learning_rate=RATES[ranks], expected_samples=9000, num_reached=3, configuration=found[ranks]
-        )
-        for ranks in RATES
+        TunedRate(learning_rate=rate, expected_samples=9000, num_reached=3, configuration=configuration)
+        for rate, configuration in configurations.items()
     ]
     return Tuned(
         study="tuning-1a2b3c4d",
