@@ -116,6 +116,14 @@ OF_GRADIENTS = {
 }
 
 
+def has_other_updates(options: Mapping[str, Any]) -> bool:
+    """Whether ranks of a backend with these options make late updates, or do not wait for each other.
+
+    Compression is none of it: its updates are meant to be the same.
+    """
+    return any(options.get(name) for name in ("asynchronous", "backup_workers", "pipelined"))
+
+
 def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, algorithm: str) -> None:
     """Returns if the backend with these options carries the algorithm in that framework. Raises UsageError."""
     row, wanted = capabilities(name), algorithm_named(algorithm)

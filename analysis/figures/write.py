@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, scaling_row
 from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.figures import (
+    algorithms,
     busbw,
     ecdf,
     efficiency,
@@ -57,6 +58,7 @@ NAMES = (
     "start-up",
     "ladder",
     "time-to-solution",
+    "algorithms",
     "learning-curves",
     "frameworks",
     "larger-batches",
@@ -77,8 +79,8 @@ def write_figures(
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
-    `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `frameworks` has the same training
-    in both frameworks side by side. `larger-batches` are the samples at larger batches, with
+    `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `algorithms` compares several ways
+    of training; `frameworks` has the same training in both frameworks side by side. `larger-batches` are the samples at larger batches, with
     `-predicted.csv` for the time over ranks; `pareto` is what the target costs. If backends were compared,
     `-backends.csv` has the numbers. Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
@@ -203,6 +205,8 @@ def _drawn(
         return busbw.draw(*common, table.exchanges, form)
     if name == "time-to-solution":
         return solution.draw(family, table.solutions_of(family), table.provenance, form)
+    if name == "algorithms":
+        return algorithms.draw(family, table.solutions_of(family), table.provenance, form)
     if name == "learning-curves":
         return learning_curves.draw(family, table.solutions_of(family), table.provenance, form)
     if name == "heatmap":

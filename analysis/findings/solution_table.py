@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, tuned_text
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
+from dlscale.analysis.render.tables import (
+    Column,
+    Shown,
+    Table,
+    TableOf,
+    Value,
+    cell_name,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.render.text import interval_columns, number
 from dlscale.benchmarks.records.target import Target
 
@@ -19,7 +29,9 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
     alone. `speed_up` and `training_speed_up` are the base's time over this cell's; the latter is `rate_ratio` over
     `samples_ratio`. `synchronous_*` are the same ratios of another algorithm to synchronous SGD over the same backend,
     options and ranks. `expected_seconds` is with restarts of trainings that end short of the target. `lost_seconds` are
-    of all trainings together, and in no other number.
+    of all trainings together, and in no other number. `samples_per_second` is of training, evaluations left out;
+    staleness counts the updates that a push had missed. `reference_*` are the ratios to synchronous SGD on as many
+    ranks where several ways of training are compared; `verdict` holds for all of them together.
     """
     cell, target = row.cell, row.target
     return {
@@ -66,6 +78,14 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **interval_columns("synchronous_speed_up", row.synchronous.speed_up),
         **interval_columns("synchronous_rate_ratio", row.synchronous.rate_ratio),
         **interval_columns("synchronous_samples_ratio", row.synchronous.samples_ratio),
+        **interval_columns("samples_per_second", row.samples_per_second),
+        "mean_staleness": row.staleness and row.staleness.mean,
+        "staleness_95": row.staleness and row.staleness.quantile(0.95),
+        "reference": row.reference and row.reference.method,
+        "verdict": row.verdict,
+        **interval_columns("reference_speed_up", row.versus.speed_up),
+        **interval_columns("reference_rate_ratio", row.versus.rate_ratio),
+        **interval_columns("reference_samples_ratio", row.versus.samples_ratio),
     }
 
 
@@ -130,6 +150,16 @@ def _reached(row: TimeToSolution) -> Value:
     return Value(text=f"{row.num_reached}/{len(row.trainings)}", order=row.num_reached)
 
 
+def _of_base(row: TimeToSolution, value: Shown) -> Shown:
+    """Nothing, not even a dash, where a study has no base case: a column of that is left out."""
+    return value if row.base else ""
+
+
+def _compared(row: TimeToSolution, value: Shown) -> Shown:
+    """Likewise where ways of training are not compared."""
+    return value if row.reference else ""
+
+
 SOLUTIONS = TableOf[TimeToSolution](
     name="time-to-solution",
     caption="Time to solution",
@@ -148,14 +178,20 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("lost", lambda row: row.lost_seconds or None, unit="s", detail=True),
         Column("expected", lambda row: row.expected, unit="s", detail=True),
         Column("samples", lambda row: row.samples),
+        Column("samples/s", lambda row: _compared(row, row.samples_per_second)),
+        Column("missed", lambda row: _compared(row, row.staleness and row.staleness.mean), unit="updates"),
+        Column("95 %", lambda row: _compared(row, row.staleness and row.staleness.quantile(0.95)), unit="<="),
         Column("per step", lambda row: row.seconds_per_step.times(1000), unit="ms", detail=True),
         Column("per epoch", lambda row: row.seconds_per_epoch, unit="s", detail=True),
-        Column("speed-up", lambda row: row.speed_up),
-        Column("rate", lambda row: row.rate_ratio, unit="of base"),
-        Column("samples ratio", lambda row: row.samples_ratio, unit="of base"),
+        Column("speed-up", lambda row: _of_base(row, row.speed_up)),
+        Column("rate", lambda row: _of_base(row, row.rate_ratio), unit="of base"),
+        Column("samples ratio", lambda row: _of_base(row, row.samples_ratio), unit="of base"),
         Column("versus sync", lambda row: row.synchronous.speed_up, detail=True),
         Column("closest", lambda row: row.closest, detail=True),
         Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
+        Column("rate found", lambda row: _compared(row, number(row.target.learning_rate))),
+        Column("speed-up over sync", lambda row: _compared(row, row.versus.speed_up)),
+        Column("verdict", lambda row: row.verdict, numeric=False),
         Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
     ),
     data=to_solution_row,
@@ -171,3 +207,20 @@ SOLUTIONS = TableOf[TimeToSolution](
     ),
     tags=lambda row: tags_of(row.cell),
 )
+
+_COMPARED_LEGEND = (
+    "Missed: updates that a push had missed, the mean and what 95 % of the pushes had missed at most; none where ranks "
+    "step together. Over sync: the speed-up, paired by seed, over synchronous SGD on as many ranks, over the ring "
+    "where that is there. Its interval is of one comparison; sooner and later hold for all of the table together."
+)
+
+
+def solution_table(rows: Sequence[TimeToSolution]) -> Table:
+    """The table of these rows; its legend says more where ways of training are compared."""
+    return replace(SOLUTIONS.of(rows), legend=solution_legend(rows))
+
+
+def solution_legend(rows: Iterable[TimeToSolution]) -> str:
+    """Small print below it."""
+    compared = any(row.reference for row in rows)
+    return f"{SOLUTIONS.legend} {_COMPARED_LEGEND}" if compared else SOLUTIONS.legend

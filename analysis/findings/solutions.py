@@ -15,14 +15,17 @@ import numpy as np
 from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_share
 from dlscale.analysis.curves import options_order, rates_are_tried
 from dlscale.analysis.families import Family, base_cell, base_ranks
+from dlscale.analysis.findings.staleness import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.render.tables import cell_name
 from dlscale.analysis.render.text import listed, number, plural, ratio_text, with_limits
-from dlscale.analysis.statistics import Interval, block_ratio, median_interval
+from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
 from dlscale.benchmarks.records.record import Base, Cell
 from dlscale.benchmarks.records.target import Target
+from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.registry import has_other_updates
 from dlscale.models.quality.metric import Metric
 
 
@@ -61,6 +64,14 @@ class TimeToSolution:
     samples_ratio: Interval | None = None
     # Of another algorithm the same ratios to synchronous SGD over the same backend, options and ranks.
     synchronous: Ratios = Ratios()
+    samples_per_second: Interval | None = None  # of training, evaluations left out
+    staleness: Staleness | None = None  # None where nobody counts it, as where ranks step together
+    # Where ways of training are compared: synchronous SGD on as many ranks, and the ratios to it.
+    reference: Cell | None = None
+    versus: Ratios = Ratios()
+    joint_speed_up: Interval | None = (
+        None  # `versus.speed_up` at a level at which all comparisons hold together
+    )
 
     @property
     def metric(self) -> Metric:
@@ -102,6 +113,22 @@ class TimeToSolution:
         return math.fsum(training.lost_seconds for training in self.trainings)
 
     @property
+    def verdict(self) -> str:
+        """`sooner` or `later` than the reference, or `not shown`, all of a study together; or why there is none."""
+        if self.reference is None:
+            return ""
+        if self.reference == self.cell:
+            return "reference"
+        if missed := len(self.trainings) - self.num_reached:
+            return f"{missed} missed it"
+        joint = self.joint_speed_up
+        if joint is None:
+            return "reference missed it"
+        if joint.low is None or joint.high is None:
+            return "too few seeds"
+        return "sooner" if joint.low > 1 else "later" if joint.high < 1 else "not shown"
+
+    @property
     def text(self) -> str:
         """Sentences with the result, and with what interruptions lost."""
         if not self.num_resumed:
@@ -114,10 +141,12 @@ class TimeToSolution:
     @property
     def _versus_synchronous(self) -> str:
         """` Versus synchronous SGD over ring: 1.10 times as fast, ...`; empty where that is not known."""
-        own = self.synchronous
+        own, backend = self.synchronous, self.cell.backend
+        if not own.speed_up and self.reference:
+            own, backend = self.versus, self.reference.backend
         if not (own.speed_up and own.rate_ratio):
             return ""
-        text = f" Versus synchronous SGD over {self.cell.backend} it is {ratio_text(own.speed_up)} times as fast: "
+        text = f" Versus synchronous SGD over {backend} it is {ratio_text(own.speed_up)} times as fast: "
         text += f"{ratio_text(own.rate_ratio)} times as many samples/s"
         if not own.samples_ratio:
             return text + "."
@@ -230,6 +259,13 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         ratios = _ratios(trainings, trainings_of(reference), by_seconds=by_seconds)
     if other := _synchronous_of(launches, cells):
         synchronous = _ratios(trainings, trainings_of(other), by_seconds=by_seconds)
+    versus, joint = Ratios(), None
+    compared = _compared_with(launches, cells)
+    plain = _plainest(compared)
+    if plain and plain.cell != launches.cell:
+        versus = _ratios(trainings, trainings_of(plain), by_seconds=by_seconds)
+        level = 1 - (1 - LEVEL) / (len(compared) - 1)
+        joint = _ratios(trainings, trainings_of(plain), by_seconds=by_seconds, level=level).speed_up
     timed = [training for training in trainings if training.seconds is not None]
     whole = [Run(training.seconds or 0.0, training.reached) for training in timed]
     return TimeToSolution(
@@ -253,6 +289,13 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         rate_ratio=ratios.rate_ratio,
         samples_ratio=ratios.samples_ratio,
         synchronous=synchronous,
+        samples_per_second=median_interval(
+            [training.last.samples / training.last.training_seconds for training in trainings]
+        ),
+        staleness=next(iter(stalenesses(case.record for case in launches.good)), None),
+        reference=plain.cell if plain else None,
+        versus=versus,
+        joint_speed_up=joint,
     )
 
 
@@ -283,11 +326,47 @@ def _synchronous_of(launches: CellLaunches, cells: Sequence[CellLaunches]) -> Ce
     )
 
 
+def _compared_with(launches: CellLaunches, cells: Sequence[CellLaunches]) -> list[CellLaunches]:
+    """The launches on as many ranks that train in several ways, these included; none where all train in one way."""
+    own = launches.cell
+
+    def alike(other: CellLaunches) -> bool:
+        same = (other.family, other.evidence) == (launches.family, launches.evidence)
+        cell = other.cell
+        return (
+            same
+            and capabilities(cell.backend).exchanges
+            and (cell.num_ranks, cell.num_nodes) == (own.num_ranks, own.num_nodes)
+        )
+
+    found = [other for other in cells if alike(other)]
+    if not alike(launches) or rates_are_tried(other.cell for other in found):
+        return []
+    plain = [_is_plain(other.cell) for other in found]
+    return [] if all(plain) or not any(plain) else found
+
+
+def _is_plain(cell: Cell) -> bool:
+    return cell.algorithm == SYNC and not has_other_updates(cell.backend_options)
+
+
+def _plainest(compared: Sequence[CellLaunches]) -> CellLaunches | None:
+    """Synchronous SGD over the ring, or over the first other backend that has it, servers last."""
+
+    def order(launches: CellLaunches) -> tuple[bool, bool, str]:
+        backend = launches.cell.backend
+        return backend != "ring", capabilities(backend).servers, backend
+
+    return min((other for other in compared if _is_plain(other.cell)), key=order, default=None)
+
+
 def _rate(cell: Cell) -> float | None:
     return cell.target.learning_rate if cell.target else None
 
 
-def _ratios(trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool) -> Ratios:
+def _ratios(
+    trainings: Sequence[Training], reference: Sequence[Training], *, by_seconds: bool, level: float = LEVEL
+) -> Ratios:
     """The ratios to a reference; none unless all trainings reached the target: nobody knows what the others take.
 
     Samples to the target are known to the samples between two evaluations. Where those come `by_seconds`, they are more
@@ -302,7 +381,7 @@ def _ratios(trainings: Sequence[Training], reference: Sequence[Training], *, by_
         )
         if not (own and base):
             return None
-        return block_ratio(base, own) if of_base else block_ratio(own, base)
+        return block_ratio(base, own, level=level) if of_base else block_ratio(own, base, level=level)
 
     return Ratios(
         speed_up=ratio("seconds", of_base=True),

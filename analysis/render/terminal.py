@@ -21,7 +21,7 @@ from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contras
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
-from dlscale.analysis.findings.solution_table import SOLUTIONS
+from dlscale.analysis.findings.solution_table import solution_legend, solution_table
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
     fastest_first,
@@ -69,7 +69,7 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
     elif rate_searches(table.solutions, table.rows):
         parts.append(Text(f"All trainings: {FULL}, and the page.", style="dim"))
     elif table.solutions:
-        parts.append(Text(SOLUTIONS.legend, style="dim"))
+        parts.append(Text(solution_legend(table.solutions), style="dim"))
     elif table.rows:
         parts.append(Text(_legend(table.rows), style="dim"))
     else:
@@ -136,7 +136,9 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
         yield Text(noise.text)
     for prediction in predictions(noises, table.weak_scaling):
         yield Text(prediction.text)
-    yield Grid(brief(SOLUTIONS.of(rows)), sections=False)
+    # Ways of training are told apart by more columns: what the seconds from the first step are is on the page.
+    without = ("training", "ranks") if any(row.reference for row in rows) else ()
+    yield Grid(brief(solution_table(rows), without=without), sections=False)
 
 
 def _of_servers(table: ScalingTable, family: Family) -> Iterator[Text]:

@@ -16,7 +16,7 @@ from dlscale.analysis.findings.learning_curves import (
     thinning_text,
 )
 from dlscale.analysis.findings.pareto import PARETO, comparable, front_text, priced
-from dlscale.analysis.findings.solution_table import SOLUTIONS
+from dlscale.analysis.findings.solution_table import SOLUTIONS, solution_table
 from dlscale.analysis.findings.solutions import TimeToSolution, fastest_first, goal_text, unequal_tuning
 from dlscale.analysis.findings.trainings import Training
 from dlscale.analysis.findings.tuning import RateSearch, budget_text, rate_table
@@ -75,7 +75,7 @@ def solution_blocks(rows: Sequence[TimeToSolution], energies: Sequence[Energy]) 
     for kind in kinds:
         yield from (plot for own in plots for plot in own if _kind(plot) == kind)
     if rows:
-        yield SOLUTIONS.of(rows)
+        yield solution_table(rows)
     cells = priced(rows, energies)
     for group in comparable(cells):
         yield Sentence(text=front_text(group), tags=Tags(workload=group[0].row.cell.workload))

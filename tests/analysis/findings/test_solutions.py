@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.figures import algorithms
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.learning_curves import thinned
-from dlscale.analysis.findings.solution_table import to_solution_row
+from dlscale.analysis.findings.solution_table import solution_table, to_solution_row
 from dlscale.analysis.findings.solutions import rules_text
 from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
@@ -82,6 +83,85 @@ def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
     assert ring.training_speed_up.center == pytest.approx(1.6 / 1.2)
     assert ring.rate_ratio.low == pytest.approx(ring.rate_ratio.high), "noise of a block is in both"
     assert ring.evaluating_share == pytest.approx(0.5 / (0.5 + 15.0 * 1.05), rel=1e-3)
+
+
+def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_speed(ways):
+    table = scaling_table(ways())
+    figure, lines = algorithms.draw(table.families[0], table.solutions, table.provenance)
+    times, product = figure.axes
+    names = [label.get_text() for label in times.get_yticklabels()]
+    assert (names[0], len(names)) == ("ring local_sgd  1", 5)
+    assert [line["verdict"] for line in lines][:1] == ["sooner"]
+    assert (product.get_xlabel(), product.get_ylabel()) == ("samples/s of training", "samples to the target")
+
+
+def test_no_figure_compares_one_way_of_training(study):
+    table = scaling_table(study())
+    assert algorithms.draw(table.families[0], table.solutions, table.provenance) is None
+
+
+@pytest.fixture
+def ways(make_record):
+    """8 seeds on 2 ranks: the ring, with late gradients, local SGD, servers that do not wait, and a way that misses."""
+
+    def make(*, num_seeds=8):
+        records = []
+        for block in range(num_seeds):
+            own = {
+                "num_ranks": 2,
+                "block": block,
+                "step_seconds": 0.1 * (1 + 0.05 * block),
+                "backend": "ring",
+            }
+            slow = own | {"step_seconds": 0.3 * (1 + 0.05 * block)}
+            records += [
+                training(make_record, steps=100 + block, **own),
+                training(make_record, steps=86 + 6 * block, backend_options={"pipelined": True}, **own),
+                training(make_record, steps=50 + block, algorithm="local_sgd", **own),
+                training(make_record, steps=100, **slow | {"backend": "gloo"}),
+            ]
+            served = own | {"backend": "mpi_ps", "num_servers": 1, "algorithm": "downpour"}
+            end = "reached" if block else "budget"
+            record = training(make_record, steps=90, end=end, **served)
+            records.append(record.model_copy(update={"staleness": {0: 10, 1: 80, 2: 9, 5: 1}}))
+        return records
+
+    return make
+
+
+def compared(records):
+    return {(row.cell.method, *row.cell.options): row for row in scaling_table(records).solutions}
+
+
+def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring(ways):
+    found = compared(ways())
+    verdicts = {name: row.verdict for name, row in found.items()}
+    assert verdicts == {
+        ("ring",): "reference",
+        ("ring", "pipelined"): "not shown",
+        ("ring local_sgd",): "sooner",
+        ("gloo",): "later",
+        ("mpi_ps downpour",): "1 missed it",
+    }
+    local = found["ring local_sgd",]
+    assert local.versus.rate_ratio.center == pytest.approx(1)
+    assert local.joint_speed_up.level == pytest.approx(1 - 0.05 / 4)
+    assert local.joint_speed_up.low < local.versus.speed_up.low, "four comparisons hold together"
+    assert "Versus synchronous SGD over ring it is" in found["gloo",].text
+    row = to_solution_row(found["mpi_ps downpour",])
+    assert (row["mean_staleness"], row["staleness_95"], row["reference"]) == (pytest.approx(1.03), 2, "ring")
+    assert row["samples_per_second"] == pytest.approx(32 / 0.1175, rel=1e-3)
+    assert row["reference_speed_up"] is None, "nobody knows what the one that missed takes"
+
+
+def test_the_table_has_their_columns_only_where_ways_of_training_are_compared(ways, study):
+    labels = [column.label for column in solution_table(list(compared(ways()).values())).columns]
+    assert {"missed", "rate found", "speed-up over sync", "verdict"} <= set(labels)
+    assert "rate" not in labels, "no ratio to 1 rank, of which there is none"
+    table = solution_table(list(rows(study()).values()))
+    assert not {"missed", "verdict"} & {column.label for column in table.columns}
+    assert "Missed" not in table.legend
+    assert compared(ways(num_seeds=1))["gloo",].verdict == "too few seeds"
 
 
 def test_the_time_counts_from_the_launch(study):
