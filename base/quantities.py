@@ -117,19 +117,41 @@ class Text(Fact):
 
 
 class Quantity(Fact):
-    """A number with its unit. `number` is in the base unit of the dimension that the field declares."""
+    """A number with its unit. `number` is in the base unit of the dimension that the field declares.
+
+    Where sources differ, `low` and `high` are the lowest and the highest value that they give; the note says which.
+    """
 
     value: str
     number: float = 0.0
+    low: str = ""
+    high: str = ""
+    factors: tuple[float, float] = (1.0, 1.0)  # low and high over the value
+
+    @property
+    def text(self) -> str:
+        """`8 GB/s`, or `8 GB/s (7.5 GB/s to 10 GB/s)` where sources differ."""
+        if not self.low and not self.high:
+            return self.value
+        return f"{self.value} ({self.low or self.value} to {self.high or self.value})"
 
 
 def _in(dimension: str) -> BeforeValidator:
-    """A validator that reads the value of a fact in that dimension."""
+    """A validator that reads the value of a fact in that dimension, and its limits."""
 
     def read(fact: Any) -> Any:
-        if isinstance(fact, dict) and isinstance(fact.get("value"), str):
-            return fact | {"number": parse_quantity(fact["value"], dimension)}
-        return fact
+        if not isinstance(fact, dict) or not isinstance(fact.get("value"), str):
+            return fact
+        number = parse_quantity(fact["value"], dimension)
+        if number <= 0:
+            return fact | {"number": number}
+        limits = (fact.get("low") or fact["value"], fact.get("high") or fact["value"])
+        low, high = (parse_quantity(str(limit), dimension) for limit in limits)
+        if not 0 < low <= number <= high:
+            raise ValueError(
+                f"{fact['value']!r} does not lie between low {limits[0]!r} and high {limits[1]!r}"
+            )
+        return fact | {"number": number, "factors": (low / number, high / number)}
 
     return BeforeValidator(read)
 

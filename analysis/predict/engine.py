@@ -14,8 +14,11 @@ Algorithm = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """One kind of exchange: each node holds `ranks_per_node` ranks; `num_servers` is of parameter servers only."""
+class NetworkExchange:
+    """One kind of exchange: each node holds `ranks_per_node` ranks; `num_servers` is of parameter servers only.
+
+    Servers are processes on further nodes, `ranks_per_node` of them on each.
+    """
 
     algorithm: Algorithm
     num_nodes: int
@@ -24,6 +27,9 @@ class Exchange:
     placement: Placement = "packed"
     routing: Routing = "adaptive"
     seed: int = 0  # of a scattered placement
+
+
+Exchange = NetworkExchange  # its name among engines; elsewhere the word is the trainers' own
 
 
 class Engine(Protocol):

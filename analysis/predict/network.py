@@ -1,9 +1,22 @@
-"""A machine's network as the engines see it: links of nodes and of groups of nodes, and a message's latency."""
+"""A machine's network as the engines see it: links of nodes and of groups of nodes, and a message's latency.
+
+`network_of` reads it from a system's file, where every number has its source. What is computed here and stands in no
+file: adding a received byte moves three through memory (two read, one written); a dragonfly's bisection counts both
+directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, and a group leaves by G - 1 pairs.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.system import Fabric, System
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +28,10 @@ class Groups:
     group_bytes_per_second: float  # all that leaves a group
     pair_bytes_per_second: float  # between one pair of groups, by direct links only
     extra_latency_seconds: float  # of a message between groups, beyond one within a group
+
+
+Factors = tuple[float, float]
+"""The lowest and the highest value that sources give, as factors on the one that is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +46,86 @@ class Network:
     reduce_seconds_per_byte: float  # adding one received byte
     groups: Groups | None = None  # None: nodes on one switch
     source: str = ""
+    rate_factors: Factors = (1.0, 1.0)  # of all links
+    latency_factors: Factors = (1.0, 1.0)
+    message_jitter_seconds: float = 0.0  # mean of what a message takes longer, exponential
 
 
 Placement = Literal["packed", "scattered"]  # consecutive nodes, or nodes drawn from all groups
 Routing = Literal["minimal", "adaptive"]  # a pair's direct links only, or all links of its groups
+
+BYTES_MOVED_TO_ADD = 3
+# An Aries router takes 100 ns; minimal routes have at most 2 hops within a group and 5 between groups (Cray XC Series
+# Network, WP-Aries01-1112).
+GROUP_LATENCY_SECONDS = 3 * 100e-9
+
+
+def allocated(network: Network, count: int, placement: Placement, seed: int) -> NDArray[np.int64]:
+    """[count] the machine's numbers of the nodes that a job gets. Raises UsageError if it has not so many."""
+    if count > network.num_nodes:
+        raise UsageError(
+            f"{count} nodes, servers' nodes included, on {network.name}, which has {network.num_nodes}; "
+            "give fewer --nodes or --servers"
+        )
+    if placement == "packed":
+        return np.arange(count)
+    return np.random.default_rng(seed).choice(network.num_nodes, size=count, replace=False)
+
+
+def network_of(system: System) -> Network:
+    """The network of a system's file. Raises UsageError that names the key that it does not state."""
+    fabric = system.fabric
+    if fabric is None:
+        raise UsageError(
+            f"{system.name} states no [fabric], without which nothing can be predicted; add it to its file, with "
+            "sources, or name a --system that has one"
+        )
+    if system.num_nodes is None:
+        raise _missing(system, "num_nodes")
+    bandwidth = _stated(system, "fabric.bandwidth", fabric.bandwidth)
+    latency = _stated(system, "fabric.latency", fabric.latency)
+    memory = _stated(system, "node.memory_bandwidth", system.node.memory_bandwidth)
+    sources = {system.sources[fact.source]: None for fact in (bandwidth, latency, memory)}
+    return Network(
+        name=system.name,
+        num_nodes=system.num_nodes.value,
+        node_bytes_per_second=bandwidth.number,
+        latency_seconds=latency.number,
+        node_memory_bytes_per_second=memory.number,
+        reduce_seconds_per_byte=BYTES_MOVED_TO_ADD / memory.number,
+        groups=_groups(system, fabric),
+        source="; ".join(sources),
+        rate_factors=bandwidth.factors,
+        latency_factors=latency.factors,
+    )
+
+
+def _groups(system: System, fabric: Fabric) -> Groups | None:
+    topology = fabric.topology.value if fabric.topology else ""
+    if "dragonfly" not in topology and fabric.groups is None:
+        return None
+    count = _stated(system, "fabric.groups", fabric.groups).value
+    size = _stated(system, "fabric.nodes_per_group", fabric.nodes_per_group).value
+    bisection = _stated(system, "fabric.bisection", fabric.bisection).number
+    pair = bisection / 2 / (count / 2) ** 2
+    return Groups(
+        num_groups=count,
+        nodes_per_group=size,
+        group_bytes_per_second=pair * (count - 1),
+        pair_bytes_per_second=pair,
+        extra_latency_seconds=GROUP_LATENCY_SECONDS,
+    )
+
+
+def _stated(system: System, key: str, fact: T | None) -> T:
+    if fact is None:
+        raise _missing(system, key)
+    return fact
+
+
+def _missing(system: System, key: str) -> UsageError:
+    section = f" to [{key.rpartition('.')[0]}]" if "." in key else ""
+    return UsageError(
+        f"{system.name} states no {key}, which a prediction needs; add it{section} of its file, with its source, or "
+        "name a --system that has it"
+    )

@@ -20,7 +20,7 @@ from rich.table import Table
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.base.quantities import Fact
+from dlscale.base.quantities import Fact, Quantity
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.systems.lint import lint
@@ -95,7 +95,7 @@ def _rows(part: BaseModel) -> list[tuple[str, str, str]]:
 
 def _shown(fact: Fact) -> tuple[str, str]:
     """A fact's value, and how it is known."""
-    value = str(getattr(fact, "value", ""))
+    value = fact.text if isinstance(fact, Quantity) else str(getattr(fact, "value", ""))
     return value, f"{KINDS[fact.kind]} {fact.source}" + (f": {fact.note}" if fact.note else "")
 
 

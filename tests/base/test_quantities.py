@@ -56,6 +56,20 @@ def test_facts_know_their_places():
     assert system.fabric.bandwidth.number == 8e9
 
 
+def test_where_sources_differ_a_quantity_has_limits():
+    def bandwidth(**limits):
+        fact = {"value": "8 GB/s", "source": "docs"} | limits
+        return described(
+            fabric={"name": {"value": "Aries", "source": "docs"}, "bandwidth": fact}
+        ).fabric.bandwidth
+
+    assert (bandwidth().factors, bandwidth().text) == ((1.0, 1.0), "8 GB/s")
+    wide = bandwidth(low="6000 MB/s", high="10 GB/s")
+    assert (wide.factors, wide.text) == ((0.75, 1.25), "8 GB/s (6000 MB/s to 10 GB/s)")
+    with pytest.raises(ValidationError, match="does not lie between low '9 GB/s' and high '8 GB/s'"):
+        bandwidth(low="9 GB/s")
+
+
 @pytest.mark.parametrize(
     ("node", "text"),
     [

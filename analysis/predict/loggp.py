@@ -1,0 +1,135 @@
+"""The engine that always works: latency and bottleneck of each phase (LogGP without gaps between messages), in NumPy.
+
+A phase of K messages in a row, of s n bytes per flow and an added share a, takes
+
+    K (L + G) + n (max over links of (bytes of flows on it / n) / its rate + a g)
+
+L is the latency of a message, G what one between groups has more, g the seconds to add a byte. Links are what a node
+sends and receives, what leaves and enters a group, and with minimal routing what goes from one group to another.
+All flows of a phase end together, so shares of a link change nothing: the fullest link decides. So the time is affine
+in n, and a whole exchange is two numbers (`cost`). Ranks that share a node first sum their gradients in its memory:
+2 r n / M seconds for r ranks, read once and written once, as in `findings.bounds`.
+
+What a formula cannot see is the jitter of single messages, which later ones wait for: `ring_seconds` follows every
+message of a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.network import Network, allocated
+from dlscale.analysis.predict.phases import Nodes, Phase, num_places, phases_of
+from dlscale.base.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """An exchange of n bytes takes `seconds` + n x `seconds_per_byte`."""
+
+    seconds: float
+    seconds_per_byte: float
+
+
+class LogGP:
+    """Closed forms per phase (`Engine`)."""
+
+    name = "loggp"
+    version = "1"  # to be raised with every change of a number
+
+    def exchange_seconds(
+        self, network: Network, exchange: NetworkExchange, sizes: Sequence[int]
+    ) -> list[float]:
+        """Seconds of the exchange for each of `sizes` in bytes. Raises UsageError if the network has too few nodes."""
+        total = cost(network, exchange)
+        return [total.seconds + num_bytes * total.seconds_per_byte for num_bytes in sizes]
+
+
+def cost(network: Network, exchange: NetworkExchange) -> Cost:
+    """The exchange alone on the network, free of noise. Raises UsageError as `allocated`."""
+    phases = phases_of(exchange)
+    places = allocated(network, num_places(exchange), exchange.placement, exchange.seed)
+    seconds, per_byte = 0.0, memory_seconds_per_byte(network, exchange.ranks_per_node)
+    for phase in phases:
+        fullest, crosses = _fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
+        extra = network.groups.extra_latency_seconds if network.groups and crosses else 0.0
+        seconds += phase.num_steps * (network.latency_seconds + extra)
+        per_byte += fullest + phase.added * network.reduce_seconds_per_byte
+    return Cost(seconds=seconds, seconds_per_byte=per_byte)
+
+
+def memory_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
+    """Copies within a node per byte of the message. Raises UsageError if they are needed and not known."""
+    if ranks_per_node == 1:
+        return 0.0
+    if network.node_memory_bytes_per_second is None:
+        raise UsageError(
+            f"{network.name} states no node.memory_bandwidth, which {ranks_per_node} ranks per node need; add it to "
+            "[node] of its file, with its source, or give --ranks-per-node 1"
+        )
+    return 2 * ranks_per_node / network.node_memory_bytes_per_second
+
+
+def _fullest_link(network: Network, phase: Phase, places: Nodes, *, minimal: bool) -> tuple[float, bool]:
+    """(seconds per byte of the message on the link that takes longest, whether any flow leaves its group)."""
+    sources, targets = places[phase.sources], places[phase.targets]
+    of_each = (len(targets), len(sources)) if phase.all_pairs else (1, 1)
+    busiest = max(_most(sources) * of_each[0], _most(targets) * of_each[1])
+    longest = busiest * phase.share / network.node_bytes_per_second
+    groups = network.groups
+    if groups is None:
+        return longest, False
+    between = _between_groups(
+        sources // groups.nodes_per_group, targets // groups.nodes_per_group, all_pairs=phase.all_pairs
+    )
+    np.fill_diagonal(between, 0)
+    leaving = max(between.sum(axis=0).max(), between.sum(axis=1).max())
+    longest = max(longest, leaving * phase.share / groups.group_bytes_per_second)
+    if minimal:
+        longest = max(longest, between.max() * phase.share / groups.pair_bytes_per_second)
+    return float(longest), bool(leaving)
+
+
+def _between_groups(sources: Nodes, targets: Nodes, *, all_pairs: bool) -> NDArray[np.float64]:
+    """[from][to], the number of flows between groups, which are numbered anew from 0."""
+    known, numbers = np.unique(np.concatenate([sources, targets]), return_inverse=True)
+    first, second, count = numbers[: len(sources)], numbers[len(sources) :], len(known)
+    if all_pairs:
+        return np.outer(np.bincount(first, minlength=count), np.bincount(second, minlength=count)).astype(
+            np.float64
+        )
+    flat = np.bincount(first * count + second, minlength=count * count)
+    return flat.reshape(count, count).astype(np.float64)
+
+
+def _most(nodes: Nodes) -> int:
+    return int(np.bincount(nodes).max())
+
+
+def ring_seconds(
+    num_nodes: int,
+    *,
+    message_seconds: float,
+    own_seconds: float,
+    jitter_seconds: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """[N] seconds after which each node has ended a ring of 2 (N - 1) steps, with exponential jitter per message.
+
+    A message takes `message_seconds` and the jitter from its sender's last step on; a node is busy for `own_seconds`
+    with each step of its own.
+    """
+    ends = np.zeros(num_nodes)
+    arrivals = np.empty(num_nodes)
+    for _ in range(2 * (num_nodes - 1)):
+        arrivals[1:], arrivals[0] = ends[:-1], ends[-1]
+        arrivals += message_seconds
+        if jitter_seconds:
+            arrivals += rng.exponential(jitter_seconds, num_nodes)
+        np.maximum(arrivals, ends + own_seconds, out=ends)
+    return ends

@@ -1,0 +1,144 @@
+"""The formula engine against closed forms written down again here, and against single messages followed one by one."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.loggp import LogGP, cost, ring_seconds
+from dlscale.analysis.predict.network import Groups, Network, network_of
+from dlscale.analysis.predict.phases import phases_of, row_length
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.system import load_system
+
+B, L, G, M = 8e9, 3e-6, 2e-11, 1e11
+SWITCH = Network(
+    name="switch",
+    num_nodes=10_000,
+    node_bytes_per_second=B,
+    latency_seconds=L,
+    node_memory_bytes_per_second=M,
+    reduce_seconds_per_byte=G,
+)
+N = 25 << 20
+
+
+def seconds(algorithm, num_nodes, num_bytes=N, network=SWITCH, **more):
+    exchange = Exchange(algorithm=algorithm, num_nodes=num_nodes, **more)
+    return LogGP().exchange_seconds(network, exchange, [num_bytes])[0]
+
+
+@pytest.mark.parametrize("num_nodes", [2, 4, 64, 1024, 8192])
+@pytest.mark.parametrize("num_bytes", [1, 4096, N])
+def test_closed_forms(num_nodes, num_bytes):
+    p, n, log = num_nodes, num_bytes, math.log2(num_nodes)
+    once = (p - 1) / p * n
+    expected = {
+        "ring": 2 * (p - 1) * L + 2 * once / B + once * G,
+        "recursive_doubling": log * (L + n / B + n * G),
+        "halving_doubling": 2 * log * L + 2 * once / B + once * G,
+        "tree": 2 * log * (L + n / B) + log * n * G,
+    }
+    for algorithm, closed in expected.items():
+        assert seconds(algorithm, p, n) == pytest.approx(closed, rel=0.005)
+
+
+def test_two_levels_take_the_latency_of_their_rings_and_all_the_bytes():
+    assert row_length(1024) == 32
+    steps, once = 2 * 31 + 2 * 31, 1023 / 1024 * N
+    assert seconds("two_level_ring", 1024) == pytest.approx(steps * L + 2 * once / B + once * G, rel=0.005)
+    assert seconds("two_level_ring", 7) == seconds("ring", 7)  # no rows
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (64, 1), (1024, 16), (8192, 7)])
+def test_servers_on_a_star_are_limited_by_their_links(workers, servers):
+    at_server = workers * N / servers
+    closed = 2 * L + 2 * max(at_server, N) / B + at_server * G
+    assert seconds("parameter_servers", workers, num_servers=servers) == pytest.approx(closed, rel=0.005)
+
+
+def test_a_single_node_sends_nothing_and_several_ranks_copy():
+    assert seconds("ring", 1) == 0
+    assert seconds("ring", 1, ranks_per_node=4) == pytest.approx(8 * N / M)
+    with pytest.raises(UsageError, match=r"node\.memory_bandwidth"):
+        seconds("ring", 2, ranks_per_node=2, network=replace(SWITCH, node_memory_bytes_per_second=None))
+
+
+def reached(phases, num_nodes):
+    """Which nodes' gradients each node has after the phases."""
+    known = [{node} for node in range(num_nodes)]
+    for phase in phases:
+        sources, targets = phase.pairs()
+        if phase.num_steps > 1:  # all that is sent goes round
+            known = [set().union(*known)] * num_nodes
+            continue
+        before = [set(own) for own in known]
+        for source, target in zip(sources, targets, strict=True):
+            known[target] |= before[source]
+    return known
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "halving_doubling", "tree"])
+@pytest.mark.parametrize("num_nodes", [2, 3, 5, 8, 13])
+def test_every_gradient_reaches_every_node_for_any_number_of_nodes(algorithm, num_nodes):
+    phases = phases_of(Exchange(algorithm=algorithm, num_nodes=num_nodes))
+    assert reached(phases, num_nodes) == [set(range(num_nodes))] * num_nodes
+
+
+def test_groups_limit_what_crosses_them():
+    """Halving-doubling over consecutive nodes crosses the same pair of groups in its long-distance rounds."""
+    groups = Groups(
+        num_groups=4,
+        nodes_per_group=4,
+        group_bytes_per_second=6e9,
+        pair_bytes_per_second=2e9,
+        extra_latency_seconds=1e-6,
+    )
+    network = replace(SWITCH, num_nodes=16, groups=groups)
+    inside = cost(network, Exchange(algorithm="halving_doubling", num_nodes=4))
+    assert inside == cost(SWITCH, Exchange(algorithm="halving_doubling", num_nodes=4))
+    exchange = Exchange(algorithm="halving_doubling", num_nodes=8)
+    minimal = cost(network, replace(exchange, routing="minimal"))
+    adaptive = cost(network, exchange)
+    # The last halving and the first doubling cross: 4 nodes of a group send n/8 each.
+    near, far = 0.75 * 2 / B + 7 / 8 * G, 4 / 8
+    assert minimal.seconds_per_byte == pytest.approx(near + 2 * far / 2e9)
+    assert adaptive.seconds_per_byte == pytest.approx(near + 2 * far / 6e9)
+    assert adaptive.seconds == pytest.approx(6 * L + 2e-6)
+    assert cost(network, replace(exchange, placement="scattered", seed=1)) != adaptive
+
+
+def test_more_nodes_than_the_machine_has_are_refused():
+    with pytest.raises(UsageError, match="10001 nodes, servers' nodes included, on switch, which has 10000"):
+        seconds("parameter_servers", 10_000, num_servers=1)
+
+
+def test_messages_of_a_ring_followed_one_by_one_agree_with_the_phase():
+    rng = np.random.default_rng(1)
+    p = 64
+    message = L + N / p / B + N / p * G / 2
+    quiet = ring_seconds(p, message_seconds=message, own_seconds=N / p / B, jitter_seconds=0.0, rng=rng)
+    assert quiet.max() == pytest.approx(seconds("ring", p), rel=0.005)
+    late = ring_seconds(p, message_seconds=message, own_seconds=N / p / B, jitter_seconds=1e-6, rng=rng)
+    # Waiting for the later of two costs more than the mean jitter of a step, and less than twice as much.
+    assert 1e-6 < (late.max() - quiet.max()) / (2 * (p - 1)) < 2e-6
+
+
+def test_the_network_of_a_system_file():
+    cori = network_of(load_system("cori"))
+    assert (cori.num_nodes, cori.node_bytes_per_second, cori.latency_seconds) == (9688, 8e9, 1.3e-6)
+    assert cori.groups.pair_bytes_per_second == pytest.approx(77.9e9, rel=1e-3)  # a bisection of 45 TB/s
+    assert cori.rate_factors == (7.5 / 8, 1.25)
+    assert cori.latency_factors == (1.0, pytest.approx(31 / 1.3))
+    assert cori.reduce_seconds_per_byte == pytest.approx(3 / (102 * 2**30))
+
+
+@pytest.mark.parametrize(
+    ("system", "key"),
+    [("local", r"\[fabric\]"), ("frontier", r"fabric\.latency"), ("piz-daint", r"node\.memory_bandwidth")],
+)
+def test_a_number_that_no_file_states_is_an_error_that_names_its_key(system, key):
+    with pytest.raises(UsageError, match=key):
+        network_of(load_system(system))
