@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from dlscale.base.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +36,49 @@ class Profile:
     evidence: str  # measured or published
     source: str  # the study and cell, or the publication
     derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
+    # Coefficients of variation of steps, the lowest and the highest that sources give, where steps were not measured.
+    variation: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def mean_step_seconds(self) -> float:
+        """The mean of `step_seconds`."""
+        return sum(self.step_seconds) / len(self.step_seconds)
+
+
+def checked(profile: Profile) -> Profile:
+    """The profile itself. Raises UsageError for one that nothing can be predicted from."""
+    if not profile.gradients:
+        raise UsageError(
+            f"the profile of {profile.source} has no layers, so nobody knows when gradients are ready"
+        )
+    times = (profile.forward_seconds, profile.backward_seconds, profile.update_seconds, *profile.step_seconds)
+    ready = [gradient.ready_seconds for gradient in profile.gradients]
+    if not profile.step_seconds or not all(0 <= seconds < float("inf") for seconds in (*times, *ready)):
+        raise UsageError(f"the profile of {profile.source} has a time that is negative, infinite or missing")
+    if profile.backward_seconds <= 0 or min(profile.step_seconds) <= 0:
+        raise UsageError(f"the profile of {profile.source} has steps that take no time")
+    if any(gradient.num_bytes <= 0 for gradient in profile.gradients):
+        raise UsageError(f"the profile of {profile.source} has a gradient of no bytes")
+    return profile
+
+
+def at_batch(profile: Profile, local_batch: int) -> Profile:
+    """The profile at another batch: computing in proportion to the samples, the update as it is."""
+    if local_batch == profile.local_batch:
+        return profile
+    ratio = local_batch / profile.local_batch
+    update = profile.update_seconds
+    return replace(
+        profile,
+        local_batch=local_batch,
+        forward_seconds=ratio * profile.forward_seconds,
+        backward_seconds=ratio * profile.backward_seconds,
+        gradients=tuple(
+            replace(gradient, ready_seconds=ratio * gradient.ready_seconds) for gradient in profile.gradients
+        ),
+        step_seconds=tuple(update + ratio * max(0.0, step - update) for step in profile.step_seconds),
+        derived=(
+            *profile.derived,
+            f"steps of {local_batch} samples, in proportion from those of {profile.local_batch}",
+        ),
+    )

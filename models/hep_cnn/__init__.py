@@ -30,6 +30,16 @@ class Network:
     num_hidden: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer with trainable weights: numbers of elements, and operations per sample."""
+
+    name: str
+    kernel: int
+    bias: int
+    forward_flops: int
+
+
 NETWORKS = {
     "paper": Network(num_convolutions=5, num_filters=128, num_hidden=None),
     "small": Network(num_convolutions=3, num_filters=128, num_hidden=512),
@@ -97,6 +107,28 @@ WORKLOAD = Workload(
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
     ),
 )
+
+
+def layers(preset: str) -> list[Layer]:
+    """A preset's layers in forward order, with what training and `Preset` count: 2 operations per multiply-add."""
+    network = NETWORKS[preset]
+    channels, height, width = WORKLOAD.preset(preset).input_shape
+    filters = network.num_filters
+    found = []
+    for index in range(network.num_convolutions):
+        kernel = 9 * (filters if index else channels) * filters
+        pixels = (height >> index) * (width >> index)
+        found.append(
+            Layer(f"conv{index + 1}", kernel=kernel, bias=filters, forward_flops=2 * kernel * pixels)
+        )
+    units = filters
+    if network.num_hidden:
+        units = filters * (height >> network.num_convolutions) * (width >> network.num_convolutions)
+        kernel = units * network.num_hidden
+        found.append(Layer("hidden", kernel=kernel, bias=network.num_hidden, forward_flops=2 * kernel))
+        units = network.num_hidden
+    found.append(Layer("dense", kernel=2 * units, bias=2, forward_flops=4 * units))
+    return found
 
 
 def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -1,0 +1,236 @@
+"""How each backend cuts a step's gradients into buckets, when it exchanges them, and by which algorithm.
+
+These are the rules of `collectives`, told again for a machine that is not here:
+
+    ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_buckets.py, and with a thread
+                    training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
+                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
+    gloo            DistributedDataParallel's buckets, by Gloo's thread; ring
+    horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; MPI_Allreduce
+    tf_collective   one pack after the last gradient; ring
+    grpc_ps         by variable (TensorFlow) or chunk by chunk (torch) while backpropagation goes on
+    mpi_ps          all gradients in one message after the last of them
+    none            nothing is exchanged
+
+The algorithm follows from a bucket's size as in collectives/ring/src/network/tuning.cpp, and for MPI_Allreduce as in
+MPICH: recursive doubling up to 2 KiB, Rabenseifner's halving and doubling above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dlscale.analysis.predict.engine import Algorithm
+from dlscale.analysis.predict.profile import Profile
+from dlscale.base.errors import UsageError
+from dlscale.collectives import capabilities, check_options
+
+Overlap = Literal["thread", "none", "next_step"]
+
+MIB = 1 << 20
+FIRST_BUCKET_BYTES, BUCKET_BYTES = MIB, 25 * MIB
+RING_RECURSIVE_DOUBLING_BYTES, RING_HALVING_DOUBLING_BYTES = 16 << 10, 512 << 10
+MPICH_RECURSIVE_DOUBLING_BYTES = 2 << 10
+HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
+GRPC_CHUNK_KIB = 1024
+UNLIMITED = 1 << 62
+
+# Options that change no time that is predicted; all others but those of `rule_of` are refused.
+HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step."""
+
+    num_bytes: int  # on the wire
+    ready_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRule:
+    """How a backend with its options exchanges gradients; `limits` are the bytes of the first bucket and the others."""
+
+    backend: str
+    overlap: Overlap
+    limits: tuple[int, int] = (FIRST_BUCKET_BYTES, BUCKET_BYTES)
+    cycle_seconds: float = 0.0  # Horovod looks for ready gradients so often; 0: they are sent as they come
+    bytes_per_element: int = 4  # on the wire, of float32
+    asynchronous: bool = False
+    num_dropped: int = 0  # ranks that a step does not wait for
+    fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether gradients travel at all."""
+        return self.backend != "none"
+
+    @property
+    def serves(self) -> bool:
+        """Whether parameter servers hold the weights."""
+        return self.fixed_algorithm == "parameter_servers"
+
+    def algorithm(self, num_bytes: int) -> Algorithm:
+        """What carries a bucket of that size."""
+        if self.fixed_algorithm:
+            return self.fixed_algorithm
+        if self.backend == "ring":
+            if num_bytes <= RING_RECURSIVE_DOUBLING_BYTES:
+                return "recursive_doubling"
+            return "halving_doubling" if num_bytes <= RING_HALVING_DOUBLING_BYTES else "ring"
+        return "recursive_doubling" if num_bytes <= MPICH_RECURSIVE_DOUBLING_BYTES else "halving_doubling"
+
+    def buckets(self, profile: Profile) -> tuple[Bucket, ...]:
+        """The buckets of a step, in the order in which they travel; Horovod's as if no exchange took any time."""
+        if not self.exchanges:
+            return ()
+        buckets: list[Bucket] = []
+        filled, tick = UNLIMITED, -1.0
+        for gradient in profile.gradients:
+            ready = gradient.ready_seconds
+            if self.cycle_seconds:
+                ready = math.ceil(ready / self.cycle_seconds) * self.cycle_seconds
+            limit = self.limits[0 if len(buckets) <= 1 else 1]
+            if filled >= limit or (self.cycle_seconds and ready > tick):
+                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
+                filled, tick = 0, ready
+            last = buckets[-1]
+            buckets[-1] = Bucket(
+                num_bytes=last.num_bytes + gradient.num_bytes * self.bytes_per_element // 4,
+                ready_seconds=max(last.ready_seconds, gradient.ready_seconds),
+            )
+            filled += gradient.num_bytes
+        return tuple(buckets)
+
+
+def rule_of(
+    backend: str, options: Mapping[str, Any], *, framework: str, num_servers: int, spare_core: bool
+) -> ExchangeRule:
+    """The rule of a backend with its options. Raises UsageError for options and backends that are not modelled."""
+    row = capabilities(backend)
+    if framework not in row.frameworks:
+        raise UsageError(
+            f"backend {backend} does not train in {framework}, whose profile this is; it trains in: "
+            f"{', '.join(row.frameworks)}"
+        )
+    check_options(backend, options)
+    if backend == "nccl":
+        raise UsageError(
+            "backend nccl cannot be predicted: system files do not state the links between a node's GPUs; choose "
+            "another of --backends"
+        )
+    left = {name: value for name, value in options.items() if name not in HARMLESS}
+    rule: ExchangeRule = _RULES[backend](
+        left, framework=framework, num_servers=num_servers, spare_core=spare_core
+    )
+    if left:
+        name, value = next(iter(left.items()))
+        raise UsageError(f"predictions do not model {backend}.{name}={value}; leave it out")
+    return rule
+
+
+def with_algorithm(rule: ExchangeRule, algorithm: Algorithm | None) -> ExchangeRule:
+    """The rule with another algorithm between nodes; servers keep theirs."""
+    return rule if algorithm is None or rule.serves else replace(rule, fixed_algorithm=algorithm)
+
+
+def _none(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
+    return ExchangeRule(backend="none", overlap="none")
+
+
+def _over_collective(
+    left: dict[str, Any], *, backend: str, framework: str, spare_core: bool, **_: Any
+) -> ExchangeRule:
+    teams = int(left.pop("teams", -1))
+    if teams > 1:
+        raise UsageError(f"predictions do not model {backend}.teams={teams}; give 0 or 1, or leave it out")
+    threads = spare_core if teams < 0 else teams > 0
+    overlap: Overlap = "thread" if threads else "none"
+    if left.pop("pipelined", False):
+        overlap = "next_step"
+    whole = framework == "tensorflow" and not threads
+    compressed = left.pop("compression", "none")
+    if compressed not in ("none", "fp16", "bf16"):
+        raise UsageError(
+            f"predictions do not model {backend}.compression={compressed}; choose none, fp16 or bf16"
+        )
+    narrow = compressed != "none" or left.pop("wire", "float32") == "bfloat16"
+    return ExchangeRule(
+        backend=backend,
+        overlap=overlap,
+        limits=(UNLIMITED, UNLIMITED) if whole else (FIRST_BUCKET_BYTES, BUCKET_BYTES),
+        bytes_per_element=2 if narrow else 4,
+    )
+
+
+def _ring(left: dict[str, Any], **setup: Any) -> ExchangeRule:
+    return _over_collective(left, backend="ring", **setup)
+
+
+def _mpi(left: dict[str, Any], **setup: Any) -> ExchangeRule:
+    return _over_collective(left, backend="mpi", **setup)
+
+
+def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
+    cap = int(left.pop("bucket_cap_mb", 25)) * MIB
+    return ExchangeRule(
+        backend="gloo", overlap="thread", limits=(min(FIRST_BUCKET_BYTES, cap), cap), fixed_algorithm="ring"
+    )
+
+
+def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:
+    operations = left.pop("operations", "mpi")
+    if operations == "nccl":
+        raise UsageError("predictions do not model horovod.operations=nccl; choose mpi or ccl")
+    cycle = float(left.pop("cycle_time_ms", -1.0))
+    fusion = float(left.pop("fusion_threshold_mib", -1.0))
+    threshold = max(1, int((fusion if fusion >= 0 else HOROVOD_FUSION_MIB) * MIB))
+    return ExchangeRule(
+        backend="horovod",
+        overlap="thread",
+        limits=(threshold, threshold),
+        cycle_seconds=(cycle if cycle >= 0 else HOROVOD_CYCLE_MS) / 1e3,
+    )
+
+
+def _tf_collective(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
+    return ExchangeRule(
+        backend="tf_collective", overlap="none", limits=(UNLIMITED, UNLIMITED), fixed_algorithm="ring"
+    )
+
+
+def _grpc_ps(left: dict[str, Any], *, framework: str, num_servers: int, **_: Any) -> ExchangeRule:
+    chunk = int(left.pop("chunk_kib", GRPC_CHUNK_KIB)) << 10
+    size = 1 if framework == "tensorflow" else chunk * num_servers  # TensorFlow sends variable by variable
+    return ExchangeRule(
+        backend="grpc_ps",
+        overlap="thread",
+        limits=(size, size),
+        asynchronous=bool(left.pop("asynchronous", False)),
+        num_dropped=int(left.pop("backup_workers", 0)),
+        fixed_algorithm="parameter_servers",
+    )
+
+
+def _mpi_ps(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
+    return ExchangeRule(
+        backend="mpi_ps",
+        overlap="none",
+        limits=(UNLIMITED, UNLIMITED),
+        fixed_algorithm="parameter_servers",
+    )
+
+
+_RULES: dict[str, Any] = {
+    "none": _none,
+    "ring": _ring,
+    "mpi": _mpi,
+    "gloo": _gloo,
+    "horovod": _horovod,
+    "tf_collective": _tf_collective,
+    "grpc_ps": _grpc_ps,
+    "mpi_ps": _mpi_ps,
+}

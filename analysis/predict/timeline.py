@@ -1,0 +1,71 @@
+"""A step's timeline: computing, a bucket's exchange as soon as it is ready and the one before is done, the update.
+
+    computes   |-- forward --|------ backward ------|            |- update -|
+    bucket 0                      ready |== exchange ==|
+    bucket 1                              ready ........|=== exchange ===|
+
+The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Without overlap all exchanges
+follow backpropagation. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes.
+Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
+
+All arrays are (R, K): R replicates of K steps each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule
+from dlscale.analysis.predict.profile import Profile
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketExchange:
+    """A bucket with the seconds (R, 1) that its exchange takes in each replicate."""
+
+    bucket: Bucket
+    seconds: Floats
+
+
+def step_seconds(
+    profile: Profile,
+    rule: ExchangeRule,
+    exchanges: Sequence[BucketExchange],
+    factors: Floats,
+    rng: np.random.Generator,
+) -> Floats:
+    """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned."""
+    backward: Floats = profile.backward_seconds * factors
+    update: Floats = profile.update_seconds * factors
+    if not exchanges:
+        return backward + update
+    in_all: Floats = np.sum([exchange.seconds for exchange in exchanges], axis=0)
+    if rule.overlap == "next_step":
+        return np.maximum(backward + update, in_all)
+    if rule.overlap == "none":
+        return backward + in_all + update
+    end = np.zeros_like(factors)
+    for exchange in exchanges:
+        ready = exchange.bucket.ready_seconds * factors
+        if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
+            ready = ready + rule.cycle_seconds * rng.random(factors.shape)
+        end = np.maximum(end, ready) + exchange.seconds
+    return np.maximum(backward, end) + update
+
+
+def asynchronous_seconds(
+    profile: Profile, *, own_exchange: Floats, server_seconds: Floats, factors: Floats, num_ranks: int
+) -> Floats:
+    """(R, K) seconds in which as many local batches are applied as there are ranks.
+
+    `own_exchange` is a worker's push and pull while nobody else sends, `server_seconds` what the busiest link of a
+    server needs for one worker's push, both (R, 1); `factors` are those of any one rank.
+    """
+    alone = (profile.backward_seconds + profile.update_seconds) * factors + own_exchange
+    return np.maximum(alone, num_ranks * server_seconds)
