@@ -133,3 +133,33 @@ def ring_seconds(
             arrivals += rng.exponential(jitter_seconds, num_nodes)
         np.maximum(arrivals, ends + own_seconds, out=ends)
     return ends
+
+
+def mean_jitter(
+    network: Network, exchange: NetworkExchange, *, num_bytes: int, rng: np.random.Generator
+) -> float:
+    """Seconds that the jitter of single messages adds to an exchange.
+
+    A ring's messages are followed one by one; where all flows of a phase send one message, the phase waits for the
+    latest of them.
+    """
+    jitter = network.message_jitter_seconds
+    if not jitter:
+        return 0.0
+    seconds = 0.0
+    for phase in phases_of(exchange):
+        if phase.num_steps == 1:
+            seconds += jitter * float(np.sum(1 / np.arange(1, phase.num_flows + 1)))
+            continue
+        num_nodes = phase.num_steps // 2 + 1 if exchange.algorithm == "ring" else phase.num_steps + 1
+        own = phase.share / phase.num_steps * num_bytes / network.node_bytes_per_second
+        ends = ring_seconds(
+            num_nodes,
+            message_seconds=network.latency_seconds + own,
+            own_seconds=own,
+            jitter_seconds=jitter,
+            rng=rng,
+        )
+        quiet = 2 * (num_nodes - 1) * (network.latency_seconds + own)
+        seconds += (float(ends.max()) - quiet) * phase.num_steps / (2 * (num_nodes - 1))
+    return seconds

@@ -53,7 +53,7 @@ class Noise:
 
 
 def noise_of_steps(step_seconds: tuple[float, ...], variation: tuple[float, float]) -> Noise:
-    """Of a profile: its own steps where they are enough, else lognormal."""
+    """A profile's noise: its own steps where they are enough, else lognormal."""
     if len(step_seconds) < MIN_SAMPLES:
         return Noise(variation=variation)
     mean = sum(step_seconds) / len(step_seconds)

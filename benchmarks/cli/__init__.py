@@ -50,7 +50,7 @@ VERBS = {
     "new": ("new", "Write a start for a model of your own in one file."),
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
-    "predict": ("predict", "Predict the curve for more nodes (not implemented yet)."),
+    "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
     "help": ("help", "Show the help of dlscale, or of a verb."),
     "version": ("help", "Print the version of dlscale."),
 }

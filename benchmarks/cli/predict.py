@@ -1,13 +1,322 @@
-"""`dlscale predict`, which is not implemented yet."""
+"""`dlscale predict`: the curve for nodes that are not here, from a node's profile and the system's network."""
 
 from __future__ import annotations
 
-import click
+import importlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+import click
+from rich.console import Console
+
+from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
+from dlscale.analysis.predict.engine import Algorithm
+from dlscale.analysis.predict.engines import ENGINES, RememberingEngine, cache_folder, engine_named
+from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.noise import noise_of_steps
+from dlscale.analysis.predict.prediction import (
+    NUM_REPLICATES,
+    PredictedCurve,
+    Situation,
+    check_sizes,
+    predict_curve,
+)
+from dlscale.analysis.predict.profile import Profile, checked
+from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.render.prediction import (
+    derived_lines,
+    explanation,
+    first_line,
+    is_written,
+    prediction_rows,
+    prediction_table,
+)
+from dlscale.base import redaction
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
+from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
+from dlscale.benchmarks.systems.anchors import load_anchors
+from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.models import load_workload
+
+FOLDER = "predictions"  # in the system's folder of results
+ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
+MEASURED_MODULE = "dlscale.analysis.predict.measured"
 
 
 @click.command()
-def predict() -> int:
-    """Predict the curve for more nodes (not implemented yet)."""
-    raise UsageError("dlscale predict is not implemented yet; for measured curves use: dlscale report")
+@click.argument("kind", type=click.Choice(("weak-scaling", "strong-scaling")))
+@click.option("--system", default="local", show_default=True, help="System: a known name or a .toml file.")
+@click.option("--workloads", type=Words(), default="hep_cnn", show_default=True, help="Workloads.")
+@click.option("--backends", type=Backends(), default="ring", show_default=True, help="Backends.")
+@click.option(
+    "--backend-options",
+    type=BackendOptions(),
+    help="Backend options, e.g. horovod.cycle_time_ms=5,ring.pipelined=true.",
+)
+@click.option(
+    "--nodes", type=Counts(), help="Numbers of nodes: 1,2,4 or 1:8192:x2; default: doubled up to all."
+)
+@click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
+@click.option(
+    "--servers",
+    default="1",
+    show_default=True,
+    help="Parameter servers, on nodes of their own: a number, or servers per rank, e.g. 1/2.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Samples per step: per rank under weak scaling, in total under strong scaling; default: the preset's.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(ALGORITHMS),
+    help="Algorithm of the exchange between nodes, instead of the backend's own.",
+)
+@click.option(
+    "--from",
+    "study",
+    metavar="STUDY",
+    help="Study whose control profile was measured; default: the stored profile of the system.",
+)
+@click.option(
+    "--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Network model."
+)
+@click.option(
+    "--explain", is_flag=True, help="Losses of the largest size, and what other inputs would give it."
+)
+@click.option(
+    "--replicates",
+    type=click.IntRange(min=100, max=100_000),
+    default=NUM_REPLICATES,
+    show_default=True,
+    help="Replicates of the Monte Carlo.",
+)
+@results_option
+@json_option
+def predict(
+    kind: str,
+    system: str,
+    workloads: list[str],
+    backends: list[str],
+    nodes: list[int] | None,
+    study: str | None,
+    engine: str,
+    explain: bool,
+    results: Path,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
+
+    A node's profile (stored, or measured by a study) and the network of the system's file go through a model of each
+    backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). The table,
+    a CSV and a figure are marked as simulated; --json prints rows and writes no files.
+
+    \b
+    Examples:
+      dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
+      dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
+      dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
+    """  # noqa: D301
+    machine = load_system(system)
+    network = network_of(machine)
+    _check_options(options["backend_options"] or {}, backends)
+    folder = named_folder(results, study) if study else None
+    remembering = RememberingEngine(engine_named(engine), cache_folder())
+    predictions = []
+    for workload in workloads:
+        profile = checked(_profile(machine, workload, folder))
+        situations = [
+            _situation(kind, machine, network, profile, backend, remembering, **options)
+            for backend in backends
+        ]
+        sizes = nodes or _doubled(situations)
+        for situation in situations:
+            check_sizes(situation, sizes)
+        predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
+    remembering.save()
+    if as_json:
+        rows = [row for curves in predictions for row in prediction_rows(curves)]
+        click.echo(json.dumps({"schema": 1, "rows": rows} | _explained(predictions, explain=explain)))
+        return 0
+    for curves in predictions:
+        _show(curves, kind, machine, results, explain=explain)
+    return 0
+
+
+def _check_options(given: dict[str, dict[str, Any]], backends: Sequence[str]) -> None:
+    """Raises UsageError for options of backends that are not predicted, and for several values."""
+    for backend, own in given.items():
+        if backend not in backends:
+            raise UsageError(
+                f"--backend-options has {backend}, which is not among --backends {','.join(backends)}"
+            )
+        for name, value in own.items():
+            if isinstance(value, list):
+                raise UsageError(f"{backend}.{name} has several values; a prediction takes one")
+
+
+def _profile(machine: System, workload: str, folder: Path | None) -> Profile:
+    """The stored profile, or that of a study's records. Raises UsageError."""
+    load_workload(workload)
+    if folder is None:
+        return load_stored(machine, workload)
+    try:
+        measured = importlib.import_module(MEASURED_MODULE)
+    except ModuleNotFoundError as error:
+        if error.name != MEASURED_MODULE:
+            raise
+        raise UsageError(
+            "--from needs control profile, which this dlscale does not measure; leave it out"
+        ) from None
+    from dlscale.benchmarks.records.files import load_records
+
+    records, _ = load_records(folder)
+    profile: Profile = measured.profile_of(records, workload=workload)
+    return profile
+
+
+def _situation(
+    kind: str,
+    machine: System,
+    network: Network,
+    profile: Profile,
+    backend: str,
+    engine: RememberingEngine,
+    *,
+    backend_options: dict[str, dict[str, Any]] | None,
+    ranks_per_node: int | None,
+    servers: str,
+    batch: int | None,
+    algorithm: Algorithm | None,
+    replicates: int,
+) -> Situation:
+    from dlscale.benchmarks.study.study import check_servers, num_servers
+
+    try:
+        (spec,) = check_servers([servers])
+    except ValueError as error:
+        raise UsageError(f"--servers {error}") from None
+    placement = machine.placement
+    per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
+    if machine.devices and per_node > 1:
+        raise UsageError(
+            f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's GPUs; "
+            "give --ranks-per-node 1"
+        )
+    mode: Literal["weak", "strong"] = "weak" if kind == "weak-scaling" else "strong"
+    preset = load_workload(profile.workload).preset(profile.preset)
+    usual = profile.local_batch if mode == "weak" else preset.global_batch
+    rule = rule_of(
+        backend,
+        (backend_options or {}).get(backend, {}),
+        framework=profile.framework,
+        num_servers=num_servers(spec, per_node),
+        spare_core=_spare_core(machine, per_node),
+    )
+    return Situation(
+        network=network,
+        engine=engine,
+        profile=profile,
+        noise=noise_of_steps(profile.step_seconds, profile.variation),
+        rule=with_algorithm(rule, algorithm),
+        scaling_mode=mode,
+        batch=batch or usual,
+        ranks_per_node=per_node,
+        num_servers=lambda num_ranks: num_servers(spec, num_ranks),
+        num_replicates=replicates,
+    )
+
+
+def _spare_core(machine: System, per_node: int) -> bool:
+    """Whether a rank's cores have room for a thread beside those that its placement computes with."""
+    cores = machine.num_cores() // per_node
+    stated = machine.placement.variables.get("OMP_NUM_THREADS", "") if machine.placement else ""
+    return cores > (int(stated) if stated.isdigit() else cores)
+
+
+def _doubled(situations: Sequence[Situation]) -> list[int]:
+    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all situations need."""
+    sizes: list[int] = []
+    while len(sizes) < 30:
+        try:
+            for situation in situations:
+                check_sizes(situation, [2 ** len(sizes)])
+        except UsageError:
+            break
+        sizes.append(2 ** len(sizes))
+    return sizes or [1]
+
+
+def _show(
+    curves: Sequence[PredictedCurve], kind: str, machine: System, results: Path, *, explain: bool
+) -> None:
+    from dlscale.analysis.render.tables import render_table
+
+    situation = curves[0].situation
+    profile = situation.profile
+    console = Console(highlight=False)
+    console.print(first_line(situation), markup=False, soft_wrap=True)
+    for text in derived_lines(situation):
+        console.print(text, markup=False, soft_wrap=True)
+    for part in render_table(prediction_table(curves)):
+        console.print(part)
+    if explain:
+        for curve in curves:
+            for text in explanation(curve):
+                console.print(text, markup=False, soft_wrap=True)
+    stem = results / machine.name / FOLDER / f"{profile.workload}-{profile.preset}-{kind}"
+    if not is_written(curves, stem):
+        _draw(curves, stem, list(_published(machine, profile.workload, situation.scaling_mode)))
+    console.print(f"figure and CSV: {stem}.png, {stem.name}.csv", markup=False, soft_wrap=True)
+
+
+def _draw(curves: Sequence[PredictedCurve], stem: Path, published: Sequence[str]) -> None:
+    """Imports matplotlib, which takes longer than the prediction."""
+    from dlscale.analysis.figures.prediction import draw_prediction
+    from dlscale.benchmarks.launch.environment import commit
+
+    situation = curves[0].situation
+    draw_prediction(
+        curves,
+        stem,
+        small_print=[
+            f"Profile: {situation.profile.source}. Network: {situation.network.source}.",
+            *published,
+        ],
+        commit=commit(),
+        command=redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+    )
+
+
+def _published(machine: System, workload: str, mode: str) -> Iterator[str]:
+    for anchor in load_anchors():
+        if (anchor.system, anchor.workload, anchor.scaling_mode) == (machine.name, workload, mode):
+            yield f"Published: {anchor.statement} ({anchor.source})."
+
+
+def _explained(predictions: Sequence[Sequence[PredictedCurve]], *, explain: bool) -> dict[str, Any]:
+    """The efficiencies with other inputs, for programs; nothing unless asked for."""
+    if not explain:
+        return {}
+    return {
+        "sensitivity": [
+            {
+                "system": curve.situation.network.name,
+                "workload": curve.situation.profile.workload,
+                "backend": curve.situation.rule.backend,
+                "num_nodes": curve.points[-1].num_nodes,
+                "change": change,
+                "efficiency": efficiency,
+            }
+            for curves in predictions
+            for curve in curves
+            for change, efficiency in curve.sensitivity.items()
+        ]
+    }

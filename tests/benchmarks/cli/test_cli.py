@@ -113,7 +113,7 @@ def mistake(told, *words: str) -> str:
         ("run time-to-solution --train-steps 10", ["--train-steps", "time-to-solution"]),
         ("run time-to-solution --checkpoint-every 10 --backends grpc_ps", ["--checkpoint-every", "grpc_ps"]),
         ("run time-to-solution --max-seconds 0.001s", ["--max-seconds", "evaluation"]),
-        ("predict", ["not implemented yet"]),
+        ("predict", ["missing argument", "weak-scaling"]),
         ("report --results /nowhere", ["no study in /nowhere", "dlscale run"]),
         ("system show cory", ["no system 'cory'", "local"]),
         ("doctor --require rung", ["'rung'", "ring"]),

@@ -1,0 +1,105 @@
+"""The figure of a prediction: efficiency over nodes with its band, a look per backend, markers of simulated points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from dlscale.analysis.figures.drawing import (
+    IDEAL,
+    SINGLE_COLUMN_INCHES,
+    Curve,
+    drawing,
+    evidence_handles,
+    line_style,
+    looks_of,
+    marker_style,
+)
+from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.predict.prediction import PredictedCurve
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.prediction import prediction_rows, rows_digest, title
+from dlscale.base.files import make_folder
+
+BAND_ALPHA = 0.18
+
+
+def draw_prediction(
+    curves: Sequence[PredictedCurve],
+    stem: Path,
+    *,
+    small_print: Sequence[str],
+    commit: str,
+    command: str,
+    warning: str = "",
+) -> list[Path]:
+    """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
+    make_folder(stem.parent)
+    situation = curves[0].situation
+    names = [
+        Curve(
+            name=curve.situation.rule.backend,
+            backend=curve.situation.rule.backend,
+            evidence="simulated",
+            rows=(),
+        )
+        for curve in curves
+    ]
+    looks = looks_of(names)
+    with drawing():
+        engine = situation.engine
+        figure, (axes,) = figure_with_axes(
+            width=SINGLE_COLUMN_INCHES,
+            num_panels=1,
+            title=title(situation),
+            warning=warning or "predicted, nothing was measured here",
+            subtitle=f"engine {engine.name} {engine.version}; band: 5 to 95 %",
+            handles=[
+                *(
+                    Line2D(
+                        [], [], label=name, **line_style(look, joined=True), **marker_style(look, "simulated")
+                    )
+                    for name, look in looks.items()
+                ),
+                Line2D([], [], **IDEAL),
+                *evidence_handles(names),
+            ],
+            small_print=small_print,
+        )
+        nodes = [point.num_nodes for point in curves[0].points]
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(nodes[:: max(1, -(-len(nodes) // 8))]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.axhline(1.0, **IDEAL)
+        highest = 1.1
+        for curve in curves:
+            look = looks[curve.situation.rule.backend]
+            efficiencies = [point.efficiency for point in curve.points]
+            low, high = ([getattr(it, side) for it in efficiencies] for side in ("low", "high"))
+            axes.fill_between(nodes, low, high, color=look.color, alpha=BAND_ALPHA, linewidth=0)
+            axes.plot(
+                nodes,
+                [it.center for it in efficiencies],
+                **line_style(look, joined=len(nodes) > 1),
+                **marker_style(look, "simulated"),
+            )
+            highest = max(highest, 1.05 * max(high))
+        axes.set_ylim(0, highest)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+        axes.set_xlabel("nodes")
+        axes.set_ylabel("scaling efficiency [%]")
+        origin = Provenance(
+            studies=(f"prediction of {situation.scaling_mode} scaling",),
+            systems=(situation.network.name,),
+            commits=(commit,),
+            commands=(command,),
+            data_hash=rows_digest(curves),
+        )
+        return save_drawing(
+            figure, stem, title=title(situation), rows=prediction_rows(curves), provenance=origin
+        )

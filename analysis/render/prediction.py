@@ -1,0 +1,154 @@
+"""Predicted curves as a table, as flat rows for programs, and in words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlscale.analysis.predict.engines import digest_of
+from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation
+from dlscale.analysis.render.tables import Column, Table, TableOf
+from dlscale.analysis.render.text import number
+
+LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPoint:
+    """A point with the curve that it is on."""
+
+    curve: PredictedCurve
+    point: PredictedPoint
+
+
+def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
+    """A row per backend and number of nodes."""
+    return TableOf[PlacedPoint](
+        name="prediction",
+        caption=_setting(curves[0].situation),
+        columns=(
+            Column("backend", lambda it: it.curve.situation.rule.backend, numeric=False),
+            Column("nodes", lambda it: it.point.num_nodes),
+            Column("ranks", lambda it: it.point.num_ranks),
+            Column("servers", lambda it: it.point.num_servers or ""),
+            Column("samples/s", lambda it: number(it.point.samples_per_second.center)),
+            Column("efficiency", lambda it: _percent(it.point.efficiency.center), unit="%"),
+            Column("low", lambda it: _percent(it.point.efficiency.low), unit="%"),
+            Column("high", lambda it: _percent(it.point.efficiency.high), unit="%"),
+            Column("engine", lambda it: it.curve.situation.engine.name, numeric=False),
+        ),
+        data=lambda it: _row(it.curve, it.point),
+        legend=LEGEND,
+        group=lambda it: it.curve.situation.rule.backend,
+    ).of(PlacedPoint(curve=curve, point=point) for curve in curves for point in curve.points)
+
+
+def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
+    """The table's rows for programs; `low` and `high` are the efficiency's."""
+    return [_row(curve, point) for curve in curves for point in curve.points]
+
+
+def rows_digest(curves: Sequence[PredictedCurve]) -> str:
+    """SHA-256 of the rows, which a figure and a CSV of them state as the hash of their data."""
+    return hashlib.sha256(json.dumps(prediction_rows(curves), sort_keys=True).encode()).hexdigest()
+
+
+def is_written(curves: Sequence[PredictedCurve], stem: Path) -> bool:
+    """Whether the figure and the CSV at `stem` are there, and of these rows."""
+    try:
+        text = Path(f"{stem}.csv").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return rows_digest(curves) in text and all(
+        Path(f"{stem}.{kind}").is_file() for kind in ("png", "pdf", "svg")
+    )
+
+
+def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
+    situation = curve.situation
+    profile = situation.profile
+    return {
+        "system": situation.network.name,
+        "workload": profile.workload,
+        "backend": situation.rule.backend,
+        "num_nodes": point.num_nodes,
+        "num_ranks": point.num_ranks,
+        "samples_per_second": point.samples_per_second.center,
+        "efficiency": point.efficiency.center,
+        "low": point.efficiency.low,
+        "high": point.efficiency.high,
+        "evidence": "simulated",
+        "preset": profile.preset,
+        "framework": profile.framework,
+        "scaling_mode": situation.scaling_mode,
+        "num_servers": point.num_servers,
+        "local_batch": point.local_batch,
+        "samples_per_second_low": point.samples_per_second.low,
+        "samples_per_second_high": point.samples_per_second.high,
+        "step_seconds": point.step_seconds.center,
+        **{f"{name.replace(' ', '_')}_loss": share for name, share in point.parts.items()},
+        "engine": situation.engine.name,
+        "engine_version": situation.engine.version,
+        "profile_evidence": profile.evidence,
+        "profile_digest": digest_of(profile),
+        "network_digest": digest_of(situation.network),
+    }
+
+
+def first_line(situation: Situation) -> str:
+    """What every reader has to know before the numbers."""
+    profile = situation.profile
+    return (
+        f"predicted, nothing was measured on {situation.network.name} here: {profile.evidence} profile, "
+        f"{profile.source}; engine {situation.engine.name} {situation.engine.version}"
+    )
+
+
+def derived_lines(situation: Situation) -> Iterator[str]:
+    """What of the profile is derived, one line each."""
+    for text in situation.profile.derived:
+        yield f"derived: {text}"
+
+
+def explanation(curve: PredictedCurve) -> Iterator[str]:
+    """Where the last point loses its efficiency, and what other inputs would give it."""
+    point, rule = curve.points[-1], curve.situation.rule
+    where = f"{rule.backend} on {point.num_nodes} nodes"
+    parts = ", ".join(f"{name} {_points(share)}" for name, share in point.parts.items())
+    yield (
+        f"{where}: efficiency {_percent(point.efficiency.center)} %; of the predicted step of "
+        f"{number(1e3 * point.step_seconds.center)} ms are lost, in percent: {parts}"
+    )
+    if not curve.sensitivity:
+        return
+    as_it_is = curve.sensitivity["as it is"]
+    others = [
+        f"{name} {_percent(efficiency)} % ({100 * (efficiency - as_it_is):+.1f})"
+        for name, efficiency in curve.sensitivity.items()
+        if name != "as it is"
+    ]
+    yield f"{where}, efficiency with {'; '.join(others)}"
+
+
+def title(situation: Situation) -> str:
+    """The heading of a figure."""
+    profile, mode = situation.profile, situation.scaling_mode
+    return f"{profile.workload} {profile.preset}, {mode} scaling on {situation.network.name}"
+
+
+def _setting(situation: Situation) -> str:
+    batch = f"{situation.batch} samples per {'rank' if situation.scaling_mode == 'weak' else 'step'}"
+    per_node = f"{situation.ranks_per_node} rank{'s' * (situation.ranks_per_node > 1)} per node"
+    return f"{title(situation)}, {situation.profile.framework}, {batch}, {per_node}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def _points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:.1f}"

@@ -1,0 +1,206 @@
+"""Predicted points against arithmetic by hand, what other inputs change, and what engines answered before."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.predict import engines
+from dlscale.analysis.predict.backend_rules import rule_of
+from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.engines import RememberingEngine, engine_named
+from dlscale.analysis.predict.loggp import LogGP, mean_jitter
+from dlscale.analysis.predict.network import Groups, Network
+from dlscale.analysis.predict.noise import Noise
+from dlscale.analysis.predict.prediction import Situation, predict_curve, predict_point, sensitivity
+from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.base.errors import UsageError
+
+NETWORK = Network(
+    name="switch",
+    num_nodes=4096,
+    node_bytes_per_second=1e9,
+    latency_seconds=10e-6,
+    node_memory_bytes_per_second=1e10,
+    reduce_seconds_per_byte=0.0,
+)
+PROFILE = Profile(
+    workload="hep_cnn",
+    preset="paper",
+    framework="torch",
+    local_batch=10,
+    forward_seconds=0.1,
+    backward_seconds=0.3,
+    update_seconds=0.02,
+    gradients=(Gradient(name="all", num_bytes=100_000_000, ready_seconds=0.3),),
+    step_seconds=(0.32,),
+    evidence="published",
+    source="a test",
+)
+
+
+def situation(backend="gloo", *, noise=None, num_servers=1, **changes):
+    options = changes.pop("options", {})
+    return replace(
+        Situation(
+            network=NETWORK,
+            engine=LogGP(),
+            profile=PROFILE,
+            noise=noise or Noise(),
+            rule=rule_of(backend, options, framework="torch", num_servers=1, spare_core=True),
+            scaling_mode="weak",
+            batch=10,
+            num_servers=lambda _: num_servers,
+            num_replicates=200,
+        ),
+        **changes,
+    )
+
+
+def test_without_noise_a_point_is_arithmetic():
+    point = predict_point(situation(), 4)
+    ring = 6 * 10e-6 + 2 * 0.75 * 0.1
+    assert point.step_seconds.center == pytest.approx(0.32 + ring)
+    assert point.samples_per_second.center == pytest.approx(40 / (0.32 + ring))
+    assert point.efficiency.center == point.efficiency.low == point.efficiency.high
+    assert point.efficiency.center == pytest.approx(0.32 / (0.32 + ring))
+    assert sum(point.parts.values()) == pytest.approx(1 - point.efficiency.center)
+    assert point.parts["exposed communication"] == pytest.approx(ring / (0.32 + ring))
+
+
+def test_one_rank_and_no_exchange_are_ideal():
+    assert predict_point(situation(), 1).efficiency.center == pytest.approx(1)
+    assert predict_point(situation("none"), 64).efficiency.center == pytest.approx(1)
+    noisy = situation("none", noise=Noise(variation=(0.1, 0.1)))
+    assert predict_point(noisy, 64).efficiency.center == pytest.approx(1, abs=0.01)  # nobody waits
+
+
+def test_servers_take_time_that_grows_with_ranks_and_a_ring_does_not():
+    ring, servers = (predict_curve(situation(name), [4, 64, 512]).points for name in ("gloo", "mpi_ps"))
+    assert servers[2].step_seconds.center - 0.32 == pytest.approx(2 * 512 * 0.1, rel=0.01)
+    exposed = [point.step_seconds.center - 0.32 for point in ring]
+    assert exposed[2] < 1.5 * exposed[0]
+
+
+def test_asynchronous_servers_are_limited_by_their_link():
+    few = situation("grpc_ps", options={"asynchronous": True})
+    assert predict_point(few, 1).step_seconds.center == pytest.approx(0.32 + 0.2, rel=0.001)
+    assert predict_point(few, 64).step_seconds.center == pytest.approx(64 * 0.1, rel=0.001)
+    assert predict_point(few, 2).num_servers == 1
+
+
+def test_strong_scaling_divides_the_batch_but_not_the_update():
+    point = predict_point(situation("none", scaling_mode="strong", batch=40), 4)
+    assert point.local_batch == 10
+    whole = 4 * 0.3 + 0.02
+    assert point.efficiency.center == pytest.approx(whole / (4 * 0.32))
+    assert point.parts["batch effect"] == pytest.approx((0.32 - whole / 4) / 0.32)
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "changes", "said"),
+    [
+        (8192, {}, "8192 nodes on switch, which has 4096"),
+        (4096, {"backend": "mpi_ps"}, r"4097 nodes \(1 servers included\)"),
+        (3, {"scaling_mode": "strong", "batch": 64}, "global batch 64 is not a multiple of 3 ranks"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_before_anything_is_computed(num_nodes, changes, said):
+    with pytest.raises(UsageError, match=said):
+        predict_curve(situation(**changes), [1, num_nodes])
+
+
+def test_bands_have_what_sources_do_not_agree_on():
+    wide = replace(NETWORK, rate_factors=(0.5, 2.0))
+    point = predict_point(situation(network=wide), 64)
+    lowest, highest = (0.32 / (0.32 + 2 * 63 / 64 * 0.1 * factor + 126e-5) for factor in (2, 0.5))
+    assert lowest < point.efficiency.low < point.efficiency.center < point.efficiency.high < highest
+    grouped = replace(
+        NETWORK,
+        groups=Groups(
+            num_groups=64,
+            nodes_per_group=64,
+            group_bytes_per_second=64e9,
+            pair_bytes_per_second=1e9,
+            extra_latency_seconds=0.0,
+        ),
+    )
+    # Halving and doubling over two groups of consecutive nodes: their direct links carry all of it, or are avoided.
+    over = situation("mpi", network=grouped)
+    point = predict_point(over, 128)
+    assert point.efficiency.high - point.efficiency.low > 0.05
+
+
+def test_the_same_question_has_the_same_answer():
+    noisy = situation(noise=Noise(variation=(0.01, 0.1)))
+    assert predict_point(noisy, 64) == predict_point(noisy, 64)
+    assert predict_point(noisy, 64) != predict_point(replace(noisy, seed=1), 64)
+
+
+def test_sensitivity_changes_one_input_at_a_time():
+    changed = sensitivity(situation(noise=Noise(variation=(0.05, 0.05))), 64)
+    as_it_is = changed["as it is"]
+    assert changed["twice the bandwidth"] > as_it_is + 0.1
+    assert changed["bf16 gradients"] == pytest.approx(changed["twice the bandwidth"], abs=0.01)
+    assert changed["half the latency"] > as_it_is
+    assert changed["half the jitter"] > as_it_is + 0.02
+    assert "bf16 gradients" not in sensitivity(situation("ring", options={"wire": "bfloat16"}), 4)
+
+
+def test_jitter_of_messages_makes_a_ring_later():
+    jittery = replace(NETWORK, message_jitter_seconds=5e-6)
+    exchange = NetworkExchange(algorithm="ring", num_nodes=64)
+    rng = np.random.default_rng(0)
+    extra = mean_jitter(jittery, exchange, num_bytes=1000, rng=rng)
+    assert 126 * 5e-6 < extra < 2 * 126 * 5e-6
+    slower = predict_point(situation(network=jittery), 64).step_seconds.center
+    assert slower > predict_point(situation(), 64).step_seconds.center + 126 * 5e-6
+
+
+class CountingEngine(LogGP):
+    calls = 0
+
+    def exchange_seconds(self, *arguments):
+        self.calls += 1
+        return super().exchange_seconds(*arguments)
+
+
+def test_an_engine_is_asked_once(tmp_path):
+    counting = CountingEngine()
+    first = RememberingEngine(counting, tmp_path / "cache")
+    expected = predict_point(situation(engine=first), 8)
+    first.save()
+    asked = counting.calls
+    assert asked > 0
+    again = RememberingEngine(counting, tmp_path / "cache")
+    assert predict_point(situation(engine=again), 8) == expected
+    assert counting.calls == asked
+    other = replace(NETWORK, latency_seconds=20e-6)
+    predict_point(situation(engine=again, network=other), 8)
+    assert counting.calls > asked
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": ["x"]}', '{"a": [-1.0]}'])
+def test_a_damaged_cache_is_as_if_it_were_not_there(tmp_path, content):
+    first = RememberingEngine(LogGP(), tmp_path)
+    expected = predict_point(situation(engine=first), 4)
+    first.save()
+    (path,) = tmp_path.iterdir()
+    keys = json.loads(path.read_text())
+    path.write_text(content.replace('"a"', json.dumps(next(iter(keys)))))
+    assert predict_point(situation(engine=RememberingEngine(LogGP(), tmp_path)), 4) == expected
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    first = RememberingEngine(LogGP(), tmp_path / "cache")
+    predict_point(situation(engine=first), 4)
+    first.save()
+
+
+def test_auto_says_which_engine_it_is_and_a_missing_one_is_an_error(monkeypatch):
+    monkeypatch.setattr(engines, "SIMGRID_MODULE", "dlscale.analysis.predict.none_such")
+    assert engine_named("auto").name == engine_named("loggp").name == "loggp"
+    with pytest.raises(UsageError, match=r"engine simgrid cannot be used here: .*; or give --engine loggp"):
+        engine_named("simgrid")

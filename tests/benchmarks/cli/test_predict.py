@@ -1,0 +1,129 @@
+"""`dlscale predict`: rows with stable keys, what is written, and refusals in one line."""
+
+import csv
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.benchmarks.cli import cli, main
+
+KEYS = [
+    *("system", "workload", "backend", "num_nodes", "num_ranks", "samples_per_second", "efficiency"),
+    *("low", "high", "evidence"),
+]
+ASKED = ["predict", "weak-scaling", "--system", "cori", "--engine", "loggp", "--replicates", "200"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def said(*words):
+    done = CliRunner().invoke(cli, [*ASKED, *words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_the_whole_machine_by_doubling_as_json():
+    words = ["--workloads", "hep_cnn", "--backends", "ring,grpc_ps", "--nodes", "1:8192:x2", "--json"]
+    answer = json.loads(said(*words))
+    rows = answer["rows"]
+    assert answer["schema"] == 1
+    assert list(rows[0])[: len(KEYS)] == KEYS
+    assert [row["num_nodes"] for row in rows if row["backend"] == "ring"] == [2**k for k in range(14)]
+    assert {row["evidence"] for row in rows} == {"simulated"}
+    assert all(0 < row["low"] <= row["efficiency"] <= row["high"] < 1.1 for row in rows)
+    ring, servers = ([row for row in rows if row["backend"] == name][-1] for name in ("ring", "grpc_ps"))
+    assert ring["efficiency"] > servers["efficiency"] + 0.1  # servers' time grows with ranks
+    assert ring["samples_per_second"] == pytest.approx(8192 * 128 / ring["step_seconds"], rel=0.01)
+    assert said(*words) == json.dumps(answer) + "\n"  # from the cache
+
+
+def test_without_nodes_all_that_the_machine_has():
+    rows = json.loads(said("--backends", "grpc_ps", "--servers", "1/2", "--json"))["rows"]
+    assert [row["num_nodes"] for row in rows][-1] == 4096  # with 2048 servers; 8192 with 4096 are too many
+    assert rows[-1]["num_servers"] == 2048
+
+
+def test_table_figure_and_csv_say_that_nothing_was_measured(tmp_path):
+    words = ["--backends", "ring", "--nodes", "1,64", "--explain", "--results", str(tmp_path)]
+    text = said(*words)
+    first, *lines = text.splitlines()
+    assert first.startswith(
+        "predicted, nothing was measured on cori here: published profile, 40 ms per sample"
+    )
+    assert first.endswith("engine loggp 1")
+    assert any("stragglers" in line and "exposed communication" in line for line in lines)
+    assert any("half the latency" in line for line in lines)
+    stem = tmp_path / "cori" / "predictions" / "hep_cnn-paper-weak-scaling"
+    with open(f"{stem}.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["num_nodes"] for row in rows] == ["1", "64"]
+    assert {row["evidence"] for row in rows} == {"simulated"}
+    drawn = stem.with_suffix(".png").stat().st_mtime_ns
+    assert said(*words) == text
+    assert stem.with_suffix(".png").stat().st_mtime_ns == drawn  # the same numbers are not drawn again
+    said(*words[:3], "1,32", *words[4:])
+    assert stem.with_suffix(".png").stat().st_mtime_ns != drawn
+
+
+def test_the_sensitivity_is_data_too():
+    answer = json.loads(said("--nodes", "8", "--explain", "--json"))
+    changes = {row["change"]: row["efficiency"] for row in answer["sensitivity"]}
+    assert list(changes) == [
+        *("as it is", "twice the bandwidth", "half the latency", "half the jitter", "bf16 gradients")
+    ]
+    assert changes["as it is"] == answer["rows"][0]["efficiency"]
+
+
+def test_options_change_what_is_predicted():
+    def efficiency(*words):
+        return json.loads(said("--nodes", "8192", "--json", *words))["rows"][0]["efficiency"]
+
+    ring = efficiency()
+    assert efficiency("--algorithm", "two_level_ring") > ring
+    assert efficiency("--backend-options", "ring.pipelined=true") > ring
+    assert efficiency("--batch", "8") < ring
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--nodes", "16384"], "16384 nodes on cori, which has 9688"),
+        (
+            ["--backends", "grpc_ps", "--nodes", "8192", "--servers", "1/2"],
+            "12288 nodes (4096 servers included)",
+        ),
+        (["--system", "local"], "local states no [fabric]"),
+        (["--system", "frontier"], "frontier states no fabric.latency"),
+        (["--workloads", "resnet50"], "no stored profile of resnet50 on cori"),
+        (["--workloads", "resnet51"], "no workload 'resnet51'"),
+        (["--servers", "0"], "--servers '0' is not a number of servers"),
+        (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
+        (["--backend-options", "gloo.bucket_cap_mb=5"], "gloo, which is not among --backends ring"),
+        (["--backend-options", "ring.teams=0|1"], "ring.teams has several values"),
+        (["--backend-options", "ring.plan=plan.json"], "predictions do not model ring.plan"),
+        (["--nodes", "0"], "'0' is not an ascending range"),
+        (["--from", "none-such"], "no study"),
+    ],
+)
+def test_a_mistake_is_one_line(words, text, capsys, tmp_path):
+    with pytest.raises(SystemExit) as caught:
+        main([*ASKED, *words, "--results", str(tmp_path)])
+    assert caught.value.code == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert text in line
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_strong_scaling_needs_nodes_that_divide_the_batch(capsys):
+    with pytest.raises(SystemExit):
+        main(["predict", "strong-scaling", "--system", "cori", "--nodes", "1,48"])
+    assert "global batch 64 is not a multiple of 48 ranks" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["predict", "strong-scaling", "--system", "cori", "--replicates", "100", "--json"])
+    assert caught.value.code == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["local_batch"] for row in rows] == [64, 32, 16, 8, 4, 2, 1]
