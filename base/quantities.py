@@ -9,9 +9,16 @@ import math
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, without_empty
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ELEMENT_BYTES = 4  # an fp32 number; messages are whole numbers of them
@@ -126,7 +133,12 @@ class Quantity(Fact):
     number: float = 0.0
     low: str = ""
     high: str = ""
-    factors: tuple[float, float] = (1.0, 1.0)  # low and high over the value
+    factors: Annotated[tuple[float, float], Field(exclude=True)] = (1.0, 1.0)  # low and high over the value
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A quantity that sources agree on is written as before there were limits."""
+        return without_empty(handler(self), {"low", "high"})
 
     @property
     def text(self) -> str:

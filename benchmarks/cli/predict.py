@@ -39,9 +39,11 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
+from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.systems.anchors import load_anchors
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
+from dlscale.models.frameworks import FRAMEWORKS
 
 FOLDER = "predictions"  # in the system's folder of results
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
@@ -52,6 +54,8 @@ MEASURED_MODULE = "dlscale.analysis.predict.measured"
 @click.argument("kind", type=click.Choice(("weak-scaling", "strong-scaling")))
 @click.option("--system", default="local", show_default=True, help="System: a known name or a .toml file.")
 @click.option("--workloads", type=Words(), default="hep_cnn", show_default=True, help="Workloads.")
+@click.option("--frameworks", type=Words(), help="Frameworks; default: those that there is a profile of.")
+@click.option("--preset", help="Preset of the profile; default: the only one that there is.")
 @click.option("--backends", type=Backends(), default="ring", show_default=True, help="Backends.")
 @click.option(
     "--backend-options",
@@ -103,6 +107,8 @@ def predict(
     kind: str,
     system: str,
     workloads: list[str],
+    frameworks: list[str] | None,
+    preset: str | None,
     backends: list[str],
     nodes: list[int] | None,
     study: str | None,
@@ -123,6 +129,7 @@ def predict(
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
+      dlscale predict weak-scaling --system mine.toml --from weak-scaling --backends ring,gloo
     """  # noqa: D301
     machine = load_system(system)
     network = network_of(machine)
@@ -131,15 +138,15 @@ def predict(
     remembering = RememberingEngine(engine_named(engine), cache_folder())
     predictions = []
     for workload in workloads:
-        profile = checked(_profile(machine, workload, folder))
-        situations = [
-            _situation(kind, machine, network, profile, backend, remembering, **options)
-            for backend in backends
-        ]
-        sizes = nodes or _doubled(situations)
-        for situation in situations:
-            check_sizes(situation, sizes)
-        predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
+        for profile in _profiles(machine, workload, folder, frameworks=frameworks, preset=preset):
+            situations = [
+                _situation(kind, machine, network, checked(profile), backend, remembering, **options)
+                for backend in backends
+            ]
+            sizes = nodes or _doubled(situations)
+            for situation in situations:
+                check_sizes(situation, sizes)
+            predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
     remembering.save()
     if as_json:
         rows = [row for curves in predictions for row in prediction_rows(curves)]
@@ -162,11 +169,25 @@ def _check_options(given: dict[str, dict[str, Any]], backends: Sequence[str]) ->
                 raise UsageError(f"{backend}.{name} has several values; a prediction takes one")
 
 
-def _profile(machine: System, workload: str, folder: Path | None) -> Profile:
-    """The stored profile, or that of a study's records. Raises UsageError."""
+def _profiles(
+    machine: System,
+    workload: str,
+    folder: Path | None,
+    *,
+    frameworks: Sequence[str] | None,
+    preset: str | None,
+) -> Iterator[Profile]:
+    """The stored profile, or those of a study's records, one per framework. Raises UsageError."""
     load_workload(workload)
     if folder is None:
-        return load_stored(machine, workload)
+        stored = load_stored(machine, workload)
+        if preset not in (None, stored.preset) or (frameworks and frameworks != [stored.framework]):
+            raise UsageError(
+                f"the stored profile of {workload} on {machine.name} is of preset {stored.preset} in "
+                f"{stored.framework}; leave --preset and --frameworks out, or give --from with a measured one"
+            )
+        yield stored
+        return
     try:
         measured = importlib.import_module(MEASURED_MODULE)
     except ModuleNotFoundError as error:
@@ -175,11 +196,12 @@ def _profile(machine: System, workload: str, folder: Path | None) -> Profile:
         raise UsageError(
             "--from needs control profile, which this dlscale does not measure; leave it out"
         ) from None
-    from dlscale.benchmarks.records.files import load_records
-
     records, _ = load_records(folder)
-    profile: Profile = measured.profile_of(records, workload=workload)
-    return profile
+    cells = [record.case.cell for record in records]
+    found = {cell.framework for cell in cells if cell.workload == workload and str(cell.control) == "profile"}
+    for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
+        profile: Profile = measured.profile_of(records, workload=workload, framework=framework, preset=preset)
+        yield profile
 
 
 def _situation(
@@ -271,7 +293,7 @@ def _show(
         for curve in curves:
             for text in explanation(curve):
                 console.print(text, markup=False, soft_wrap=True)
-    stem = results / machine.name / FOLDER / f"{profile.workload}-{profile.preset}-{kind}"
+    stem = results / machine.name / FOLDER / f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
     if not is_written(curves, stem):
         _draw(curves, stem, list(_published(machine, profile.workload, situation.scaling_mode)))
     console.print(f"figure and CSV: {stem}.png, {stem.name}.csv", markup=False, soft_wrap=True)

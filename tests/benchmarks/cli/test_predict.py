@@ -2,11 +2,21 @@
 
 import csv
 import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from dlscale.analysis.predict.profile import Gradient
+from dlscale.analysis.predict.stored import load_stored
 from dlscale.benchmarks.cli import cli, main
+from dlscale.benchmarks.systems.system import load_system
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "records"
 
 KEYS = [
     *("system", "workload", "backend", "num_nodes", "num_ranks", "samples_per_second", "efficiency"),
@@ -57,7 +67,7 @@ def test_table_figure_and_csv_say_that_nothing_was_measured(tmp_path):
     assert first.endswith("engine loggp 1")
     assert any("stragglers" in line and "exposed communication" in line for line in lines)
     assert any("half the latency" in line for line in lines)
-    stem = tmp_path / "cori" / "predictions" / "hep_cnn-paper-weak-scaling"
+    stem = tmp_path / "cori" / "predictions" / "hep_cnn-paper-tensorflow-weak-scaling"
     with open(f"{stem}.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["num_nodes"] for row in rows] == ["1", "64"]
@@ -100,6 +110,8 @@ def test_options_change_what_is_predicted():
         (["--system", "frontier"], "frontier states no fabric.latency"),
         (["--workloads", "resnet50"], "no stored profile of resnet50 on cori"),
         (["--workloads", "resnet51"], "no workload 'resnet51'"),
+        (["--preset", "tiny"], "is of preset paper in tensorflow; leave --preset"),
+        (["--frameworks", "torch"], "is of preset paper in tensorflow; leave --preset"),
         (["--servers", "0"], "--servers '0' is not a number of servers"),
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--backend-options", "gloo.bucket_cap_mb=5"], "gloo, which is not among --backends ring"),
@@ -116,6 +128,41 @@ def test_a_mistake_is_one_line(words, text, capsys, tmp_path):
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert text in line
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path):
+    """With a stand-in for the reader of profiles, which has tests of its own."""
+    asked = []
+
+    def profile_of(records, workload, framework, **wanted):
+        asked.append((len(records), workload, framework, wanted))
+        steps = tuple(0.1 + 0.01 * (index % 10) for index in range(200))
+        return replace(
+            load_stored(load_system("cori"), workload),
+            framework=framework,
+            local_batch=2,
+            forward_seconds=0.04,
+            backward_seconds=0.14,
+            gradients=(Gradient(name="all", num_bytes=4_000_000, ready_seconds=0.14),),
+            step_seconds=steps,
+            evidence="measured",
+            source="weak-scaling-2c2a4218",
+        )
+
+    monkeypatch.setitem(
+        sys.modules, "dlscale.analysis.predict.measured", SimpleNamespace(profile_of=profile_of)
+    )
+    study = "weak-scaling-2c2a4218"
+    shutil.copytree(GOLDEN / study, tmp_path / "local" / study)
+    words = ["--from", study, "--results", str(tmp_path), "--nodes", "1,64", "--preset", "tiny", "--json"]
+    rows = json.loads(said(*words, "--frameworks", "torch,tensorflow", "--backends", "mpi"))["rows"]
+    assert [row["framework"] for row in rows] == ["torch"] * 2 + ["tensorflow"] * 2
+    assert {row["profile_evidence"] for row in rows} == {"measured"}
+    assert {row["evidence"] for row in rows} == {"simulated"}
+    # The slowest of 64 takes as long as the longest of the measured steps.
+    assert rows[1]["stragglers_loss"] == pytest.approx((0.19 - 0.145) / 0.19, abs=0.03)
+    assert asked[0][1:] == ("hep_cnn", "torch", {"preset": "tiny"})
+    assert asked[0][0] > 0
 
 
 def test_strong_scaling_needs_nodes_that_divide_the_batch(capsys):
