@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dlscale.analysis.predict import simgrid_engine
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_USAGE
@@ -112,6 +113,8 @@ def _print(
     )
     for visible in gpus.ask(installation, probe.frameworks).seen if probe.frameworks else []:
         click.echo(f"GPUs visible to {visible.framework}: {', '.join(visible.names) or 'none'}")
+    no_simgrid = simgrid_engine.available()
+    click.echo(f"SimGrid, for predictions: {no_simgrid or simgrid_engine.SimGrid().version}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2
