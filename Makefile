@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -171,6 +171,9 @@ benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backen
 
 benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
 	$(BIN)/python tests/benchmark/grpc_stream.py
+
+validate-prediction: .venv  ## Predictions versus closed forms and replayed programs (a minute; needs SimGrid)
+	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
 
 benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
 	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py
