@@ -51,8 +51,9 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
 
 
 Seconds = NDArray[np.float64]
-# Controls without a row in the table: a job's canaries, and communication only, which trains nothing.
-APART = frozenset({"canary", "exchange"})
+# Controls without a row in the table: a job's canaries, communication only, which trains nothing, and profiles, whose
+# steps are stamped.
+APART = frozenset({"canary", "exchange", "profile"})
 
 
 def steady_windows(record: Record) -> list[Window]:

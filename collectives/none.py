@@ -9,6 +9,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
 from dlscale.collectives.registry import capabilities, read_options
+from dlscale.collectives.training.stamps import StampedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -36,6 +37,13 @@ class NoneBackend(InStep):
         replica = factory(shard=shard, seed=seed, gate=gate)
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}")
         trainer: Trainer = integration.alone(replica)
+        return trainer
+
+    def distribute_stamped(self, factory: ReplicaFactory, *, shard: Shard, seed: int) -> StampedTrainer:
+        """The replica of `distribute`, with steps that can be stamped; on a CPU."""
+        replica = factory(shard=shard, seed=seed)
+        integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_stamps")
+        trainer: StampedTrainer = integration.stamped(replica)
         return trainer
 
     def collective(self) -> Collective:

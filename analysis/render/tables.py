@@ -204,6 +204,7 @@ CONTROL_NAMES = {
     "loader": "loader only",
     "exchange": "communication only",
     "alone": "alone",
+    "profile": "profile",
     "whole_machine": "whole machine",
     "canary": "canary",
 }

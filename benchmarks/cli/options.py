@@ -16,6 +16,7 @@ import click
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.control_option import CONTROLS_OPTION
 from dlscale.benchmarks.cli.option_kinds import (
     AlgorithmOptions,
     BackendOptions,
@@ -129,6 +130,7 @@ STUDY_OPTIONS = (
         type=Words(),
         help="Parameter servers: a number, or servers per rank, e.g. 1/2 (default); several values make a sweep.",
     ),
+    CONTROLS_OPTION,
     click.option(
         "--allow-open-ports",
         **YES,
@@ -304,6 +306,7 @@ TARGET_OPTIONS = (
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 STUDY_FIELDS = (
     "workloads", "frameworks", "backends", "algorithms", "algorithm_options", "environment_variables", "servers",
+    "controls",
     "ranks", "nodes", "base", "ranks_per_node", "partition",
     "allocations", "preset", "batch", "precision", "compiled", "memory_format", "device", "skip_bad", "budget",
     "launches", "seed",
@@ -342,6 +345,11 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
         | {"scaling": options["learning_rate_scaling"]}
         | {"tuned": read_tuned(options["tuned"]) if options["tuned"] else None},
     )
+    if study.target and options["controls"]:
+        raise UsageError(
+            f"--controls {','.join(options['controls'])} in {study.name}, whose trainings to a target have none; "
+            "leave it out, or run weak-scaling"
+        )
     study = _with_files(study, machine, options, from_file=name.endswith(".toml"))
     if study.launches:
         return study

@@ -26,6 +26,7 @@ from dlscale.benchmarks.rank.energy import Meter
 from dlscale.benchmarks.rank.measure import BarrierControl, measure, step_timer_for
 from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.other_programs import OtherPrograms
+from dlscale.benchmarks.rank.profile import ROUND, ProfiledSteps, profile_gate, profile_rules
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
@@ -43,6 +44,7 @@ from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
+from dlscale.collectives.none import NoneBackend
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
 
@@ -114,6 +116,8 @@ class CaseRun:
             return self._run_loader()
         if self.cell.control == "exchange":
             return self._run_exchange()
+        if self.cell.control == "profile":
+            return self._run_profile()
         if self.cell.target:
             return self._run_to_target(self.cell.target)
         return self._run_training()
@@ -337,6 +341,45 @@ class CaseRun:
             ]
         finally:
             collective.close()
+
+    def _run_profile(self) -> list[Gate]:
+        """A training of one rank alone whose every other step is stamped; its windows have both kinds."""
+        context = self.context
+        replicas: list[Replica] = []
+        trainer = cast(NoneBackend, context.backend).distribute_stamped(
+            self._remembering(replicas), shard=context.shard, seed=context.seed
+        )
+        try:
+            steps = ProfiledSteps(trainer)
+            steady = measure(
+                steps,
+                context.control,
+                profile_rules(context.rules, trainer),
+                deadline=self.deadline,
+                emit=self._emit,
+                audit=steps,
+                round_steps=len(ROUND),
+            )
+            self._write_energy()
+            (replica,) = replicas
+            sizes = [weight.size * ELEMENT_BYTES for weight in replica.weights()]
+            profile = steps.profile(replica.names(), sizes)
+            self._write(
+                CaseResult(
+                    steady=steady,
+                    loss=trainer.loss(),
+                    settings=trainer.settings(),
+                    skipped=replica.num_skipped(),
+                    profile=profile.model_dump(),
+                )
+            )
+            facts = self.cell.facts.preset(self.cell.preset)
+            return [
+                profile_gate(profile, ELEMENT_BYTES * facts.num_parameters),
+                *gates.training_gates(context.backend, trainer, control=context.world, first_losses=None),
+            ]
+        finally:
+            trainer.close()
 
     def _bucket_bytes_of_a_training(self) -> list[int]:
         """Bucket sizes of a trainer that takes some steps, where the launch trains nothing; collective."""

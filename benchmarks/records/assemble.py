@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.redaction import redact, redacted
+from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
@@ -128,6 +129,7 @@ def assemble(
         resumed=_resumed(workers[0].first(TrainingResumed, index)),
         solution=_solution(workers[0], index),
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
+        profile=StepProfile.model_validate(first.profile) if first and first.profile else None,
         staleness={int(steps): pushes for steps, pushes in first.staleness.items()} if first else {},
         late_gradients=_late_gradients(results),
         final_loss=[_finite(result.loss) if result else None for result in results],

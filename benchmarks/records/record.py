@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, without_empty
+from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
@@ -98,7 +99,7 @@ class NodeFacts(Frozen):
 SCHEMA_VERSION = 5
 
 
-Control = Literal["train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"]
+Control = Literal["train", "synthetic", "loader", "exchange", "alone", "profile", "whole_machine", "canary"]
 Base = Literal["1", "node", "smallest"]
 """Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
 
@@ -111,9 +112,10 @@ class Cell(Frozen):
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
     fetches batches; `exchange` only averages buckets of the sizes that the training has; `alone` is one rank at the
-    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `whole_machine` is one
-    rank on all cores, a reference; none of these is ever a base case. `canary` is a training at the beginning and at
-    the end of a job, which shows whether its nodes have changed.
+    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `profile` trains one rank
+    and stamps when in a step each gradient is complete; `whole_machine` is one rank on all cores, a reference; none of
+    these is ever a base case. `canary` is a training at the beginning and at the end of a job, which shows whether its
+    nodes have changed.
     """
 
     workload: str
@@ -353,6 +355,7 @@ class Record(Frozen):
     copy_rates: list[
         PositiveFloat
     ] = []  # [P], bytes per second read and written while all ranks copy; likewise
+    profile: StepProfile | None = None  # of control `profile`; None also if its steps were not finished
     energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
@@ -369,8 +372,8 @@ class Record(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record of a training without a target, or of ranks in step, is written as before there were others."""
-        return without_empty(handler(self), {"solution", "launches", "staleness", "late_gradients"})
+        """A record without what only some have (a target, a profile, ranks out of step) is as it was before these."""
+        return without_empty(handler(self), {"solution", "launches", "staleness", "late_gradients", "profile"})
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -162,6 +162,7 @@ class CaseResult:
     staleness: dict[str, int] = field(default_factory=dict)
     computed: int | None = None  # local batches, where updates take the first gradients to come
     dropped: int | None = None  # likewise; gradients that came too late, over all servers
+    profile: dict[str, Any] | None = None  # a `profile.StepProfile`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.workload import SYNTHETIC, Preset
 
+PROFILE: tuple[Control, ...] = ("profile",)
 INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
 
 # Cells that share a launch, each with the file that it reads.
@@ -62,7 +63,7 @@ class CellMaker:
         """The controls of a backend's launches.
 
         `exchange` (communication only) where the backend has operations on host buffers and averages gradients in
-        every step; the input controls with backend `none`, where data are read.
+        every step; with backend `none` the input controls, where data are read, and the profile of 1 rank.
         """
         row, asked = capabilities(backend), self._study.controls
         if self._study.target:
@@ -74,12 +75,14 @@ class CellMaker:
         return [
             "train",
             *(control for control in INPUT_CONTROLS if control in asked and not self._source.synthetic),
+            *(control for control in PROFILE if control in asked and size.num_ranks == 1),
         ]
 
     def alone(self, num_ranks: int) -> list[Group]:
         """Cells of 1 rank without communication at the local batch of `num_ranks`: the cost of a smaller batch.
 
-        Where data are read, also on resident tensors. None where the local batch is the base case's.
+        Where data are read, also on resident tensors; with a profile where the study has any. None where the local
+        batch is the base case's.
         """
         if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
             return []
@@ -89,6 +92,8 @@ class CellMaker:
         group = [(cell, path)]
         if not self._source.synthetic:
             group.append((cell.model_copy(update={"data": "synthetic"}), path))
+        if "profile" in self._study.controls:
+            group.append((cell.model_copy(update={"control": "profile"}), path))
         return [group]
 
     def cell(
@@ -167,6 +172,21 @@ class CellMaker:
         if local_batch < self._preset.local_batch:
             rng = np.random.default_rng(0)
             self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
+
+
+def check_profile(study: Study, shape: Shape) -> None:
+    """Raises UsageError if a study asks for profiles and has no place for them."""
+    if "profile" not in study.controls:
+        return
+    lacks = {
+        "it is a training without a target; run weak-scaling or strong-scaling": bool(study.target),
+        f"it runs on device cpu, and the study on {study.device}; give --device cpu": study.device != "cpu",
+        "it runs over backend none; add none to --backends": "none" not in study.backends,
+        f"it runs on 1 rank, and the study on {', '.join(map(str, shape.ranks))}; give --base 1": 1
+        not in shape.ranks,
+    }
+    if problem := next((problem for problem, lacking in lacks.items() if lacking), None):
+        raise UsageError(f"control profile of {study.name}: {problem}, or leave profile out of --controls")
 
 
 def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, shape: Shape) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Case
-from dlscale.benchmarks.study.cells import CellMaker, Group, data_paths
+from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
@@ -65,6 +65,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     Raises UsageError for unknown names, a global batch that the ranks do not divide, a local batch that the network
     cannot train on, data that do not fit, and what the ranks would refuse.
     """
+    check_profile(study, shape)
     paths = data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
     networks, without = _networks(study)

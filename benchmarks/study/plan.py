@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
 from dlscale.benchmarks.records.record import SHORT_CONTROLS, Case, Cell, num_sharing
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
@@ -120,6 +121,8 @@ class Plan:
             if to_end or not rules.checkpoint_every:
                 return rules.train_steps * step
             return min(rules.train_steps, rules.longest_warm_up + rules.checkpoint_every) * step
+        if cell.control == "profile":  # half of the steps are stamped
+            num_steps = max(num_steps, 2 * MIN_PROFILED_STEPS)
         windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step) * WARM_UP_SHARE
         return max(windows, rules.warmup_steps * step, self.budget_per_case)
 

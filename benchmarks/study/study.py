@@ -57,6 +57,7 @@ from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.workload import Workload
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
+StudyControl = Literal["synthetic", "loader", "exchange", "alone", "profile"]  # beside trainings
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
 
 
@@ -189,7 +190,7 @@ class Study(Frozen):
     launches: NumLaunches | None = None  # of each cell; None: as many as the comparisons of backends need
     # Seconds, written as "4min" and the like; None: the rules' shortest windows.
     budget: PositiveFloat | None = Field(None, allow_inf_nan=False)
-    controls: list[Literal["synthetic", "loader", "exchange", "alone"]] = []
+    controls: list[StudyControl] = []
     reference_launches: NonNegativeInt = Field(0, le=MOST_LAUNCHES)
     # Most launches that are run again because other programs disturbed them, as a share of all.
     repeats: float = Field(default=0.25, ge=0, le=1)

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 
 @pytest.mark.any_mpi
 def test_a_study_from_command_to_figures(bench):
-    bench.study.write_text(STUDY.replace('"loader"', '"loader", "exchange"'))
+    bench.study.write_text(STUDY.replace('"loader"', '"loader", "exchange", "profile"'))
     dry = bench.run("--dry-run")
     assert dry.returncode == 0
     commands = [line for line in dry.stdout.splitlines() if "mpiexec" in line]
@@ -29,6 +29,7 @@ def test_a_study_from_command_to_figures(bench):
     expected = {(backend, n, "train"): 1 for backend in ("none", "mpi", "gloo", "ring") for n in (1, 2)}
     expected |= {("none", n, control): 1 for control in ("synthetic", "loader") for n in (1, 2)}
     expected |= {(backend, 2, "exchange"): 1 for backend in ("mpi", "gloo", "ring")}
+    expected |= {("none", 1, "profile"): 1}
     assert cells == expected
     for record in records:
         check_record(record)
@@ -93,6 +94,10 @@ def check_record(record):
         assert len(record.copy_rates) == cell.num_ranks
         assert {"exchange", "exchange_bytes"} <= {gate.name for gate in record.gates}
         assert all(len(found) == len(record.bucket_bytes) for found in steady[0].bucket_seconds)
+    elif cell.control == "profile":
+        assert {"profile_bytes", "finite_loss"} <= {gate.name for gate in record.gates}
+        assert len(record.profile.stamped_seconds) >= 200
+        assert record.profile.forward[0].median < record.profile.gradients[0].ready.median
     elif cell.control != "loader":
         assert all(math.isfinite(loss) for loss in record.final_loss)
         names = {gate.name for gate in record.gates}

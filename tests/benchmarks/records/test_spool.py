@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from types import UnionType
-from typing import Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -32,6 +32,7 @@ def _value(hint):
         bool: True,
         dict[str, float]: {"a": 0.5},
         dict[str, int]: {"a": 3},
+        dict[str, Any]: {"a": [0.5]},
         dict[str, spool.Setting]: {"b": "c"},
     }[hint]
 

@@ -1,0 +1,65 @@
+"""The record of control `profile`: when, within the steps of one rank without communication, what is done.
+
+Every time counts from the start of its step, in seconds. Half of the steps carry stamps, and the other half, taken
+between them, says what the stamps cost.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, model_validator
+
+from dlscale.base.definitions import Frozen
+
+MIN_PROFILED_STEPS = 200  # with stamps, and as many without
+Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Length = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Quantiles(Frozen):
+    """One moment over the stamped steps: 5 %, the median, 95 %."""
+
+    low: Moment
+    median: Moment
+    high: Moment
+
+
+class GradientReady(Frozen):
+    """One tensor of gradients, and when backpropagation had completed it."""
+
+    name: str
+    num_bytes: PositiveInt
+    ready: Quantiles
+
+
+class StepProfile(Frozen):
+    """The steps of a rank over backend `none`; gradients are in the order in which they were completed.
+
+    `forward` and `backward` are the ends of the passes: of each objective in turn in torch, of all together in
+    TensorFlow. The update is the rest of the step.
+    """
+
+    fetched: Quantiles  # the local batch is there
+    forward: Annotated[list[Quantiles], Field(min_length=1)]
+    backward: Annotated[list[Quantiles], Field(min_length=1)]
+    update: Quantiles  # its length
+    gradients: Annotated[list[GradientReady], Field(min_length=1)]
+    stamped_seconds: list[Length]  # whole steps with stamps
+    plain_seconds: list[Length]  # whole steps without, taken between those
+
+    @model_validator(mode="after")
+    def _in_order(self) -> StepProfile:
+        if len(self.forward) != len(self.backward):
+            raise ValueError("a profile has as many ends of forward as of backward passes")
+        ends = [
+            self.fetched,
+            *(end for ends in zip(self.forward, self.backward, strict=True) for end in ends),
+        ]
+        moments = [end.median for end in ends]
+        if moments != sorted(moments):
+            raise ValueError(f"the passes of a profile end one after the other, not at {moments}")
+        ready = [gradient.ready.median for gradient in self.gradients]
+        if ready != sorted(ready):
+            raise ValueError("the gradients of a profile are in the order in which they were completed")
+        return self
