@@ -139,7 +139,7 @@ def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance) -> list
     tuned = ", ".join(dict.fromkeys(tuned_text(row.target) for row in rows))
     text = (
         "Medians over trainings with order-statistic intervals; one that ended short of the target counts as longer "
-        f"than all others ({ended} did). Left: from the launch, gates left out. Right: the time of a training is samples "
+        f"than all others ({ended} did). Left: from the launch, gates left out. Right: a training takes samples "
         f"over samples/s, equal along a line; evaluations and start are not in it. Learning rates {tuned}."
     )
     return [text, solution_origin(provenance)]

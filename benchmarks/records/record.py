@@ -373,7 +373,9 @@ class Record(Frozen):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A record without what only some have (a target, a profile, ranks out of step) is as it was before these."""
-        return without_empty(handler(self), {"solution", "launches", "staleness", "late_gradients", "profile"})
+        return without_empty(
+            handler(self), {"solution", "launches", "staleness", "late_gradients", "profile"}
+        )
 
     @property
     def clocks(self) -> list[list[int]]:
