@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.advice import advice
+from dlscale.analysis.findings.compression import FAILED, compressed_cells
 from dlscale.analysis.findings.hardware_use import hardware_use, to_hardware_row
 from dlscale.analysis.findings.tuning import rate_searches
 from dlscale.analysis.records import why_unusable
@@ -63,9 +64,10 @@ def report(
     Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table, a page
     and figures together, in reports in the results folder; each curve is of one study.
 
-    Exit status: 2 if cases failed or records are corrupt, 3 if the parity gate found that a workload's networks
-    differ between the frameworks or studies may not be compared, 4 if no number can carry an interval no training
-    reached its target, or a search of learning rates found none for a configuration.
+    Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 3 if the
+    parity gate found that a workload's networks differ between the frameworks or studies may not be compared, 4 if no
+    number can carry an interval, no training reached its target, or a search of learning rates found none for a
+    configuration.
 
     \b
     Examples:
@@ -138,6 +140,8 @@ def _status(loaded: Loaded) -> int:
         return NOT_COMPARABLE
     if searches := rate_searches(table.solutions, table.rows):
         return 0 if all(search.best for search in searches) else INSUFFICIENT_DATA
+    if any(cell.gate == FAILED for cell in compressed_cells(table.launches)):
+        return FAILED_CASES
     if table.solutions:
         return 0 if any(row.num_reached for row in table.solutions) else INSUFFICIENT_DATA
     intervals = [row.throughput for row in table.rows if row.throughput]

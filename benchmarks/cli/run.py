@@ -209,7 +209,7 @@ def run_here(
         show_lines(campaign.store.folder)
     done = campaign.store.finished()
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
-    if planned - done:
+    if planned - done or status == FAILED_CASES:
         return FAILED_CASES
     if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
         return INSUFFICIENT_DATA

@@ -1,6 +1,7 @@
 """Compressed cells beside uncompressed ones, from records with known speeds and qualities."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,8 @@ from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Evaluation, Solution
 
 TARGET = {
@@ -69,6 +72,32 @@ def compared(records):
 
 
 PLAIN = {"auc": {10: 0.5, 20: 0.8, 30: 0.95}}
+
+
+@pytest.fixture
+def status(make_record, tmp_path):
+    """The exit status of a report of these records."""
+
+    def ask(records):
+        store = Store(tmp_path / f"study-{len(list(tmp_path.iterdir()))}")
+        store.records_folder.mkdir(parents=True, exist_ok=True)
+        cases = [[each.case.model_dump(mode="json")] for each in records]
+        (store.folder / "study.json").write_text(
+            json.dumps({"study": {"backends": ["mpi"]}, "launches": cases})
+        )
+        for each in records:
+            store.add(each)
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(store.folder)])
+        return ended.value.code
+
+    return ask
+
+
+def test_a_failed_gate_is_a_failed_report(make_record, status):
+    assert status(study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.8, 30: 0.95}})) == 0
+    missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.85}, "end": "budget"}
+    assert status(study(make_record, plain=PLAIN, compressed=missed)) == 2
 
 
 def test_a_training_that_learns_as_well_passes(make_record):
