@@ -36,6 +36,7 @@ from dlscale.analysis.findings.outliers import (
     trimmed,
 )
 from dlscale.analysis.findings.predicted_solutions import WeakScaling
+from dlscale.analysis.findings.profiles import StepParts, step_parts
 from dlscale.analysis.findings.rank_times import RankTimes, rank_times
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
@@ -209,10 +210,11 @@ class ScalingTable:
     """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
 
     `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
-    `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `energies`
-    the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication only, `lateness` the
-    stragglers, `solutions` the time that trainings took to their target, `ladders` the gain of each step, and `heats`
-    each rank's time relative to the other ranks. `launches` are those of all cells in `rows` that left a record.
+    `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `profiles`
+    the parts of a step, `energies` the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication
+    only, `lateness` the stragglers, `solutions` the time that trainings took to their target, `ladders` the gain of
+    each step, and `heats` each rank's time relative to the other ranks. `launches` are those of all cells in `rows`
+    that left a record.
     """
 
     rows: tuple[ScalingRow, ...]
@@ -224,6 +226,7 @@ class ScalingTable:
     savings: tuple[Saving, ...]
     stalenesses: tuple[Staleness, ...]
     late_gradients: tuple[LateShare, ...]
+    profiles: tuple[StepParts, ...]
     energies: tuple[Energy, ...]
     drifts: tuple[Drift, ...]
     interference: Interference | None  # None: not known
@@ -337,6 +340,7 @@ def scaling_table(
         savings=tuple(savings(records)),
         stalenesses=tuple(stalenesses(records)),
         late_gradients=tuple(late_gradients(records)),
+        profiles=tuple(step_parts(everything)),
         energies=tuple(energies(measured)),
         drifts=tuple(drifts(everything)),
         interference=disturbance,

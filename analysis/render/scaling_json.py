@@ -19,6 +19,7 @@ from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
 from dlscale.analysis.findings.pareto import priced, to_pareto_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
+from dlscale.analysis.findings.profiles import to_profile_row
 from dlscale.analysis.findings.solution_table import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.staleness import to_staleness_row
 from dlscale.analysis.findings.startup import to_start_up_row
@@ -56,6 +57,7 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
             if table.late_gradients
             else {}
         ),
+        **({"profiles": [to_profile_row(parts) for parts in table.profiles]} if table.profiles else {}),
         **({"compression": [to_compression_row(cell) for cell in compressed]} if compressed else {}),
         **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),

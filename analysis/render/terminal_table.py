@@ -20,6 +20,7 @@ from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
 from dlscale.analysis.findings.pareto import PARETO, priced
 from dlscale.analysis.findings.predicted_solutions import PREDICTED, predictions, shown_points
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
+from dlscale.analysis.findings.profiles import PROFILES
 from dlscale.analysis.findings.staleness import STALENESS
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
@@ -56,6 +57,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
     noises = noise_scales(table.solutions)
     parts += render_table(NOISE.of(noises))
     parts += render_table(PREDICTED.of(shown_points(predictions(noises, table.weak_scaling))))
+    parts += render_table(PROFILES.of(table.profiles))
     parts += render_table(STARTUP.of(table.start_ups))
     parts += render_table(CHECKPOINTS.of(table.savings))
     parts += render_table(STALENESS.of(table.stalenesses))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.records.record import (
     Case,
     Cell,
@@ -143,6 +144,49 @@ def _make_record(
 @pytest.fixture
 def make_record() -> MakeRecord:
     return _make_record
+
+
+@pytest.fixture
+def profile_record(make_record: MakeRecord) -> Callable[..., Record]:
+    """A record of control `profile`: 200 steps of 33 ms of either kind, with two gradients.
+
+    `stamps` is how much longer a stamped step takes, `drift` how much slower the steps are at the end, relative to the
+    beginning, `last` when the larger gradient is complete.
+    """
+
+    def moment(seconds: float) -> Quantiles:
+        return Quantiles(low=0.9 * seconds, median=seconds, high=1.2 * seconds)
+
+    def make(
+        *,
+        forward: Sequence[float] = (0.010,),
+        backward: Sequence[float] = (0.030,),
+        last: float = 0.028,
+        stamps: float = 1.0,
+        drift: float = 1.0,
+        num_steps: int = 200,
+        names: Sequence[str] = ("bias", "weight"),
+        **fields: Any,
+    ) -> Record:
+        seconds = [0.033 * value for value in np.repeat(np.linspace(1, drift, -(-num_steps // 2)), 2)][
+            :num_steps
+        ]
+        profile = StepProfile(
+            fetched=moment(0.001),
+            forward=[moment(end) for end in forward],
+            backward=[moment(end) for end in backward],
+            update=moment(0.003),
+            gradients=[
+                GradientReady(name=name, num_bytes=num_bytes, ready=moment(ready))
+                for name, num_bytes, ready in zip(names, (40, 4000), (0.012, last), strict=True)
+            ],
+            stamped_seconds=[stamps * value for value in seconds],
+            plain_seconds=seconds,
+        )
+        record = make_record(**{"control": "profile"} | fields)
+        return record.model_copy(update={"profile": None if record.failure else profile})
+
+    return make
 
 
 @pytest.fixture

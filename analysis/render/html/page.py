@@ -21,6 +21,7 @@ from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use
 from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.late_gradients import LATE_GRADIENTS
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
+from dlscale.analysis.findings.profiles import PROFILES
 from dlscale.analysis.findings.staleness import STALENESS
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
@@ -110,6 +111,7 @@ def page_of(
             communication.exchange_blocks(table.exchanges, drawn),
             lead=communication.LEAD,
         ),
+        _section("profiles", "Inside a step", _known(PROFILES.of(table.profiles))),
         _section("throughput", "Throughput", rates),
         _section(
             "own",

@@ -1,0 +1,134 @@
+"""The profile of a node as a study has measured it, by its control `profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlscale.analysis.findings.profiles import plain_over_stamped
+from dlscale.analysis.launches import MeasuredCase, select_attempts
+from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
+from dlscale.benchmarks.records.record import Cell, Record
+
+# What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
+CHOICES = ("preset", "local_batch", "precision", "compiled", "memory_format", "threads_per_rank", "data")
+
+
+def profile_of(records: Iterable[Record], workload: str, framework: str, **wanted: Any) -> Profile:
+    """The profile that these records of one study have of a workload in a framework; over launches, medians.
+
+    `wanted` are values of CHOICES, for a study with several profiles; None leaves one open. Moments are those of
+    stamped steps, scaled so that the step is as long as without stamps. Raises UsageError if there is no profile, or
+    several, or if its launches failed, are of different code or machines, or have too few steps.
+    """
+    what = _Asked(workload, framework, {name: value for name, value in wanted.items() if value is not None})
+    cases = [case for case in select_attempts(records) if what.matches(case.cell)]
+    if not cases:
+        raise UsageError(
+            f"no profile of {what.text}; measure one: dlscale run weak-scaling --workloads {workload} "
+            f"--frameworks {framework} --controls profile"
+        )
+    _check_one_cell(cases, what)
+    good = [(case.record, case.record.profile) for case in cases if case.good and case.record.profile]
+    if not good:
+        failure = cases[0].record.failure
+        why = failure.message if failure else "its steps were not finished"
+        raise UsageError(
+            f"profile of {what.text}: none of {len(cases)} launches is good ({why}); run the study again"
+        )
+    for name, values in _origins([record for record, _ in good]).items():
+        if len(values) > 1:
+            raise UsageError(
+                f"profile of {what.text}: its launches are of {len(values)} {name} ({', '.join(values)}), which make "
+                "no one profile; give a study of one"
+            )
+    return _combined(good, what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    workload: str
+    framework: str
+    wanted: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        values = ", ".join(f"{name} {value}" for name, value in self.wanted.items())
+        return f"{self.workload} in {self.framework}" + (f" ({values})" if values else "")
+
+    def matches(self, cell: Cell) -> bool:
+        return (cell.control, cell.workload, cell.framework) == (
+            "profile",
+            self.workload,
+            self.framework,
+        ) and all(getattr(cell, name) == value for name, value in self.wanted.items())
+
+
+def _check_one_cell(cases: Sequence[MeasuredCase], what: _Asked) -> None:
+    if len({case.cell_id for case in cases}) == 1:
+        return
+    differing = {
+        name: values
+        for name in CHOICES
+        if len(values := list(dict.fromkeys(str(getattr(case.cell, name)) for case in cases))) > 1
+    }
+    found = "; ".join(f"{name} {', '.join(values)}" for name, values in differing.items())
+    raise UsageError(f"several profiles of {what.text}: {found or 'of several cells'}; say which one")
+
+
+def _origins(records: Sequence[Record]) -> dict[str, list[str]]:
+    return {
+        "systems": sorted({record.system for record in records}),
+        "kinds of evidence": sorted({record.evidence for record in records}),
+        "fingerprints": sorted({record.fingerprint.digest for record in records}),
+    }
+
+
+def _combined(good: Sequence[tuple[Record, StepProfile]], what: _Asked) -> Profile:
+    records, profiles = [record for record, _ in good], [profile for _, profile in good]
+    steps = tuple(seconds for profile in profiles for seconds in profile.plain_seconds)
+    if len(steps) < MIN_PROFILED_STEPS:
+        raise UsageError(
+            f"profile of {what.text}: {len(steps)} steps, of which {MIN_PROFILED_STEPS} are needed; run the study again"
+        )
+    scales = [plain_over_stamped([profile]).center for profile in profiles]
+
+    def median(moments: Iterable[float]) -> float:
+        return float(np.median([moment * scale for moment, scale in zip(moments, scales, strict=True)]))
+
+    ready = [{each.name: each.ready.median for each in profile.gradients} for profile in profiles]
+    if any(moments.keys() != ready[0].keys() for moments in ready):
+        raise UsageError(
+            f"profile of {what.text}: its launches have different gradients; run it again in a new folder"
+        )
+    gradients = [
+        Gradient(
+            name=each.name,
+            num_bytes=each.num_bytes,
+            ready_seconds=median(moments[each.name] for moments in ready),
+        )
+        for each in profiles[0].gradients
+    ]
+    cell = records[0].case.cell
+    scale = float(np.median(scales))
+    return Profile(
+        workload=cell.workload,
+        preset=cell.preset,
+        framework=cell.framework,
+        local_batch=cell.local_batch,
+        forward_seconds=median(profile.forward[0].median for profile in profiles),
+        backward_seconds=median(profile.backward[-1].median for profile in profiles),
+        update_seconds=median(profile.update.median for profile in profiles),
+        gradients=tuple(sorted(gradients, key=lambda gradient: gradient.ready_seconds)),
+        step_seconds=steps,
+        evidence=records[0].evidence,
+        source=f"{records[0].study}, {cell.id}",
+        derived=(
+            f"moments within a step: those of stamped steps, times {scale:.3f} for what the stamps cost",
+        ),
+    )
