@@ -225,7 +225,7 @@ TABLE = {
             name="mpi_ps",
             summary="parameter servers over MPI, ours for both frameworks",
             frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "easgd", "downpour"),
+            algorithms=("sync", "easgd", "downpour", "gem"),
             asynchronous=True,
             servers=True,
         ),

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms import downpour, easgd
+from dlscale.collectives.algorithms import downpour, easgd, gem
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.job import ServerSplit, rest
+from dlscale.collectives.mpi_ps.energy_matching import SERVER_RULES, MatchingTrainer
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message
 from dlscale.collectives.mpi_ps.server import Server
@@ -90,7 +91,7 @@ class MpiServers(InStep):
     @property
     def asynchronous(self) -> bool:
         """Whether pushes are applied as they come."""
-        return isinstance(self._algorithm, downpour.Options | easgd.Options)
+        return isinstance(self._algorithm, downpour.Options | easgd.Options | gem.Options)
 
     @property
     def num_accepted(self) -> int | None:
@@ -135,13 +136,17 @@ class MpiServers(InStep):
                 replica, layout, links, chosen, rate=rules["rate"], momentum=rules["momentum"]
             )
         share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
-        synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
-        links.open({"algorithm": "easgd", "share": share} if share else synchronous, given)
+        rules: dict[str, Any] = {"algorithm": SYNC, "num_backups": self._num_backups}
+        if isinstance(chosen, easgd.Options):
+            rules = {"algorithm": "easgd", "share": share}
+        links.open(SERVER_RULES if isinstance(chosen, gem.Options) else rules, given)
         links.fetch(flat)
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
             chosen = chosen.for_gate() if gate else chosen
             return ElasticTrainer(replica, layout, links, chosen, share=share)
+        if isinstance(chosen, gem.Options):
+            return MatchingTrainer(replica, layout, links, chosen.for_gate() if gate else chosen)
         if self.num_accepted is not None:
             return BackedUpTrainer(replica, layout, links, num_accepted=self.num_accepted, gate=gate)
         return SynchronousTrainer(replica, layout, links)
