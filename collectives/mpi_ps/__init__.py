@@ -136,10 +136,9 @@ class MpiServers(InStep):
                 replica, layout, links, chosen, rate=rules["rate"], momentum=rules["momentum"]
             )
         share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
-        rules: dict[str, Any] = {"algorithm": SYNC, "num_backups": self._num_backups}
-        if isinstance(chosen, easgd.Options):
-            rules = {"algorithm": "easgd", "share": share}
-        links.open(SERVER_RULES if isinstance(chosen, gem.Options) else rules, given)
+        synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
+        without_gem = {"algorithm": "easgd", "share": share} if share else synchronous
+        links.open(SERVER_RULES if isinstance(chosen, gem.Options) else without_gem, given)
         links.fetch(flat)
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
