@@ -53,7 +53,8 @@ class Options:
     """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
 
     `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
-    every push. `mitigate_momentum`: `momentum` includes what asynchrony adds.
+    every push. `mitigate_momentum`: `momentum` includes what asynchrony adds. `masters`: servers that stand between the
+    workers and one more, which holds the weights; 0: none.
     """
 
     fetch_every: int = 1
@@ -64,6 +65,7 @@ class Options:
     divide_by_staleness: bool = False
     softsync: int = 0
     mitigate_momentum: bool = False
+    masters: int = 0
 
     def __post_init__(self) -> None:
         for name, steps in (("fetch_every", self.fetch_every), ("push_every", self.push_every)):
@@ -88,6 +90,13 @@ class Options:
                 "update at every push"
             )
 
+        if self.masters < 0:
+            raise UsageError(f"option masters of algorithm downpour is {self.masters}; give 0 or more")
+        if self.masters and self.softsync:
+            raise UsageError(
+                f"option masters of algorithm downpour with softsync={self.softsync}: masters hand every push "
+                "on; leave one of the two out"
+            )
         if self.mitigate_momentum and self.optimizer != "momentum":
             raise UsageError(
                 f"option mitigate_momentum of algorithm downpour with optimizer {self.optimizer}, which has no "
@@ -109,6 +118,16 @@ class Options:
     def check_setup(self, setup: Setup) -> None:
         """Returns if ranks could train in that setup. Raises UsageError."""
         self.num_collected(setup.num_ranks)
+        if self.masters > setup.num_ranks:
+            raise UsageError(
+                f"option masters of algorithm downpour is {self.masters} on {setup.num_ranks} ranks: a master would be "
+                f"without workers; give at most {setup.num_ranks - 1}"
+            )
+        if self.masters and setup.num_servers != self.masters + 1:
+            raise UsageError(
+                f"option masters of algorithm downpour is {self.masters} with {setup.num_servers} servers: each master "
+                f"is one, and so is the one over them; give --servers {self.masters + 1}"
+            )
 
     def num_collected(self, num_workers: int) -> int:
         """Pushes that make an update. Raises UsageError where there are fewer workers than `softsync`."""

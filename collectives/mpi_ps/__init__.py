@@ -19,9 +19,10 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.energy_matching import SERVER_RULES, MatchingTrainer
+from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
-from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Mailbox, Message
-from dlscale.collectives.mpi_ps.server import Server
+from dlscale.collectives.mpi_ps.messages import FlatLayout, Mailbox
+from dlscale.collectives.mpi_ps.server import Server, leave
 from dlscale.collectives.mpi_ps.trainers import (
     BackedUpTrainer,
     DownpourTrainer,
@@ -56,7 +57,7 @@ def check_setup(options: Mapping[str, Any], setup: Setup) -> None:
 def connect(
     *,
     control: Any,  # noqa: ARG001
-    framework: str,  # noqa: ARG001
+    framework: str,
     options: Mapping[str, Any],
     job: ServerSplit,
     algorithm: Any,
@@ -64,22 +65,25 @@ def connect(
     """Join the servers of `job`; collective over all its ranks. `algorithm` are the options of the one to run."""
     chosen = read_options(Options, options, backend="mpi_ps")
     chosen.check(num_workers=job.num_workers)
-    return MpiServers(job, _mailbox(job), algorithm, chosen)
+    return MpiServers(job, _mailbox(job), algorithm, chosen, _ranks(job, algorithm, framework))
 
 
-def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:  # noqa: ARG001
+def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:
     """Serve until all workers have closed; collective with their `connect`, which say how."""
     read_options(Options, options, backend="mpi_ps").check(num_workers=job.num_workers)
+    ranks = _ranks(job, algorithm, framework)
     mailbox = _mailbox(job)
-    Server(mailbox, num_workers=job.num_workers).serve()
+    Server(mailbox, ranks, rank=job.num_workers + job.index).serve()
     mailbox.communicator.Free()
 
 
 class MpiServers(InStep):
     """Parameter servers over MPI (`Backend`)."""
 
-    def __init__(self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, options: Options) -> None:
-        self._job, self._mailbox, self._algorithm = job, mailbox, algorithm
+    def __init__(
+        self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, options: Options, ranks: Ranks
+    ) -> None:
+        self._job, self._mailbox, self._algorithm, self._ranks = job, mailbox, algorithm, ranks
         self._num_backups = options.backup_workers
         self._numbers = count()  # of sessions, the same on all workers
 
@@ -118,8 +122,8 @@ class MpiServers(InStep):
         layout = FlatLayout(first)
         links = ServerLinks(
             self._mailbox,
-            num_workers=self._job.num_workers,
-            num_servers=self._job.num_servers,
+            self._ranks,
+            rank=self._job.index,
             number=next(self._numbers),
             num_elements=layout.num_elements,
         )
@@ -156,10 +160,7 @@ class MpiServers(InStep):
 
     def close(self) -> None:
         """Let the servers go."""
-        for server in range(self._job.num_servers):
-            farewell = Message(0).address(Kind.CLOSE, session=-1)
-            rank = self._job.num_workers + server
-            self._mailbox.wait(self._mailbox.send(farewell, rank), rank)
+        leave(self._mailbox, self._ranks.parents(self._job.index))
         self._mailbox.communicator.Free()
 
 
@@ -173,6 +174,14 @@ def _downpour_rules(options: downpour.Options, replica: Replica, *, num_workers:
         "divide_by_staleness": options.divide_by_staleness,
         "num_collected": options.num_collected(num_workers),
     }
+
+
+def _ranks(job: ServerSplit, algorithm: Any, framework: str) -> Ranks:
+    """Who sends to whom. Raises UsageError where there are not the servers that masters need."""
+    if not isinstance(algorithm, downpour.Options):
+        return Ranks(num_workers=job.num_workers, num_servers=job.num_servers)
+    algorithm.check_setup(Setup(framework=framework, num_ranks=job.num_workers, num_servers=job.num_servers))
+    return Ranks(num_workers=job.num_workers, num_servers=job.num_servers, num_masters=algorithm.masters)
 
 
 def _mailbox(job: ServerSplit) -> Mailbox:

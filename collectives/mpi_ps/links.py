@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.messages import (
     BYTES_PER_ELEMENT,
     Floats,
@@ -25,13 +26,13 @@ Counts = dict[str, Any]
 class ServerLinks:
     """One session's shards on all servers. Flat buffers have all `num_elements`."""
 
-    def __init__(
-        self, mailbox: Mailbox, *, num_workers: int, num_servers: int, number: int, num_elements: int
-    ) -> None:
+    def __init__(self, mailbox: Mailbox, ranks: Ranks, *, rank: int, number: int, num_elements: int) -> None:
+        """`rank` is a worker or a master; its servers are those that it sends to."""
         self.num_elements = num_elements
-        self._mailbox, self._number = mailbox, number
+        self._mailbox, self._ranks, self._number = mailbox, ranks, number
+        self._servers = ranks.parents(rank)
+        num_servers = len(self._servers)
         self._bounds = shard_bounds(num_elements, num_servers=num_servers)
-        self._servers = [num_workers + index for index in range(num_servers)]
         self._arrivals = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self._outgoing = [Message.of_floats(stop - start) for start, stop in self._bounds]
         self.steps = [0] * num_servers  # of each server: updates in the weights that were fetched last
@@ -44,7 +45,11 @@ class ServerLinks:
             message = Message.of_text(text).address(Kind.OPEN, session=self._number)
             self._move(self._mailbox.send(message, server), server)
         if first is not None:
-            self._send(Kind.LOAD, first)
+            self.load(first)
+
+    def load(self, first: Floats) -> None:
+        """Give the weights that the session begins with."""
+        self._send(Kind.LOAD, first)
 
     def push(self, values: Floats, *, count: int) -> None:
         """Send each server its part, of `count` local batches; on return all have taken it out of MPI's hands.
@@ -62,7 +67,8 @@ class ServerLinks:
     def look(self, into: Floats) -> None:
         """`fetch` for somebody who does not train on them: what is pushed later says nothing of these weights."""
         steps = list(self.steps)
-        self.fetch(into)
+        self._ask(Kind.LOOK)
+        self.collect(into)
         self.steps = steps
 
     def collect(self, into: Floats) -> None:
@@ -124,8 +130,6 @@ class ServerLinks:
             raise self._lost(error) from None
 
     def _lost(self, error: LostRankError) -> RuntimeError:
-        index = error.rank - self._servers[0]
-        pid = self._mailbox.watch.gone()[error.rank]
-        return RuntimeError(
-            f"mpi_ps: server {index} (rank {error.rank}, process {pid}) died, and its weights with it"
-        )
+        rank, pid = error.rank, self._mailbox.watch.gone()[error.rank]
+        lost = "and nobody relays for it" if self._ranks.is_master(rank) else "and its weights with it"
+        return RuntimeError(f"mpi_ps: {self._ranks.name(rank)} (rank {rank}, process {pid}) died, {lost}")

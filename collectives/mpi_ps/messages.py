@@ -44,6 +44,7 @@ class Kind(IntEnum):
     CLOSE = 6  # worker: leaves for good
     VALUES = 7  # server: elements of its shard
     COUNTS = 8  # server: JSON
+    LOOK = 9  # worker: wants the weights, but not to train on them
 
 
 class Message:

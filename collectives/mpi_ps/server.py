@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dlscale.collectives.mpi_ps.hierarchy import Ranks, RelaySession
+from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import Floats, Kind, LostRankError, Mailbox, Message, Patience
 from dlscale.collectives.mpi_ps.sessions import (
     DownpourSession,
     ElasticSession,
+    Reply,
     ServedSession,
     SynchronousSession,
 )
 
 
 class Server:
-    """All sessions of a server."""
+    """All sessions of the server with that rank. Its workers may be masters (`hierarchy`)."""
 
-    def __init__(self, mailbox: Mailbox, *, num_workers: int) -> None:
-        self._mailbox, self._num_workers = mailbox, num_workers
+    def __init__(self, mailbox: Mailbox, ranks: Ranks, *, rank: int) -> None:
+        self._mailbox, self._ranks, self._rank = mailbox, ranks, rank
+        self._num_workers = len(ranks.children(rank))
         self._sessions: dict[int, ServedSession] = {}
         self._left: dict[int, set[int]] = {}  # of each session, the workers that have left it
         self._inboxes: dict[int, Message] = {}  # of each session, for what has the size of its shard
-        self._present = set(range(num_workers))
+        self._present = ranks.children(rank)
         self._outgoing: list[tuple[Any, Message, int]] = []  # what is being sent, and to which worker
         self._spare: dict[int, list[Message]] = {}  # messages to send from, by number of elements
 
     def serve(self) -> None:
-        """Return when all workers have left."""
+        """Return when all workers have left; a master then leaves the super-master."""
         patience, inbox = Patience(), None
         while self._present:
             found = self._next(inbox)
@@ -46,6 +51,8 @@ class Server:
         while self._outgoing:
             self._free_sent()
             patience.wait()
+        if self._ranks.is_master(self._rank):
+            leave(self._mailbox, self._ranks.parents(self._rank))
 
     def _next(self, inbox: Message | None) -> tuple[int, Message] | None:
         """The next message, if there is one; workers whose processes have ended are dropped."""
@@ -59,7 +66,7 @@ class Server:
     def _drop(self, worker: int) -> None:
         """Train on without a worker. Raises RuntimeError in a session in which others wait for it."""
         pid = self._mailbox.watch.gone()[worker]
-        died = f"mpi_ps: worker {worker} (process {pid}) died"
+        died = f"mpi_ps: {self._ranks.name(worker)} (process {pid}) died"
         self._present.discard(worker)
         self._outgoing = [sending for sending in self._outgoing if sending[2] != worker]
         for number, session in list(self._sessions.items()):
@@ -83,6 +90,8 @@ class Server:
             self._sessions[number].push(worker, message.values, step=message.step, count=message.count)
         elif kind is Kind.FETCH:
             self._sessions[number].fetch(worker)
+        elif kind is Kind.LOOK:
+            self._sessions[number].look(worker)
         elif kind is Kind.REPORT:
             text = json.dumps(self._sessions[number].counts())
             answer = Message.of_text(text).address(Kind.COUNTS, session=number)
@@ -96,21 +105,38 @@ class Server:
         """The first worker to come opens the session."""
         if number in self._sessions:
             return
-        algorithm = rules.pop("algorithm")
         self._left[number] = set()
         self._inboxes[number] = Message.of_floats(rules["num_elements"])
         reply = partial(self._reply, number)
+        if self._ranks.is_master(self._rank):
+            self._sessions[number] = self._relay(number, rules, reply)
+            return
+        algorithm = rules.pop("algorithm")
         if algorithm == "downpour":
-            self._sessions[number] = DownpourSession(**rules, reply=reply)
+            answers = self._ranks.num_masters > 0
+            self._sessions[number] = DownpourSession(**rules, reply=reply, answers=answers)
         elif algorithm == "easgd":
             self._sessions[number] = ElasticSession(**rules, reply=reply)
         else:
             self._sessions[number] = SynchronousSession(**rules, num_workers=self._num_workers, reply=reply)
 
+    def _relay(self, number: int, rules: dict[str, Any], reply: Reply) -> RelaySession:
+        parent = ServerLinks(
+            self._mailbox, self._ranks, rank=self._rank, number=number, num_elements=rules["num_elements"]
+        )
+        parent.open(rules, None)
+        return RelaySession(
+            num_elements=rules["num_elements"],
+            reply=reply,
+            parent=parent,
+            is_first=0 in self._ranks.children(self._rank),
+        )
+
     def _leave(self, worker: int, number: int) -> None:
         """With the last worker the session ends; some may leave before others have come."""
         self._left[number].add(worker)
         if len(self._left[number]) == self._num_workers:
+            self._sessions[number].end()
             del self._left[number], self._sessions[number], self._inboxes[number]
             self._spare.clear()
 
@@ -131,3 +157,9 @@ class Server:
             elif message.kind is Kind.VALUES and message.values.size in self._spare:
                 self._spare[message.values.size].append(message)
         self._outgoing = still
+
+
+def leave(mailbox: Mailbox, servers: Sequence[int]) -> None:
+    """Tell these servers that this rank is gone for good."""
+    for server in servers:
+        mailbox.wait(mailbox.send(Message(0).address(Kind.CLOSE, session=-1), server), server)

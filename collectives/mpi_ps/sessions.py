@@ -32,12 +32,20 @@ class ServedSession(Protocol):
         """A worker wants the weights."""
         ...
 
+    def look(self, worker: int) -> None:
+        """A worker wants the weights of now, and will not train on them."""
+        ...
+
     def without(self, worker: int, *, num_left: int) -> bool:
         """A worker is gone, and so many are left; whether they can go on without it."""
         ...
 
     def counts(self) -> dict[str, Any]:
         """`applied`: local batches of all workers that the shard, or the mean, has taken up; and more."""
+        ...
+
+    def end(self) -> None:
+        """All workers have left."""
         ...
 
 
@@ -66,9 +74,16 @@ class Shard:
         else:
             self._waiting.append(worker)
 
+    def look(self, worker: int) -> None:
+        """The same weights."""
+        self.fetch(worker)
+
     def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
         """Nobody waits for others but for the first weights."""
         return self._loaded
+
+    def end(self) -> None:
+        """Nothing is left to do."""
 
 
 class SynchronousSession(Shard):
@@ -175,18 +190,25 @@ class DownpourSession(Shard):
         momentum: float,
         divide_by_staleness: bool,
         num_collected: int,
+        answers: bool = False,
     ) -> None:
+        """With `answers` who has pushed gets the weights, unasked."""
         super().__init__(num_elements=num_elements, reply=reply)
         self._rule = RULES[optimizer](num_elements, momentum=momentum)
         self._rate, self._divides = rate, divide_by_staleness
-        self._num_collected = num_collected
+        self._num_collected, self._answers = num_collected, answers
         self._sum = np.zeros(num_elements if num_collected > 1 else 0, np.float32)
         self._num_in_sum = self._batches_in_sum = 0
         self._applied = 0
         self._staleness: Counter[int] = Counter()
 
-    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:  # noqa: ARG002
+    def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
         """Gradients of `count` local batches, accrued from weights that had taken up `step` updates."""
+        self._take_up(values, step=step, count=count)
+        if self._answers:
+            self._reply(worker, self._weights, self._num_updates, count)
+
+    def _take_up(self, values: Floats, *, step: int, count: int) -> None:
         staleness = self._num_updates - step
         self._staleness[staleness] += 1
         divisor = max(staleness, 1) if self._divides else 1

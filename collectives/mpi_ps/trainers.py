@@ -239,7 +239,7 @@ class DownpourTrainer(AsynchronousTrainer):
         super().__init__(replica, layout, links)
         self._fetch_every, self._push_every = options.fetch_every, options.push_every
         self._rate, self._momentum = np.float32(rate), momentum
-        self._mitigates = options.mitigate_momentum
+        self._mitigates, self._num_masters = options.mitigate_momentum, options.masters
         self._accrued = np.zeros(layout.num_elements, np.float32)
         self._gradient = np.empty(layout.num_elements, np.float32)
         self._num_steps = 0
@@ -266,5 +266,9 @@ class DownpourTrainer(AsynchronousTrainer):
 
     def settings(self) -> dict[str, Setting]:
         """The learning rate too, which the options may leave to the network, and a momentum that is not theirs."""
-        explicit = {"explicit_momentum": self._momentum} if self._mitigates else {}
-        return {**super().settings(), "learning_rate": float(self._rate), **explicit}
+        found = {**super().settings(), "learning_rate": float(self._rate)}
+        if self._mitigates:
+            found["explicit_momentum"] = self._momentum
+        if self._num_masters:
+            found["num_masters"] = self._num_masters
+        return found

@@ -21,6 +21,7 @@ from mpi4py import MPI
 
 from dlscale.analysis.statistics import block_ratio
 from dlscale.collectives.job import split
+from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import Kind, Mailbox, Message
 from dlscale.collectives.mpi_ps.server import Server
@@ -44,13 +45,14 @@ SGD = {
 
 def ours(job, mailbox, number):
     """Push and fetch over `mpi_ps`."""
+    ranks = Ranks(num_workers=job.num_workers, num_servers=job.num_servers)
     if job.is_server:
-        Server(mailbox, num_workers=job.num_workers).serve()
+        Server(mailbox, ranks, rank=job.num_workers + job.index).serve()
         return None
     links = ServerLinks(
         mailbox,
-        num_workers=job.num_workers,
-        num_servers=job.num_servers,
+        ranks,
+        rank=job.index,
         number=number,
         num_elements=NUM_ELEMENTS,
     )

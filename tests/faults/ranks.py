@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from dlscale.benchmarks.rank.gates import turns_gate
 from dlscale.collectives import ring
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve
@@ -175,17 +176,18 @@ def closed_to_others(say, **settings):
 
 
 class _Replica:
-    """Weights whose gradients are themselves."""
+    """Weights whose gradients are half of themselves and the rank's own number."""
 
     framework = "torch"  # asked for, but not needed by servers
 
-    def __init__(self):
-        self._weights = [np.ones(500_000, np.float32)]
+    def __init__(self, index):
+        self._weights, self._index = [np.ones(500_000, np.float32)], index
 
     def weights(self):
         return [weight.copy() for weight in self._weights]
 
-    gradients = weights
+    def gradients(self):
+        return [weight / 2 + self._index for weight in self._weights]
 
     def load(self, weights):
         self._weights = [weight.copy() for weight in weights]
@@ -194,23 +196,46 @@ class _Replica:
         return [0.0]
 
 
-def train_over_server(say):
-    """By Downpour SGD, for ever; the last rank serves."""
-    job = split(WORLD, num_servers=1)
-    axis = {"algorithm": "downpour", "algorithm_options": {"learning_rate": 1e-6}}
+def train_over_server(say, masters=0):
+    """By Downpour SGD, for ever; the last ranks serve. With masters, gates and one worker's steps come before."""
+    job = split(WORLD, num_servers=1 + masters)
+    axis = {"algorithm": "downpour", "algorithm_options": {"learning_rate": 1e-6, "masters": masters}}
     if job.is_server:
         say("ready")
         serve("mpi_ps", job=job, framework="torch", **axis)
         return
     backend = connect("mpi_ps", control=job.workers, job=job, framework="torch", **axis)
     shard = Shard(index=job.index, count=job.num_workers)
-    trainer = backend.distribute(lambda **_: _Replica(), shard=shard, seed=0)
+
+    def factory(**_):
+        return _Replica(job.index)
+
+    if masters:
+        gates = turns_gate(backend, factory, control=job.workers, shard=shard, seed=0, precision="fp32")
+        say("gates", passed=[gate.passed for gate in gates])
+    trainer = backend.distribute(factory, shard=shard, seed=0)
+    if masters:
+        say("compared", equal=_equals_plain_sgd(trainer, job))
     next_beat = 0.0
     while True:
         trainer.step()
         if time.monotonic() > next_beat:
             say("beat")
             next_beat = time.monotonic() + 0.05
+
+
+def _equals_plain_sgd(trainer, job):
+    """Whether the first worker's steps, while the others wait, change the weights as in a process alone."""
+    expected = _Replica(0)
+    if job.index == 0:
+        for _ in range(3):
+            trainer.step()
+            (weight,), (gradient,) = expected.weights(), expected.gradients()
+            expected.load([weight - np.float32(1e-6) * gradient])
+    job.workers.Barrier()
+    equal = job.index > 0 or np.array_equal(trainer.weights()[0], expected.weights()[0])
+    job.workers.Barrier()
+    return bool(equal)
 
 
 SCENARIOS = {

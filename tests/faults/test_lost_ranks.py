@@ -122,3 +122,23 @@ def test_a_killed_worker_is_dropped_by_its_server_and_a_killed_server_is_named(l
     (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
     expected = f"mpi_ps: server 0 (rank 2, process {ranks.pid(2)}) died, and its weights with it"
     assert error["text"] == expected, error
+
+
+def test_a_worker_under_a_master_is_dropped_by_it_and_a_killed_master_is_named(launch):
+    """Ranks 0 and 1 train, 2 is the super-master and 3 the master. Before, its gates and a comparison pass."""
+    ranks = launch("train_over_server", num_ranks=4, masters=1)
+    ranks.wait_for("beat", [0, 1])
+    assert [event["passed"] for event in ranks.wait_for("gates", [0, 1])] == [[True, True]] * 2
+    assert all(event["equal"] for event in ranks.wait_for("compared", [0, 1]))
+    killed = ranks.signal(1, signal.SIGKILL)
+    dropped = f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on"
+    while dropped not in ranks.story():
+        assert time.monotonic() < killed + 10, ranks.story()
+        time.sleep(0.05)
+    killed = ranks.signal(3, signal.SIGKILL)
+    (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
+    expected = f"mpi_ps: master 0 (rank 3, process {ranks.pid(3)}) died, and nobody relays for it"
+    assert error["text"] == expected, error
+    while f"mpi_ps: master 0 (process {ranks.pid(3)}) died and was dropped; 0 go on" not in ranks.story():
+        assert time.monotonic() < killed + SOON_SECONDS, ranks.story()
+        time.sleep(0.05)
