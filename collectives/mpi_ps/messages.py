@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.mpi_ps.watch import Watch
+from dlscale.collectives.mpi_ps.watch import LOOK_SECONDS, Watch
 from dlscale.models.workload import Weights
 
 Floats = NDArray[np.float32]
@@ -117,6 +117,7 @@ class Mailbox:
         self._any = MPI.ANY_SOURCE
         self._new_status = MPI.Status
         self._byte = MPI.BYTE
+        self._failure = MPI.Exception
 
     def send(self, message: Message, to: int) -> Any:
         """Begin to send; the message may be changed once the request that this returns is done."""
@@ -125,10 +126,31 @@ class Mailbox:
     def wait(self, request: Any, rank: int) -> None:
         """Return when a message to or from that rank has been moved. Raises LostRankError."""
         patience = Patience()
-        while not request.Test():
+        while not self.is_moved(request, rank):
             if self.watch.is_gone(rank):
                 raise LostRankError(rank)
             patience.wait()
+
+    def is_moved(self, request: Any, rank: int) -> bool:
+        """Whether a message to or from that rank has been moved. Raises LostRankError where it cannot be any more.
+
+        MPI fails, with an error of its own, where it was reading the memory of a process that has ended.
+        """
+        try:
+            return bool(request.Test())
+        except self._failure:
+            if self._has_died(rank):
+                raise LostRankError(rank) from None
+            raise
+
+    def _has_died(self, rank: int) -> bool:
+        """Whether the rank's process is seen to have ended before long."""
+        end = time.monotonic() + 2 * LOOK_SECONDS
+        while not self.watch.is_gone(rank):
+            if time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
 
     def receive(self, source: int, into: Message | None = None) -> Message:
         """Return when the next message of that rank is here, in `into` or in memory of its own.
@@ -157,7 +179,13 @@ class Mailbox:
         num_bytes = status.Get_count(self._byte)
         if into is None or into.memory.nbytes != num_bytes:
             into = Message(num_bytes - HEADER_BYTES)
-        self.wait(matched.Irecv([into.memory, self._byte]), status.Get_source())
+        try:
+            request = matched.Irecv([into.memory, self._byte])
+        except self._failure:
+            if self._has_died(status.Get_source()):
+                raise LostRankError(status.Get_source()) from None
+            raise
+        self.wait(request, status.Get_source())
         return status.Get_source(), into
 
 

@@ -152,7 +152,11 @@ class Server:
         """Take back the memory of what has arrived."""
         still = []
         for request, message, worker in self._outgoing:
-            if not request.Test():
+            try:
+                is_moved = self._mailbox.is_moved(request, worker)
+            except LostRankError:
+                continue  # and dropped before the next message
+            if not is_moved:
                 still.append((request, message, worker))
             elif message.kind is Kind.VALUES and message.values.size in self._spare:
                 self._spare[message.values.size].append(message)

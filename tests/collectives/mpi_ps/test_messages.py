@@ -1,10 +1,21 @@
 """The cut of the weights into shards, and messages in memory."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.mpi_ps.messages import FlatLayout, Kind, Message, shard_bounds
+from dlscale.collectives.mpi_ps import messages
+from dlscale.collectives.mpi_ps.messages import (
+    FlatLayout,
+    Kind,
+    LostRankError,
+    Mailbox,
+    Message,
+    shard_bounds,
+)
 
 
 @pytest.mark.parametrize(("num_elements", "num_servers"), [(1, 1), (7, 3), (4, 4), (1000, 7)])
@@ -43,3 +54,31 @@ def test_a_message_is_a_header_and_its_elements():
     assert (copy.kind, copy.session, copy.step, copy.count) == (Kind.PUSH, 4, 5, 6)
     assert copy.values.tolist() == [1, 2, 3]
     assert Message.of_text('{"a": 1}').text == '{"a": 1}'
+
+
+class MpiError(Exception):
+    """MPI's own."""
+
+
+@pytest.fixture
+def mailbox(monkeypatch):
+    """One that knows of ranks 0 and 1, of which 0 has died."""
+    fake = SimpleNamespace(ANY_SOURCE=-1, Status=None, BYTE=None, Exception=MpiError)
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=fake))
+    return Mailbox(None, SimpleNamespace(is_gone=lambda rank: rank == 0))
+
+
+def test_an_error_of_mpi_is_that_of_a_rank_that_has_died(mailbox, monkeypatch):
+    """MPICH's, which copies from the other process's memory: process_vm_readv failed."""
+
+    def fails():
+        raise MpiError("process_vm_readv failed")
+
+    request = SimpleNamespace(Test=fails)
+    for wait in (mailbox.wait, mailbox.is_moved):
+        with pytest.raises(LostRankError) as lost:
+            wait(request, 0)
+        assert lost.value.rank == 0
+    monkeypatch.setattr(messages, "LOOK_SECONDS", 0.01)
+    with pytest.raises(MpiError, match="readv"):
+        mailbox.wait(request, 1)
