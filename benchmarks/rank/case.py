@@ -30,6 +30,7 @@ from dlscale.benchmarks.rank.profile import ROUND, ProfiledSteps, profile_gate, 
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import ServerAudit
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
+from dlscale.benchmarks.rank.turns import are_grouped
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import (
     CaseResult,
@@ -43,7 +44,7 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
-from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
+from dlscale.collectives.backend import BackedUpTrainer, GroupedTrainer, StaleTrainer
 from dlscale.collectives.none import NoneBackend
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
@@ -170,6 +171,7 @@ class CaseRun:
                 progress=progress,
                 audit=audit,
                 round_steps=round_steps(self.cell.algorithm, self.cell.algorithm_options),
+                agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
             )
             self._write_energy()
             results = [

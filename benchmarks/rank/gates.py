@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.benchmarks.rank.turns import change_in_turn, num_first_steps
+from dlscale.benchmarks.rank.turns import change_in_turn, num_first_steps, turns
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import ReplicaFactory, Shard, Weights
@@ -246,29 +246,41 @@ def turns_gate(
     Plain SGD with learning rate 1. A rank's gradient is that at the weights which it held, whatever others have
     done since; the change is measured from the weights that the rank before left behind. With one rank it is the
     gate of synchronous training. The first and the last rank both go first once: after steps that long the gradients of
-    others may vanish, and would show nothing. A turn lasts until the rank has pushed.
+    others may vanish, and would show nothing. A turn lasts until the rank has pushed. Ranks of a group have their turn
+    together, and the change is by the mean of their gradients.
     """
     gates: list[Gate] = []
     worst = 0.0
     algorithm = backend.served.for_gate() if backend.served else None
-    for first in dict.fromkeys((0, shard.count - 1)):
+    order = turns(algorithm, shard.count)
+    for first in dict.fromkeys((0, len(order) - 1)):
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
         try:
             left = first_weights = trainer.weights()
             gates = gates or [identity_gate(left, control=control, name="broadcast")]
             reference = factory(shard=shard, seed=seed, gate=True)
-            for rank in (*range(first, shard.count), *range(first)):
-                if rank == shard.index:
+            for turn in (*order[first:], *order[:first]):
+                is_mine = shard.index in turn
+                own = [np.zeros(weight.shape) for weight in left]
+                if is_mine:
                     own = change_in_turn(
                         algorithm, reference, trainer.weights(), own=first_weights, num_ranks=shard.count
                     )
+                if len(turn) > 1:
+                    for change in own:
+                        control.Allreduce(_in_place(), change)
+                        change /= len(turn)
+                if is_mine:
                     for _ in range(num_first_steps(algorithm)):
                         trainer.step()
                     trainer.synchronize()
+                if len(turn) > 1:
+                    control.Barrier()  # one of them pushes for all
+                if is_mine:
                     after = trainer.weights()
                     worst = max(worst, worst_deviation(left, after, own, largest=largest_of(own)))
                     left = after
-                left = _broadcast(left, control=control, root=rank)
+                left = _broadcast(left, control=control, root=turn[0])
         finally:
             trainer.close()
     worst = max(control.allgather(worst))

@@ -209,12 +209,18 @@ def time_window(
 
 
 def time_fixed_window(
-    trainer: Counting, control: BarrierControl, *, phase: Literal["warmup", "steady"], seconds: float
+    trainer: Counting,
+    control: BarrierControl,
+    *,
+    phase: Literal["warmup", "steady"],
+    seconds: float,
+    agree: Callable[[bool], bool] | None = None,
 ) -> MeasuredWindow:
     """One window in which every rank takes as many steps as it can begin in `seconds`; collective.
 
     For ranks that do not step together: a fixed number of steps would end when the slowest rank had done them, with
     the others idle. What was applied is counted between barriers, outside the interval, when nothing is under way.
+    Ranks that step together with some of the others `agree` on every further step.
     """
     control.barrier()
     before = trainer.num_applied()
@@ -222,7 +228,7 @@ def time_fixed_window(
     num_steps = 0
     start = time.perf_counter()
     end = start + seconds
-    while time.perf_counter() < end:
+    while agree(time.perf_counter() < end) if agree else time.perf_counter() < end:
         trainer.step()
         num_steps += 1
     trainer.synchronize()
@@ -243,6 +249,7 @@ def measure(
     progress: TrainingProgress | None = None,
     audit: Audit | None = None,
     round_steps: int = 1,
+    agree: Callable[[bool], bool] | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
 
@@ -277,7 +284,12 @@ def measure(
     )
     if counting:
         next_window = functools.partial(
-            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step
+            time_fixed_window,
+            counting,
+            control,
+            phase="steady",
+            seconds=steps * world_step,
+            agree=agree,
         )
     if audit:
         audit.begin(wanted)

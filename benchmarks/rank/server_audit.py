@@ -22,7 +22,7 @@ from dlscale.benchmarks.rank.audit import (
     unaudited,
 )
 from dlscale.benchmarks.rank.deviation import snapshot
-from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps
+from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps, turns
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import BackedUpTrainer, CountingTrainer
 from dlscale.models.workload import Replica, Weights
@@ -119,24 +119,36 @@ class ServerAudit:
         Where an algorithm has them push now and then, the second one is as many as it takes.
         """
         control, size = self._training.control, self._training.control.Get_size()
-        in_turn = self._training.backend.asynchronous
-        num_steps = num_turn_steps(self._training.backend.served)
-        for rank in range(size) if in_turn else (control.Get_rank(),):
+        in_turn, served = self._training.backend.asynchronous, self._training.backend.served
+        num_steps = num_turn_steps(served)
+        for turn in turns(served, size) if in_turn else (range(size),):
+            is_mine = control.Get_rank() in turn
             control.Barrier()
-            if rank == control.Get_rank():
+            if is_mine:
                 self._step()
                 self._trainer.synchronize()
+            if in_turn:
+                control.Barrier()  # in a group one pushes for all
+            if is_mine:
                 before, num_applied = self._trainer.weights(), self._trainer.num_applied()
+            if in_turn:
+                control.Barrier()
+            if is_mine:
                 for _ in range(num_steps):
                     self._step()
                 self._trainer.synchronize()
+            if in_turn:
+                control.Barrier()
+            if is_mine:
                 added = self._trainer.num_applied() - num_applied
                 if (
                     added or self._training.backend.num_accepted is None
                 ):  # else it may have to wait for further ranks'
                     self._moved(before)
                 if in_turn or self._together:
-                    expected = num_steps if in_turn else self._training.backend.num_accepted or size
+                    expected = (
+                        num_steps * len(turn) if in_turn else self._training.backend.num_accepted or size
+                    )
                     self._miscounted += abs(added - expected)
         control.Barrier()
         if self._together and not self._training.num_skipped():

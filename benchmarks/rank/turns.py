@@ -27,6 +27,18 @@ def num_turn_steps(algorithm: Served) -> int:
     return 1
 
 
+def turns(algorithm: Served, num_ranks: int) -> list[range]:
+    """Which ranks step together while all others wait; most often each has its turn alone."""
+    if isinstance(algorithm, downpour.Options):
+        return algorithm.turns(num_ranks)
+    return [range(rank, rank + 1) for rank in range(num_ranks)]
+
+
+def are_grouped(algorithm: Served) -> bool:
+    """Whether some ranks step together, and others not with them."""
+    return isinstance(algorithm, downpour.Options) and algorithm.groups > 0
+
+
 def num_first_steps(algorithm: Served) -> int:
     """Steps of a rank's first turn: elastic ranks exchange at the beginning of a round, and the first has nothing."""
     return num_turn_steps(algorithm) + isinstance(algorithm, easgd.Options)

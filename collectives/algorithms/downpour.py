@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +55,8 @@ class Options:
 
     `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
     every push. `mitigate_momentum`: `momentum` includes what asynchrony adds. `masters`: servers that stand between the
-    workers and one more, which holds the weights; 0: none.
+    workers and one more, which holds the weights; 0: none. `groups`: of workers that push the mean of their gradients,
+    computed with the same weights, as one; 0: every worker for itself.
     """
 
     fetch_every: int = 1
@@ -66,6 +68,7 @@ class Options:
     softsync: int = 0
     mitigate_momentum: bool = False
     masters: int = 0
+    groups: int = 0
 
     def __post_init__(self) -> None:
         for name, steps in (("fetch_every", self.fetch_every), ("push_every", self.push_every)):
@@ -97,6 +100,13 @@ class Options:
                 f"option masters of algorithm downpour with softsync={self.softsync}: masters hand every push "
                 "on; leave one of the two out"
             )
+        if self.groups < 0:
+            raise UsageError(f"option groups of algorithm downpour is {self.groups}; give 0 or more")
+        if self.groups and (self.softsync or (self.fetch_every, self.push_every) != (1, 1)):
+            raise UsageError(
+                "option groups of algorithm downpour with softsync or intervals above 1: a group fetches and pushes in "
+                "every step, as one; leave them out"
+            )
         if self.mitigate_momentum and self.optimizer != "momentum":
             raise UsageError(
                 f"option mitigate_momentum of algorithm downpour with optimizer {self.optimizer}, which has no "
@@ -112,12 +122,26 @@ class Options:
     def for_gate(self) -> Options:
         """The same algorithm with intervals of two steps at most, by plain SGD of rate 1 at every push."""
         return Options(
-            fetch_every=min(self.fetch_every, 2), push_every=min(self.push_every, 2), learning_rate=1.0
+            fetch_every=min(self.fetch_every, 2),
+            push_every=min(self.push_every, 2),
+            learning_rate=1.0,
+            groups=self.groups,
         )
+
+    def turns(self, num_workers: int) -> list[range]:
+        """The workers of each group; one each without groups."""
+        count = self.groups or num_workers
+        ends = [num_workers * place // count for place in range(count + 1)]
+        return [range(*pair) for pair in pairwise(ends)]
 
     def check_setup(self, setup: Setup) -> None:
         """Returns if ranks could train in that setup. Raises UsageError."""
         self.num_collected(setup.num_ranks)
+        if self.groups > setup.num_ranks:
+            raise UsageError(
+                f"option groups of algorithm downpour is {self.groups} on {setup.num_ranks} ranks: more groups than "
+                f"workers; give at most {setup.num_ranks}"
+            )
         if self.masters > setup.num_ranks:
             raise UsageError(
                 f"option masters of algorithm downpour is {self.masters} on {setup.num_ranks} ranks: a master would be "
@@ -140,7 +164,7 @@ class Options:
 
     def implicit_momentum(self, num_workers: int) -> float:
         """What asynchrony adds: 1 - 1/g, where an update is one of g groups' of workers."""
-        return 1 - self.num_collected(num_workers) / num_workers
+        return 1 - self.num_collected(num_workers) / len(self.turns(num_workers))
 
     def explicit_momentum(self, num_workers: int) -> float:
         """That of the servers' rule."""

@@ -19,6 +19,7 @@ from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.mpi_ps.energy_matching import SERVER_RULES, MatchingTrainer
+from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Mailbox
@@ -85,6 +86,7 @@ class MpiServers(InStep):
     ) -> None:
         self._job, self._mailbox, self._algorithm, self._ranks = job, mailbox, algorithm, ranks
         self._num_backups = options.backup_workers
+        self._group = _group(job, mailbox, algorithm)
         self._numbers = count()  # of sessions, the same on all workers
 
     @property
@@ -137,7 +139,13 @@ class MpiServers(InStep):
             rules = _downpour_rules(chosen, replica, num_workers=num_workers)
             links.open(rules, given)
             return DownpourTrainer(
-                replica, layout, links, chosen, rate=rules["rate"], momentum=rules["momentum"]
+                replica,
+                layout,
+                links,
+                chosen,
+                rate=rules["rate"],
+                momentum=rules["momentum"],
+                group=self._group,
             )
         share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
         synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
@@ -160,6 +168,8 @@ class MpiServers(InStep):
 
     def close(self) -> None:
         """Let the servers go."""
+        if self._group:
+            self._group.close()
         leave(self._mailbox, self._ranks.parents(self._job.index))
         self._mailbox.communicator.Free()
 
@@ -182,6 +192,15 @@ def _ranks(job: ServerSplit, algorithm: Any, framework: str) -> Ranks:
         return Ranks(num_workers=job.num_workers, num_servers=job.num_servers)
     algorithm.check_setup(Setup(framework=framework, num_ranks=job.num_workers, num_servers=job.num_servers))
     return Ranks(num_workers=job.num_workers, num_servers=job.num_servers, num_masters=algorithm.masters)
+
+
+def _group(job: ServerSplit, mailbox: Mailbox, algorithm: Any) -> Group | None:
+    """That of this worker, where there are groups; collective over the workers."""
+    if not (isinstance(algorithm, downpour.Options) and algorithm.groups):
+        return None
+    turns = algorithm.turns(job.num_workers)
+    place, own = next((place, turn) for place, turn in enumerate(turns) if job.index in turn)
+    return Group(job.workers.Split(color=place, key=job.index), mailbox, own)
 
 
 def _mailbox(job: ServerSplit) -> Mailbox:

@@ -127,30 +127,32 @@ class Mailbox:
         """Return when a message to or from that rank has been moved. Raises LostRankError."""
         patience = Patience()
         while not self.is_moved(request, rank):
-            if self.watch.is_gone(rank):
-                raise LostRankError(rank)
             patience.wait()
 
-    def is_moved(self, request: Any, rank: int) -> bool:
-        """Whether a message to or from that rank has been moved. Raises LostRankError where it cannot be any more.
+    def is_moved(self, request: Any, *ranks: int) -> bool:
+        """Whether a message between this rank and others has been moved. Raises LostRankError where it cannot be.
 
         MPI fails, with an error of its own, where it was reading the memory of a process that has ended.
         """
         try:
-            return bool(request.Test())
+            done = bool(request.Test())
         except self._failure:
-            if self._has_died(rank):
-                raise LostRankError(rank) from None
+            self._check_alive(*ranks, patience_seconds=2 * LOOK_SECONDS)
             raise
+        if not done:
+            self._check_alive(*ranks)
+        return done
 
-    def _has_died(self, rank: int) -> bool:
-        """Whether the rank's process is seen to have ended before long."""
-        end = time.monotonic() + 2 * LOOK_SECONDS
-        while not self.watch.is_gone(rank):
-            if time.monotonic() > end:
-                return False
+    def _check_alive(self, *ranks: int, patience_seconds: float = 0.0) -> None:
+        """Raises LostRankError if the process of one has ended, or is seen to have before long."""
+        end = time.monotonic() + patience_seconds
+        while True:
+            for rank in ranks:
+                if self.watch.is_gone(rank):
+                    raise LostRankError(rank)
+            if time.monotonic() >= end:
+                return
             time.sleep(POLL_SECONDS)
-        return True
 
     def receive(self, source: int, into: Message | None = None) -> Message:
         """Return when the next message of that rank is here, in `into` or in memory of its own.
@@ -182,8 +184,7 @@ class Mailbox:
         try:
             request = matched.Irecv([into.memory, self._byte])
         except self._failure:
-            if self._has_died(status.Get_source()):
-                raise LostRankError(status.Get_source()) from None
+            self._check_alive(status.Get_source(), patience_seconds=2 * LOOK_SECONDS)
             raise
         self.wait(request, status.Get_source())
         return status.Get_source(), into

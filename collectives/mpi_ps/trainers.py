@@ -10,6 +10,7 @@ import numpy as np
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.backend import BUCKET_SIZES, Trainer
+from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Floats
 from dlscale.collectives.mpi_ps.sessions import elastic_force
@@ -234,11 +235,14 @@ class DownpourTrainer(AsynchronousTrainer):
         *,
         rate: float,
         momentum: float,
+        group: Group | None = None,
     ) -> None:
-        """`momentum` is that of the servers' rule."""
+        """`momentum` is that of the servers' rule. What a `group` does, all of it do together."""
         super().__init__(replica, layout, links)
         self._fetch_every, self._push_every = options.fetch_every, options.push_every
         self._rate, self._momentum = np.float32(rate), momentum
+        self._group, self._num_groups = group, options.groups
+        self._talks = group is None or group.leads
         self._mitigates, self._num_masters = options.mitigate_momentum, options.masters
         self._accrued = np.zeros(layout.num_elements, np.float32)
         self._gradient = np.empty(layout.num_elements, np.float32)
@@ -247,16 +251,22 @@ class DownpourTrainer(AsynchronousTrainer):
     def step(self) -> None:
         """Train on one local batch."""
         if self._num_steps % self._fetch_every == 0:
-            self._links.fetch(self._flat)
+            if self._talks:
+                self._links.fetch(self._flat)
+            if self._group:
+                self._group.share(self._flat)
             self._replica.load(self._layout.unpack(self._flat))
         self._layout.pack(self._replica.gradients(), self._gradient)
         self._losses = self._replica.losses()
         self._num_steps += 1
+        if self._group:
+            self._group.mean(self._gradient)
         if self._push_every > 1:
             self._accrued += self._gradient
-        if self._num_steps % self._push_every == 0:
+        if self._num_steps % self._push_every == 0 and self._talks:
             self._links.push(
-                self._accrued if self._push_every > 1 else self._gradient, count=self._push_every
+                self._accrued if self._push_every > 1 else self._gradient,
+                count=self._push_every * (self._group.size if self._group else 1),
             )
             self._accrued[:] = 0
         if self._num_steps % self._fetch_every:
@@ -264,11 +274,17 @@ class DownpourTrainer(AsynchronousTrainer):
             self._flat -= self._gradient
             self._replica.load(self._layout.unpack(self._flat))
 
+    def agree(self, goes_on: bool) -> bool:
+        """What the first worker of the group says: all of it take as many steps (`GroupedTrainer`)."""
+        return self._group.agree(goes_on) if self._group else goes_on
+
     def settings(self) -> dict[str, Setting]:
         """The learning rate too, which the options may leave to the network, and a momentum that is not theirs."""
         found = {**super().settings(), "learning_rate": float(self._rate)}
         if self._mitigates:
             found["explicit_momentum"] = self._momentum
+        if self._num_groups:
+            found["num_groups"] = self._num_groups
         if self._num_masters:
             found["num_masters"] = self._num_masters
         return found

@@ -32,7 +32,8 @@ def factory(any_served_pair):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}, {"push_every": 4}]
+    "options",
+    [{}, {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}, {"push_every": 4}, {"groups": 1}],
 )
 def test_the_gates_pass(downpour, factory, options, world, shard):
     backend = downpour(**options)
@@ -132,6 +133,26 @@ def test_one_worker_with_intervals_of_one_step_is_plain_sgd_bit_for_bit(downpour
             assert all(map(np.array_equal, own.weights(), plain.weights()))
         assert all(map(np.array_equal, trainer.weights(), plain.weights()))
         assert trainer.num_applied() == 5
+    world.Barrier()
+    trainer.close()
+
+
+def test_one_group_is_synchronous_training(downpour, factory, world, shard):
+    rate = 2.0**-7
+    trainer = downpour(learning_rate=rate, groups=1).distribute(factory, shard=shard, seed=3)
+    plain = factory(shard=shard, seed=3)
+    for _ in range(3):
+        trainer.step()
+        parts = zip(*world.allgather(plain.gradients()), strict=True)
+        means = [sum(part) / np.float32(len(part)) for part in parts]
+        plain.load(
+            [weight - np.float32(rate) * mean for weight, mean in zip(plain.weights(), means, strict=True)]
+        )
+    world.Barrier()
+    assert all(map(np.array_equal, trainer.weights(), plain.weights()))
+    assert (trainer.num_applied(), trainer.staleness()) == (6, {0: 3})
+    assert trainer.agree(shard.index == 0), "the first of a group says so"
+    assert trainer.settings()["num_groups"] == 1
     world.Barrier()
     trainer.close()
 

@@ -7,7 +7,13 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from dlscale.benchmarks.rank.measure import HostClock, TrainingProgress, measure, time_window
+from dlscale.benchmarks.rank.measure import (
+    HostClock,
+    TrainingProgress,
+    measure,
+    time_fixed_window,
+    time_window,
+)
 from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.benchmarks.study.study import Rules
 
@@ -239,6 +245,18 @@ def test_ranks_that_do_not_step_together_have_windows_of_fixed_time():
         assert one.num_applied == other.num_applied == one.num_steps + other.num_steps
         assert one.seconds >= 0.01
     assert sum(one.num_steps for one in quick) > 2 * sum(one.num_steps for one in slow)
+
+
+def test_ranks_of_a_group_go_on_as_long_as_they_agree():
+    words = iter((True, True, False))
+    window = time_fixed_window(
+        Independent(0.0, Shared()),
+        ThreadControl(1),
+        phase="steady",
+        seconds=1e-9,
+        agree=lambda _: next(words),
+    )
+    assert (window.num_steps, window.num_applied) == (2, 2)
 
 
 class LongTraining:

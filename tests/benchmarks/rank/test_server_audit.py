@@ -346,3 +346,7 @@ def test_an_algorithms_turns_are_audited_whole_and_its_beginning_not(num_ranks):
     assert failed(gates) == set()
     assert "audit_opening" not in gates
     assert told == [1 + 6] * num_ranks
+
+
+def test_ranks_of_a_group_have_their_turn_together():
+    assert failed(run(num_ranks=3, served=Options(groups=2))[0]) == set()
