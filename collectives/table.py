@@ -17,10 +17,10 @@ END = "<!-- backends end -->"
 
 
 def markdown() -> str:
-    """A row per backend: summary, frameworks, devices, kinds of updates, installation."""
+    """A row per backend: summary, frameworks, devices, kinds of updates, algorithms, installation."""
     lines = [
-        "| backend | what it is | frameworks | devices | updates | install |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| backend | what it is | frameworks | devices | updates | algorithms | install |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
@@ -31,7 +31,16 @@ def markdown() -> str:
         ]
         frameworks = ", ".join(framework for framework in FRAMEWORKS if framework in row.frameworks)
         install = f"`{row.install}`" if row.install else "comes with `.venv`"
-        cells = (f"`{name}`", row.summary, frameworks, ", ".join(row.devices), ", ".join(updates), install)
+        algorithms = ", ".join(f"`{algorithm}`" for algorithm in row.algorithms) if row.exchanges else "none"
+        cells = (
+            f"`{name}`",
+            row.summary,
+            frameworks,
+            ", ".join(row.devices),
+            ", ".join(updates),
+            algorithms,
+            install,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -179,7 +179,7 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("expected", lambda row: row.expected, unit="s", detail=True),
         Column("samples", lambda row: row.samples),
         Column("samples/s", lambda row: _compared(row, row.samples_per_second)),
-        Column("missed", lambda row: _compared(row, row.staleness and row.staleness.mean), unit="updates"),
+        Column("staleness", lambda row: _compared(row, row.staleness and row.staleness.mean)),
         Column("95 %", lambda row: _compared(row, row.staleness and row.staleness.quantile(0.95)), unit="<="),
         Column("per step", lambda row: row.seconds_per_step.times(1000), unit="ms", detail=True),
         Column("per epoch", lambda row: row.seconds_per_epoch, unit="s", detail=True),
@@ -209,9 +209,9 @@ SOLUTIONS = TableOf[TimeToSolution](
 )
 
 _COMPARED_LEGEND = (
-    "Missed: updates that a push had missed, the mean and what 95 % of the pushes had missed at most; none where ranks "
-    "step together. Over sync: the speed-up, paired by seed, over synchronous SGD on as many ranks, over the ring "
-    "where that is there. Its interval is of one comparison; sooner and later hold for all of the table together."
+    "Staleness: updates that a push had missed, the mean and what 95 % of the pushes had missed at most; none where "
+    "ranks step together. Over sync: the speed-up, paired by seed, over synchronous SGD on as many ranks, over the "
+    "ring where that is there. Its interval is of one comparison; sooner and later hold for all of the table together."
 )
 
 

@@ -131,13 +131,14 @@ def _render_solutions(table: ScalingTable, family: Family) -> Iterator[Renderabl
     for row in fastest_first(rows):
         yield Text(row.text)
     yield from _of_servers(table, family)
-    noises = noise_scales(rows)
+    # Ways of training are told apart by more columns; the page has what these leave no room for.
+    compared = any(row.reference for row in rows)
+    noises = [] if compared else noise_scales(rows)
     for noise in noises:
         yield Text(noise.text)
     for prediction in predictions(noises, table.weak_scaling):
         yield Text(prediction.text)
-    # Ways of training are told apart by more columns: what the seconds from the first step are is on the page.
-    without = ("training", "ranks") if any(row.reference for row in rows) else ()
+    without = ("training", "ranks") if compared else ()
     yield Grid(brief(solution_table(rows), without=without), sections=False)
 
 
