@@ -18,7 +18,7 @@ from dlscale.benchmarks.cli.run import campaign_of, run_here, seconds_of_wait, s
 from dlscale.benchmarks.cli.tune import NUM_SEEDS, rate_options, search_of
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
-from dlscale.benchmarks.study.tuned import TUNED_FILE, read_tuned
+from dlscale.benchmarks.study.tuned import TUNED_FILE
 from dlscale.benchmarks.systems.system import System, load_system
 
 STUDY = "algorithms"
@@ -92,11 +92,6 @@ def compare_algorithms(
     path = search.store.folder / TUNED_FILE
     if not path.is_file():
         return status or INSUFFICIENT_DATA
-    for missed in read_tuned(path).missed:
-        click.echo(
-            f"no rate of {missed.configuration.text} reached the target; compared at {missed.learning_rate:g}, which "
-            f"came closest with {missed.closest:.4g}"
-        )
     tuned = study_of(study, system, options | {"tuned": path, "learning_rate": None})
     return run_here(campaign_of(tuned, system, options), data=options["data"], wait_seconds=wait_seconds)
 

@@ -68,7 +68,7 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
                     learning_rates=own if own != grid else [],
                 )
             )
-        elif by_cell and (near := search.closest) and near.closest is not None:
+        elif (near := search.closest) and near.closest is not None:
             missed.append(
                 ClosestRate(
                     learning_rate=own[search.tried.index(near)],

@@ -129,6 +129,8 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         ]
     if study.target and study.target.tuned:
         study.target.tuned.check_seeds(study.seed, study.seed + num_launches * len(parts) - 1)
+        cells = [cell for group in chain(*groups.values()) for cell, _ in group]
+        left_out += filter(None, dict.fromkeys(map(study.target.tuned.doubt, cells)))
     return Plan(
         study=study,
         launches=tuple(_blocks(study, num_launches, parts, groups, references)),

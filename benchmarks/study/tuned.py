@@ -69,7 +69,7 @@ class Tuned(Frozen):
     num_trainings: PositiveInt  # over all configurations
     seconds: Seconds  # that these took
     rates: list[TunedRate] = Field(min_length=1)
-    missed: list[ClosestRate] = []  # of searches by cell
+    missed: list[ClosestRate] = []
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -99,11 +99,9 @@ class Tuned(Frozen):
 
         One of a search by cell goes first, even where it only came close.
         """
+        if found := self._of(cell):
+            return found.learning_rate
         wanted, own = configuration_of(cell), configuration_of(cell, by_cell=True)
-        for configuration in (own, wanted):
-            for rate in (*self.rates, *self.missed):
-                if rate.configuration == configuration:
-                    return rate.learning_rate
         differences = [
             (own if rate.configuration.backend else wanted).differences(rate.configuration)
             for rate in self.rates
@@ -113,6 +111,24 @@ class Tuned(Frozen):
             f"--tuned: {self.study} found no learning rate for {wanted.text}; the nearest that it has is for "
             f"{', '.join(nearest)}; give dlscale tune this study's options, or leave out --tuned"
         )
+
+    def doubt(self, cell: Cell) -> str:
+        """A sentence about a rate that only came close to the target; empty for one that reached it."""
+        found = self._of(cell)
+        if not isinstance(found, ClosestRate):
+            return ""
+        return (
+            f"no learning rate of {self.study} reached the target for {found.configuration.text}: trained at "
+            f"{found.learning_rate:g}, which came closest with {found.closest:.4g}"
+        )
+
+    def _of(self, cell: Cell) -> TunedRate | ClosestRate | None:
+        found: list[TunedRate | ClosestRate] = [*self.rates, *self.missed]
+        for configuration in (configuration_of(cell, by_cell=True), configuration_of(cell)):
+            for rate in found:
+                if rate.configuration == configuration:
+                    return rate
+        return None
 
     def check_seeds(self, first: int, last: int) -> None:
         """Returns if no training with a seed from `first` to `last` had a part in the search. Raises UsageError."""

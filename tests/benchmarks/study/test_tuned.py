@@ -9,7 +9,7 @@ from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study, load_study
-from dlscale.benchmarks.study.tuned import Tuned, TunedRate, read_tuned, write_tuned
+from dlscale.benchmarks.study.tuned import ClosestRate, Tuned, TunedRate, read_tuned, write_tuned
 from dlscale.benchmarks.systems.system import Policy
 from tests.benchmarks.study.test_study import cells, plan
 
@@ -69,6 +69,22 @@ def test_every_cell_has_the_rate_of_its_configuration_and_says_how_it_was_found(
         assert cell.target.learning_rate == RATES[cell.num_ranks]
         assert (cell.target.tuning.study, cell.target.tuning.text) == ("tuning-1a2b3c4d", "3 rates x 3 seeds")
         assert configuration_of(cell) in [rate.configuration for rate in tuned.rates]
+
+
+def test_a_rate_that_only_came_close_is_taken_and_the_plan_warns(tuned):
+    first, second = tuned.rates
+    missed = ClosestRate(learning_rate=4e-3, closest=0.9876, configuration=second.configuration)
+    known = tuned.model_copy(update={"rates": [first], "missed": [missed]})
+    assert read_again(known) == known
+    made = plan("time-to-solution", ranks=[1, 2], launches=1, target={"tuned": known})
+    rates = {cell.num_ranks: cell.target.learning_rate for cell in cells(made)}
+    assert rates == {1: RATES[1], 2: 4e-3}
+    (warning,) = (text for text in made.warnings if "closest" in text)
+    assert "on 2 ranks with global batch 32: trained at 0.004, which came closest with 0.9876" in warning
+
+
+def read_again(tuned):
+    return Tuned.model_validate(tuned.model_dump())
 
 
 def test_scaling_of_the_search_holds_for_the_study():
