@@ -15,13 +15,14 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import data_of, start_options, study_of, study_options
 from dlscale.benchmarks.cli.plan_table import show_plan
 from dlscale.benchmarks.cli.run import campaign_of, run_here, seconds_of_wait, show_campaign
-from dlscale.benchmarks.cli.tune import NUM_SEEDS, rate_options, search_of
+from dlscale.benchmarks.cli.tune import rate_options, search_of
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.study.tuned import TUNED_FILE
 from dlscale.benchmarks.systems.system import System, load_system
 
 STUDY = "algorithms"
+NUM_TUNING_SEEDS = 2
 
 
 @click.command("compare-algorithms")
@@ -30,7 +31,7 @@ STUDY = "algorithms"
 @click.option(
     "--tuning-launches",
     type=click.IntRange(min=1),
-    default=NUM_SEEDS,
+    default=NUM_TUNING_SEEDS,
     show_default=True,
     help="Trainings at each rate of the search; --launches are those of the comparison.",
 )

@@ -70,6 +70,7 @@ def test_cells_whose_updates_differ_are_searched_one_by_one_each_on_the_grid_of_
     assert rates["ring", "sync"] == rates["grpc_ps", "sync"] == {5e-4, 1e-3, 2e-3, 4e-3}
     assert rates["mpi_ps", "downpour", "sgd"] == set(study.target.grids[0].rates)
     assert rates["mpi_ps", "downpour", "adagrad"] == set(study.target.grids[1].rates)
+    assert rates["mpi_ps", "downpour", "adam"] == rates["ring", "sync"]
     assert {len(grid) for grid in rates.values()} == {4}, "an equal budget"
 
 
