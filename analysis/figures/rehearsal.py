@@ -1,4 +1,4 @@
-"""The figure of a rehearsal: the efficiency that the network allows, with room for predicted and measured points."""
+"""The figure of a rehearsal: the efficiency that the network allows."""
 
 from __future__ import annotations
 

@@ -8,16 +8,14 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 from rich.console import Console
 
-from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
 from dlscale.analysis.predict.engine import Algorithm
 from dlscale.analysis.predict.engines import ENGINES, RememberingEngine, cache_folder, engine_named
-from dlscale.analysis.predict.network import Network, network_of
-from dlscale.analysis.predict.noise import noise_of_steps
+from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import (
     NUM_REPLICATES,
     PredictedCurve,
@@ -39,6 +37,7 @@ from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
+from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.systems.anchors import load_anchors
 from dlscale.benchmarks.systems.system import System, load_system
@@ -110,6 +109,7 @@ def predict(
     frameworks: list[str] | None,
     preset: str | None,
     backends: list[str],
+    backend_options: dict[str, dict[str, Any]] | None,
     nodes: list[int] | None,
     study: str | None,
     engine: str,
@@ -133,14 +133,24 @@ def predict(
     """  # noqa: D301
     machine = load_system(system)
     network = network_of(machine)
-    _check_options(options["backend_options"] or {}, backends)
+    own_options = backend_options or {}
+    _check_options(own_options, backends)
     folder = named_folder(results, study) if study else None
     remembering = RememberingEngine(engine_named(engine), cache_folder())
     predictions = []
     for workload in workloads:
         for profile in _profiles(machine, workload, folder, frameworks=frameworks, preset=preset):
             situations = [
-                _situation(kind, machine, network, checked(profile), backend, remembering, **options)
+                situation_of(
+                    machine,
+                    network,
+                    checked(profile),
+                    backend,
+                    remembering,
+                    scaling_mode="weak" if kind == "weak-scaling" else "strong",
+                    backend_options=own_options.get(backend, {}),
+                    **options,
+                )
                 for backend in backends
             ]
             sizes = nodes or _doubled(situations)
@@ -202,65 +212,6 @@ def _profiles(
     for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
         profile: Profile = measured.profile_of(records, workload=workload, framework=framework, preset=preset)
         yield profile
-
-
-def _situation(
-    kind: str,
-    machine: System,
-    network: Network,
-    profile: Profile,
-    backend: str,
-    engine: RememberingEngine,
-    *,
-    backend_options: dict[str, dict[str, Any]] | None,
-    ranks_per_node: int | None,
-    servers: str,
-    batch: int | None,
-    algorithm: Algorithm | None,
-    replicates: int,
-) -> Situation:
-    from dlscale.benchmarks.study.study import check_servers, num_servers
-
-    try:
-        (spec,) = check_servers([servers])
-    except ValueError as error:
-        raise UsageError(f"--servers {error}") from None
-    placement = machine.placement
-    per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
-    if machine.devices and per_node > 1:
-        raise UsageError(
-            f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's GPUs; "
-            "give --ranks-per-node 1"
-        )
-    mode: Literal["weak", "strong"] = "weak" if kind == "weak-scaling" else "strong"
-    preset = load_workload(profile.workload).preset(profile.preset)
-    usual = profile.local_batch if mode == "weak" else preset.global_batch
-    rule = rule_of(
-        backend,
-        (backend_options or {}).get(backend, {}),
-        framework=profile.framework,
-        num_servers=num_servers(spec, per_node),
-        spare_core=_spare_core(machine, per_node),
-    )
-    return Situation(
-        network=network,
-        engine=engine,
-        profile=profile,
-        noise=noise_of_steps(profile.step_seconds, profile.variation),
-        rule=with_algorithm(rule, algorithm),
-        scaling_mode=mode,
-        batch=batch or usual,
-        ranks_per_node=per_node,
-        num_servers=lambda num_ranks: num_servers(spec, num_ranks),
-        num_replicates=replicates,
-    )
-
-
-def _spare_core(machine: System, per_node: int) -> bool:
-    """Whether a rank's cores have room for a thread beside those that its placement computes with."""
-    cores = machine.num_cores() // per_node
-    stated = machine.placement.variables.get("OMP_NUM_THREADS", "") if machine.placement else ""
-    return cores > (int(stated) if stated.isdigit() else cores)
 
 
 def _doubled(situations: Sequence[Situation]) -> list[int]:

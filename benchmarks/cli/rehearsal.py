@@ -116,7 +116,6 @@ def _draw(
                 for anchor in anchors
                 if anchor.quantity == "statement"
             ),
-            "Predicted and measured series are added when they exist.",
         ],
         provenance=where,
     )

@@ -78,8 +78,10 @@ def run_as_jobs(
         show_plan(campaign.plan, campaign.plan.launches)
         if start:
             from dlscale.benchmarks.cli.rehearsal import show_bounds
+            from dlscale.benchmarks.cli.rehearsal_prediction import show_prediction
 
             show_bounds(campaign)
+            show_prediction(campaign)
             write_rehearsal(campaign, jobs, account=options["account"])
             click.echo(f"scripts and plan are in {campaign.store.folder}")
         elif commands:

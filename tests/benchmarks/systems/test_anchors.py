@@ -85,7 +85,12 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert description["evidence"] == "nothing was measured"
     assert [job["num_nodes"] for job in description["jobs"]] == [8, 16]
     assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
-    assert len(list((folder / "figures").iterdir())) == 4, "PNG, PDF, SVG and CSV"
+    for backend in ("mpi", "ring"):
+        assert f"predicted, hep_cnn (paper) over {backend} on 16 nodes: efficiency 9" in done.stdout
+    drawn = sorted(path.name for path in (folder / "figures").iterdir())
+    kinds = ("csv", "pdf", "png", "svg")
+    names = ("hep_cnn-paper-weak-bounds", "hep_cnn-paper-weak-predicted")
+    assert drawn == [f"{name}.{kind}" for name in names for kind in kinds]
 
 
 @pytest.mark.parametrize(

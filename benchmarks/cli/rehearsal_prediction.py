@@ -1,0 +1,92 @@
+"""What a rehearsal predicts of its study: the largest size in words, and a figure per workload.
+
+The engine is the one that is always there, so that a rehearsal takes seconds; `dlscale predict` has the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
+from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.render.text import percent
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.situations import situation_of
+from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.collectives import capabilities
+
+
+def show_prediction(campaign: Campaign) -> None:
+    """Print what is predicted of each workload, or why nothing is, and draw it into the campaign's folder."""
+    for workload in campaign.plan.study.workloads:
+        try:
+            profile = _profile(campaign, workload)
+        except UsageError as error:
+            click.echo(f"predicted, {workload}: nothing; {error}")
+            continue
+        curves = list(_curves(campaign, profile))
+        for curve in curves:
+            last = curve.points[-1]
+            where = f"over {curve.situation.rule.backend} on {last.num_nodes} nodes"
+            click.echo(
+                f"predicted, {workload} ({profile.preset}) {where}: efficiency {percent(last.efficiency)}, simulated "
+                f"from a {profile.evidence} profile"
+            )
+        if curves:
+            click.echo(f"prediction drawn: {_draw(campaign, profile, curves)}")
+
+
+def _profile(campaign: Campaign, workload: str) -> Profile:
+    study = campaign.plan.study
+    profile = load_stored(campaign.system, workload)
+    preset = study.facts(workload).preset(study.preset).name
+    if profile.preset != preset or profile.framework not in study.frameworks:
+        raise UsageError(f"the stored profile is of preset {profile.preset} in {profile.framework}")
+    return profile
+
+
+def _curves(campaign: Campaign, profile: Profile) -> Iterator[PredictedCurve]:
+    """A curve per backend that exchanges; those that cannot be predicted are said."""
+    study, shape = campaign.plan.study, campaign.plan.shape
+    per_node = shape.ranks_per_node or 1
+    sizes = [size.num_nodes for size in shape.sizes if size.num_ranks == size.num_nodes * per_node]
+    for backend in study.backends:
+        row = capabilities(backend)
+        if not (row.exchanges and profile.framework in row.frameworks and sizes):
+            continue
+        try:
+            situation = situation_of(
+                campaign.system,
+                network_of(campaign.system),
+                profile,
+                backend,
+                LogGP(),
+                scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
+                backend_options=study.backend_options.get(backend, {}),
+                servers=study.servers[0],
+                ranks_per_node=per_node,
+                batch=study.batch if isinstance(study.batch, int) else None,
+            )
+            yield predict_curve(situation, sizes)
+        except UsageError as error:
+            click.echo(f"not predicted over {backend}: {error}")
+
+
+def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve]) -> str:
+    from dlscale.analysis.figures.prediction import draw_prediction
+
+    situation = curves[0].situation
+    png, *_ = draw_prediction(
+        curves,
+        campaign.store.figures_folder
+        / f"{profile.workload}-{profile.preset}-{situation.scaling_mode}-predicted",
+        small_print=[f"Profile: {profile.source}. Network: {situation.network.source}."],
+        commit=campaign.fingerprint.commit,
+        command=str(describe_campaign(campaign)["command"]),
+    )
+    return str(png)

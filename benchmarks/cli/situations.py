@@ -1,0 +1,73 @@
+"""What a prediction needs, from a system, a profile and what a user or a study asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
+from dlscale.analysis.predict.engine import Algorithm, Engine
+from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.noise import noise_of_steps
+from dlscale.analysis.predict.prediction import NUM_REPLICATES, Situation
+from dlscale.analysis.predict.profile import Profile
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.study import check_servers, num_servers
+from dlscale.benchmarks.systems.system import System
+from dlscale.models import load_workload
+
+
+def situation_of(
+    machine: System,
+    network: Network,
+    profile: Profile,
+    backend: str,
+    engine: Engine,
+    *,
+    scaling_mode: Literal["weak", "strong"],
+    backend_options: Mapping[str, Any],
+    servers: str,
+    ranks_per_node: int | None = None,
+    batch: int | None = None,
+    algorithm: Algorithm | None = None,
+    replicates: int = NUM_REPLICATES,
+) -> Situation:
+    """The situation of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError."""
+    try:
+        (spec,) = check_servers([servers])
+    except ValueError as error:
+        raise UsageError(f"--servers {error}") from None
+    placement = machine.placement
+    per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
+    if machine.devices and per_node > 1:
+        raise UsageError(
+            f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's GPUs; "
+            "give --ranks-per-node 1"
+        )
+    preset = load_workload(profile.workload).preset(profile.preset)
+    rule = rule_of(
+        backend,
+        backend_options,
+        framework=profile.framework,
+        num_servers=num_servers(spec, per_node),
+        spare_core=_spare_core(machine, per_node),
+    )
+    return Situation(
+        network=network,
+        engine=engine,
+        profile=profile,
+        noise=noise_of_steps(profile.step_seconds, profile.variation),
+        rule=with_algorithm(rule, algorithm),
+        scaling_mode=scaling_mode,
+        batch=batch or (profile.local_batch if scaling_mode == "weak" else preset.global_batch),
+        ranks_per_node=per_node,
+        num_servers=lambda num_ranks: num_servers(spec, num_ranks),
+        num_replicates=replicates,
+    )
+
+
+def _spare_core(machine: System, per_node: int) -> bool:
+    """Whether a rank's cores have room for a thread beside those that its placement computes with."""
+    cores = machine.num_cores() // per_node
+    stated = machine.placement.variables.get("OMP_NUM_THREADS", "") if machine.placement else ""
+    return cores > (int(stated) if stated.isdigit() else cores)
