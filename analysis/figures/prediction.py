@@ -35,7 +35,6 @@ def draw_prediction(
     small_print: Sequence[str],
     commit: str,
     command: str,
-    warning: str = "",
 ) -> list[Path]:
     """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
     make_folder(stem.parent)
@@ -50,13 +49,14 @@ def draw_prediction(
         for curve in curves
     ]
     looks = looks_of(names)
+    doubts = dict.fromkeys(doubt for curve in curves for doubt in curve.situation.doubts)
     with drawing():
         engine = situation.engine
         figure, (axes,) = figure_with_axes(
             width=SINGLE_COLUMN_INCHES,
             num_panels=1,
             title=title(situation),
-            warning=warning or "predicted, nothing was measured here",
+            warning="; ".join(["predicted, nothing was measured here", *doubts]),
             subtitle=f"engine {engine.name} {engine.version}; band: 5 to 95 %",
             handles=[
                 *(

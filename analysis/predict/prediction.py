@@ -56,6 +56,9 @@ class Situation:
     num_servers: Callable[[int], int] = field(default=lambda _: 0)  # for so many ranks
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
+    calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
+    held_out_error: float | None = None  # of the largest point, by a calibration without it
+    doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,9 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
         "profile_evidence": profile.evidence,
         "profile_digest": digest_of(profile),
         "network_digest": digest_of(situation.network),
+        "calibrated_nodes": situation.calibrated_nodes,
+        "held_out_error": situation.held_out_error,
+        "doubts": "; ".join(situation.doubts),
     }
 
 

@@ -35,6 +35,7 @@ from dlscale.analysis.render.prediction import (
 )
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.calibration import calibrated_situation, calibration_line
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
 from dlscale.benchmarks.cli.situations import situation_of
@@ -88,6 +89,16 @@ MEASURED_MODULE = "dlscale.analysis.predict.measured"
     help="Study whose control profile was measured; default: the stored profile of the system.",
 )
 @click.option(
+    "--calibrate",
+    metavar="STUDY",
+    help="Study whose exchanges between nodes calibrate latency and rates; default: the system's file as it is.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Prediction far beyond the calibrated sizes, or with a bad calibration; the figure says so.",
+)
+@click.option(
     "--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Network model."
 )
 @click.option(
@@ -112,6 +123,8 @@ def predict(
     backend_options: dict[str, dict[str, Any]] | None,
     nodes: list[int] | None,
     study: str | None,
+    calibrate: str | None,
+    force: bool,
     engine: str,
     explain: bool,
     results: Path,
@@ -129,13 +142,14 @@ def predict(
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
-      dlscale predict weak-scaling --system mine.toml --from weak-scaling --backends ring,gloo
+      dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
     """  # noqa: D301
     machine = load_system(system)
     network = network_of(machine)
     own_options = backend_options or {}
     _check_options(own_options, backends)
     folder = named_folder(results, study) if study else None
+    calibration = named_folder(results, calibrate) if calibrate else None
     remembering = RememberingEngine(engine_named(engine), cache_folder())
     predictions = []
     for workload in workloads:
@@ -156,6 +170,11 @@ def predict(
             sizes = nodes or _doubled(situations)
             for situation in situations:
                 check_sizes(situation, sizes)
+            if calibration:
+                situations = [
+                    calibrated_situation(situation, calibration, sizes, profiled=folder, force=force)
+                    for situation in situations
+                ]
             predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
     remembering.save()
     if as_json:
@@ -238,6 +257,11 @@ def _show(
     console.print(first_line(situation), markup=False, soft_wrap=True)
     for text in derived_lines(situation):
         console.print(text, markup=False, soft_wrap=True)
+    for curve in curves:
+        if curve.situation.calibrated_nodes:
+            console.print(calibration_line(curve.situation), markup=False, soft_wrap=True)
+        for doubt in curve.situation.doubts:
+            console.print(f"not to be trusted: {doubt}", markup=False, soft_wrap=True)
     for part in render_table(prediction_table(curves)):
         console.print(part)
     if explain:

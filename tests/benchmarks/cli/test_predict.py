@@ -165,6 +165,70 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path):
     assert asked[0][0] > 0
 
 
+@pytest.fixture
+def calibrated_on_four(monkeypatch, tmp_path):
+    """A stand-in for the fit, which has tests of its own: 4 nodes, and an error that a test may change."""
+    found = SimpleNamespace(largest_nodes=4, held_out_error=0.04)
+
+    def calibrated(points, start, *, source):
+        network = replace(
+            start, latency_seconds=2e-6, latency_factors=(0.9, 1.1), source=f"calibrated: {source}"
+        )
+        return SimpleNamespace(network=network, **vars(found))
+
+    def points_of_study(records, backend, *, fingerprint):
+        assert (backend, fingerprint) == ("ring", None)
+        return [records]
+
+    monkeypatch.setitem(
+        sys.modules, "dlscale.analysis.predict.calibrate", SimpleNamespace(calibrated=calibrated)
+    )
+    monkeypatch.setitem(
+        sys.modules,
+        "dlscale.analysis.predict.calibration_points",
+        SimpleNamespace(points_of_study=points_of_study),
+    )
+    study = "weak-scaling-2c2a4218"
+    shutil.copytree(GOLDEN / study, tmp_path / "local" / study)
+    found.words = ["--calibrate", study, "--results", str(tmp_path)]
+    return found
+
+
+def test_a_calibrated_network_says_what_it_was_held_to(calibrated_on_four):
+    words = [*calibrated_on_four.words, "--nodes", "1,256", "--backends", "ring,none"]
+    ring, none = (
+        [row for row in json.loads(said(*words, "--json"))["rows"] if row["backend"] == name][-1]
+        for name in ("ring", "none")
+    )
+    assert (ring["calibrated_nodes"], ring["held_out_error"], ring["doubts"]) == (4, 0.04, "")
+    assert none["calibrated_nodes"] is None
+    plain = json.loads(said("--nodes", "256", "--json"))["rows"][0]
+    assert plain["network_digest"] != ring["network_digest"]
+
+
+@pytest.mark.parametrize(
+    ("error", "nodes", "doubt"),
+    [
+        (0.04, "257", "257 nodes are more than 64 times the 4 of the calibration"),
+        (-0.2, "4", "wrong by -20 % for its largest point"),
+    ],
+)
+def test_what_a_calibration_cannot_carry_is_refused_unless_forced(
+    calibrated_on_four, error, nodes, doubt, capsys
+):
+    calibrated_on_four.held_out_error = error
+    words = [*ASKED, *calibrated_on_four.words, "--nodes", nodes, "--json"]
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert doubt in line
+    assert line.endswith("or --force to see it all the same")
+    with pytest.raises(SystemExit):
+        main([*words, "--force"])
+    assert doubt in json.loads(capsys.readouterr().out)["rows"][0]["doubts"]
+
+
 def test_strong_scaling_needs_nodes_that_divide_the_batch(capsys):
     with pytest.raises(SystemExit):
         main(["predict", "strong-scaling", "--system", "cori", "--nodes", "1,48"])
