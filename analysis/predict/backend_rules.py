@@ -59,6 +59,7 @@ class ExchangeRule:
     limits: tuple[int, int] = (FIRST_BUCKET_BYTES, BUCKET_BYTES)
     cycle_seconds: float = 0.0  # Horovod looks for ready gradients so often; 0: they are sent as they come
     bytes_per_element: int = 4  # on the wire, of float32
+    whole_tensors: bool = False  # a tensor lies on one server, and is not cut into equal pieces
     asynchronous: bool = False
     num_dropped: int = 0  # ranks that a step does not wait for
     fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
@@ -72,6 +73,18 @@ class ExchangeRule:
     def serves(self) -> bool:
         """Whether parameter servers hold the weights."""
         return self.fixed_algorithm == "parameter_servers"
+
+    def num_equal_servers(self, profile: Profile, num_servers: int) -> int:
+        """How many servers with equal shares are as slow as the fullest of `num_servers`.
+
+        Whole tensors go, in the order of the network, to the server with the fewest bytes so far.
+        """
+        if not self.whole_tensors or num_servers == 0:
+            return num_servers
+        loads = [0] * min(num_servers, len(profile.gradients))
+        for gradient in reversed(profile.gradients):
+            loads[loads.index(min(loads))] += gradient.num_bytes
+        return max(1, round(sum(loads) / max(loads)))
 
     def algorithm(self, num_bytes: int) -> Algorithm:
         """What carries a bucket of that size."""
@@ -209,6 +222,7 @@ def _grpc_ps(left: dict[str, Any], *, framework: str, num_servers: int, **_: Any
         backend="grpc_ps",
         overlap="thread",
         limits=(size, size),
+        whole_tensors=framework == "tensorflow",
         asynchronous=bool(left.pop("asynchronous", False)),
         num_dropped=int(left.pop("backup_workers", 0)),
         fixed_algorithm="parameter_servers",

@@ -14,6 +14,7 @@ without a communication layer, whose time per sample is the profile's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -26,7 +27,6 @@ from dlscale.analysis.predict.engine import Algorithm, Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import mean_jitter
 from dlscale.analysis.predict.network import Network, Placement, Routing
 from dlscale.analysis.predict.noise import Noise, slowest
-from dlscale.analysis.predict.phases import num_places
 from dlscale.analysis.predict.profile import Profile, at_batch
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.analysis.statistics import Interval
@@ -37,6 +37,8 @@ Floats = NDArray[np.float64]
 NUM_REPLICATES = 2000
 NUM_STEPS = 20  # the fewest that a study measures
 BAND_PERCENT = (5.0, 95.0)
+# Horovod's ranks agree on what is ready by two allreduces of bits, one per tensor, before each exchange.
+HOROVOD_BITS_BYTES = 8
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 
@@ -106,9 +108,10 @@ def check_sizes(situation: Situation, sizes: Sequence[int]) -> None:
     """Returns if the machine has so many nodes, and ranks divide the batch. Raises UsageError."""
     for num_nodes in sizes:
         num_ranks = num_nodes * situation.ranks_per_node
-        exchange = _exchange(situation, "ring", num_nodes, "packed", "adaptive")
-        if (count := num_places(exchange)) > situation.network.num_nodes:
-            servers = f" ({exchange.num_servers} servers included)" if exchange.num_servers else ""
+        num_servers = _servers(situation, num_ranks)
+        count = num_nodes + math.ceil(num_servers / situation.ranks_per_node)
+        if count > situation.network.num_nodes:
+            servers = f" ({num_servers} servers included)" if num_servers else ""
             raise UsageError(
                 f"{count} nodes{servers} on {situation.network.name}, which has {situation.network.num_nodes}; "
                 "give fewer --nodes" + (" or --servers" if servers else "")
@@ -227,8 +230,14 @@ def _exchanges(
         algorithm: _affine(situation, algorithm, num_nodes, own, draws, rng)
         for algorithm, own in sizes.items()
     }
+    agreeing = np.zeros_like(draws.rate)
+    if rule.cycle_seconds:
+        bits = _affine(situation, "recursive_doubling", num_nodes, [HOROVOD_BITS_BYTES], draws, rng)
+        agreeing = 2 * bits(HOROVOD_BITS_BYTES)
     return [
-        BucketExchange(bucket=bucket, seconds=seconds[rule.algorithm(bucket.num_bytes)](bucket.num_bytes))
+        BucketExchange(
+            bucket=bucket, seconds=agreeing + seconds[rule.algorithm(bucket.num_bytes)](bucket.num_bytes)
+        )
         for bucket in buckets
     ]
 
@@ -298,7 +307,9 @@ def _exchange(
         algorithm=algorithm,
         num_nodes=num_nodes,
         ranks_per_node=situation.ranks_per_node,
-        num_servers=_servers(situation, num_nodes * situation.ranks_per_node),
+        num_servers=situation.rule.num_equal_servers(
+            situation.profile, _servers(situation, num_nodes * situation.ranks_per_node)
+        ),
         placement=placement,
         routing=routing,
         seed=situation.seed,

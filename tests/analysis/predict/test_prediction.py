@@ -90,6 +90,13 @@ def test_asynchronous_servers_are_limited_by_their_link():
     assert predict_point(few, 2).num_servers == 1
 
 
+def test_horovods_ranks_agree_before_an_exchange():
+    cycle = {"options": {"cycle_time_ms": 1e-3}}
+    horovod, mpi = predict_point(situation("horovod", **cycle), 64), predict_point(situation("mpi"), 64)
+    later = horovod.step_seconds.center - mpi.step_seconds.center
+    assert later == pytest.approx(2 * 6 * 10e-6, abs=2e-6)  # and half a cycle of a microsecond
+
+
 def test_strong_scaling_divides_the_batch_but_not_the_update():
     point = predict_point(situation("none", scaling_mode="strong", batch=40), 4)
     assert point.local_batch == 10

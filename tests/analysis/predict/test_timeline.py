@@ -121,6 +121,15 @@ def test_every_backend_has_a_rule_or_a_refusal():
     assert {*backend_rules._RULES, "nccl"} == set(NAMES)
 
 
+def test_whole_tensors_do_not_divide_among_servers():
+    """20 MiB on one server are as slow as all shares of a quarter less than 27 MiB on one."""
+    tensors = replace(rule("grpc_ps", "tensorflow"), whole_tensors=True)
+    assert [tensors.num_equal_servers(PROFILE, count) for count in (0, 1, 2, 512)] == [0, 1, 1, 1]
+    even = replace(PROFILE, gradients=(replace(PROFILE.gradients[0], num_bytes=100),) * 8)
+    assert [tensors.num_equal_servers(even, count) for count in (2, 3, 8, 512)] == [2, 3, 8, 8]
+    assert rule("grpc_ps").num_equal_servers(PROFILE, 512) == 512
+
+
 ONCE = np.ones((1, 1))
 RNG = np.random.default_rng(0)
 
