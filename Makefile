@@ -172,7 +172,7 @@ benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backen
 benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
 	$(BIN)/python tests/benchmark/grpc_stream.py
 
-validate-prediction: .venv  ## Predictions versus closed forms and replayed programs (a minute; needs SimGrid)
+validate-prediction: .venv  ## Predictions versus closed forms, replayed programs and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
 
 benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)

@@ -3,7 +3,8 @@
 python -m dlscale.analysis.predict.validation docs/prediction-validation.md     computes all and writes it
 
 Rungs: (1) both engines versus closed forms, (2) the engines versus SimGrid's replay of MPI's own algorithms, where no
-link is shared and where groups of nodes share theirs. SimGrid is needed: a page is never half old and half new.
+link is shared and where groups of nodes share theirs, (3) published curves versus predictions from public inputs
+(`anchors`). SimGrid is needed: a page is never half old and half new.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlscale.analysis.predict.anchors import Number, Range, compared, law_fit, load_anchors
 from dlscale.analysis.predict.engine import Engine, Exchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.smpi import replayed_seconds
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.render.text import size_text
 from dlscale.base.errors import UsageError
@@ -178,6 +181,79 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     return [verdict, "", *markdown_table(columns, cells, words=columns[:2] + columns[4:5]), ""]
 
 
+def anchor_lines() -> list[str]:
+    """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
+    anchors, published = load_anchors(), load_published()
+    points = [row for anchor in anchors.anchors for row in compared(anchors, anchor, published)]
+    fits = [fit for anchor in anchors.anchors if (fit := law_fit(anchor, published))]
+    largest = {row.anchor.name: row for row in points}  # the last one of each curve
+    rows = [
+        [
+            row.anchor.name,
+            str(row.point.num_devices),
+            f"{row.point.efficiency:.3f}",
+            f"{row.median:.3f} [{row.low:.3f}, {row.high:.3f}]",
+            "yes" if row.inside else "no",
+        ]
+        for row in points
+    ]
+    laws = [
+        [
+            fit.anchor.name,
+            str(fit.point.num_devices),
+            f"{fit.point.efficiency:.3f}",
+            f"{largest[fit.anchor.name].median:.3f}",
+            f"{fit.predicted:.3f}",
+        ]
+        for fit in fits
+    ]
+    nearer = sum(
+        abs(largest[fit.anchor.name].median - fit.point.efficiency)
+        < abs(fit.predicted - fit.point.efficiency)
+        for fit in fits
+    )
+    missed = dict.fromkeys(row.anchor for row in points if not row.inside)
+    inputs = [
+        [
+            anchor.name,
+            name,
+            _input(getattr(anchor, name)),
+            getattr(anchor, name).kind,
+            getattr(anchor, name).source,
+        ]
+        for anchor in anchors.anchors
+        for name in ("step", "backward", "num_bytes", "rate", "latency", "variation")
+    ]
+    within = sum(row.inside for row in points)
+    columns = ["curve", "devices", "published efficiency", "predicted [5, 95] %", "inside"]
+    law_columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
+    return [
+        f"{within} of {len(points)} inside the band.",
+        "",
+        *markdown_table(columns, rows, words=["curve", "inside"]),
+        "",
+        *(f"* Missed, {anchor.name}: {anchor.miss or 'not explained'}." for anchor in missed),
+        "",
+        "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
+        f"The prediction is nearer to what is published for {nearer} of {len(fits)} curves:",
+        "",
+        *markdown_table(law_columns, laws, words=["curve"]),
+        "",
+        "Inputs:",
+        "",
+        *markdown_table(
+            ["curve", "input", "value", "kind", "source"], inputs, words=["curve", "input", "kind", "source"]
+        ),
+        "",
+    ]
+
+
+def _input(value: Range | Number) -> str:
+    return (
+        f"{value.value} B" if isinstance(value, Number) else f"{value.low:g} to {value.high:g} {value.unit}"
+    )
+
+
 def _percent(share: float) -> str:
     return f"{round(100 * share, 2) + 0.0:+.2f} %"  # + 0.0: no minus before a zero
 
@@ -195,6 +271,9 @@ def validation_lines() -> list[str]:
         "### Replayed programs",
         "",
         *check_lines(list(replay_checks(engines))),
+        "### Published curves",
+        "",
+        *anchor_lines(),
     ]
 
 

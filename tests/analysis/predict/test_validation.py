@@ -49,6 +49,12 @@ def test_the_page_has_all_rows_and_no_miss():
     assert "(missed)" not in forms + replays
 
 
+def test_the_page_has_the_published_curves_as_they_are_computed():
+    text = PAGE.read_text(encoding="utf-8")
+    assert "\n".join(validation.anchor_lines()) in text, "run make validate-prediction"
+    assert "not explained" not in text
+
+
 def test_results_need_a_place():
     assert validation.written_into(f"a\n{validation.BEGIN}\nold\n{validation.END}\nz", ["new"]).split() == [
         "a",
