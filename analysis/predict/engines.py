@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,20 @@ SIMGRID_MODULE = "dlscale.analysis.predict.simgrid_engine"
 LARGEST_BYTES = 64 << 20
 
 
-def engine_named(name: str) -> Engine:
-    """The engine of that name; auto is SimGrid where it is installed, else the formulas. Raises UsageError."""
+def engine_named(
+    name: str, *, background_flows: int = 0, slow_nodes: Mapping[int, float] | None = None
+) -> Engine:
+    """The engine of that name; auto is SimGrid where it is installed, else the formulas.
+
+    Other traffic and slow nodes (node -> the share of its link's rate) are SimGrid's alone. Raises UsageError.
+    """
+    disturbed = bool(background_flows or slow_nodes)
     if name == "loggp":
+        if disturbed:
+            raise UsageError(
+                "--background-flows and --slow-nodes need flows that share links, which engine loggp does not "
+                "simulate; give --engine simgrid"
+            )
         return LogGP()
     try:
         module = importlib.import_module(SIMGRID_MODULE)
@@ -42,9 +53,9 @@ def engine_named(name: str) -> Engine:
     else:
         reason = module.available()
     if reason is None:
-        engine: Engine = module.SimGrid()
+        engine: Engine = module.SimGrid(background_flows=background_flows, slow_nodes=slow_nodes)
         return engine
-    if name == "auto":
+    if name == "auto" and not disturbed:
         return LogGP()
     raise UsageError(f"engine simgrid cannot be used here: {reason}; or give --engine loggp")
 

@@ -48,6 +48,18 @@ class _Binding:
     interpreter: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flows:
+    """What the times of an exchange's flows depend on, in units of a node's rate.
+
+    `ratios` are nodes per group, and the rates of a group and of a pair of groups over a node's.
+    """
+
+    exchange: Exchange
+    num_nodes: int
+    ratios: tuple[int, float, float] | None
+
+
 class SimGrid:
     """Flows on the network, simulated by SimGrid."""
 
@@ -68,15 +80,21 @@ class SimGrid:
                 )
         self.background_flows = background_flows
         self.slow_nodes = dict(slow_nodes or {})
-        self.version = _version(_binding())
-        self._costs: dict[tuple[Network, Exchange], Cost] = {}
+        traffic = [f"{background_flows} background flows"] if background_flows else []
+        slow = [f"node {node} at {share:g} of its rate" for node, share in sorted(self.slow_nodes.items())]
+        # Answers are remembered by the version, so that it says all that they depend on.
+        self.version = ", ".join([_version(_binding()), *traffic, *slow])
+        self._flows: dict[_Flows, list[float]] = {}
 
     def exchange_seconds(self, network: Network, exchange: Exchange, sizes: Sequence[int]) -> list[float]:
         """Seconds of the exchange for each of `sizes` in bytes, free of noise. Raises UsageError."""
-        if (network, exchange) not in self._costs:
-            self._costs[network, exchange] = self._cost(network, exchange)
-        cost = self._costs[network, exchange]
-        return [cost.seconds + size * cost.seconds_per_byte for size in sizes]
+        for node in self.slow_nodes:
+            if not 0 <= node < network.num_nodes:
+                raise UsageError(
+                    f"node {node} is to be slow; {network.name} has nodes 0 to {network.num_nodes - 1}"
+                )
+        total = self._cost(network, exchange)
+        return [total.seconds + size * total.seconds_per_byte for size in sizes]
 
     def method(self, exchange: Exchange) -> Literal["flows", "fullest link"]:
         """How its time is found: "fullest link" if a phase has too many flows to simulate."""
@@ -107,11 +125,27 @@ class SimGrid:
     def _flow_seconds_per_byte(
         self, network: Network, exchange: Exchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]
     ) -> list[float]:
-        """Seconds per byte of a flow, of each pattern of flows."""
+        """Seconds per byte of a flow, of each pattern of flows.
+
+        Only the ratios of the links' rates matter, so networks that are faster as a whole need no new simulation.
+        """
         if not patterns:
             return []
-        answer = _ask(self._question(network, exchange, nodes, patterns))
-        return [seconds / _FLOW_BYTES for seconds in answer["seconds"]]
+        rate, groups = network.node_bytes_per_second, network.groups
+        ratios = (
+            (
+                groups.nodes_per_group,
+                groups.group_bytes_per_second / rate,
+                groups.pair_bytes_per_second / rate,
+            )
+            if groups
+            else None
+        )
+        known = _Flows(exchange=exchange, num_nodes=network.num_nodes, ratios=ratios)
+        if known not in self._flows:
+            answer = _ask(self._question(network, exchange, nodes, patterns))
+            self._flows[known] = [seconds * rate / _FLOW_BYTES for seconds in answer["seconds"]]
+        return [of_pattern / rate for of_pattern in self._flows[known]]
 
     def _question(
         self, network: Network, exchange: Exchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]

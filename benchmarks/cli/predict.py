@@ -36,6 +36,7 @@ from dlscale.analysis.render.prediction import (
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.calibration import calibrated_situation, calibration_line
+from dlscale.benchmarks.cli.network_options import background_option, slow_nodes_option
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
 from dlscale.benchmarks.cli.situations import situation_of
@@ -101,6 +102,8 @@ MEASURED_MODULE = "dlscale.analysis.predict.measured"
 @click.option(
     "--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="Network model."
 )
+@background_option
+@slow_nodes_option
 @click.option(
     "--explain", is_flag=True, help="Losses of the largest size, and what other inputs would give it."
 )
@@ -126,6 +129,8 @@ def predict(
     calibrate: str | None,
     force: bool,
     engine: str,
+    background_flows: int,
+    slow_nodes: dict[int, float],
     explain: bool,
     results: Path,
     as_json: bool,
@@ -150,7 +155,8 @@ def predict(
     _check_options(own_options, backends)
     folder = named_folder(results, study) if study else None
     calibration = named_folder(results, calibrate) if calibrate else None
-    remembering = RememberingEngine(engine_named(engine), cache_folder())
+    chosen = engine_named(engine, background_flows=background_flows, slow_nodes=slow_nodes)
+    remembering = RememberingEngine(chosen, cache_folder())
     predictions = []
     for workload in workloads:
         for profile in _profiles(machine, workload, folder, frameworks=frameworks, preset=preset):

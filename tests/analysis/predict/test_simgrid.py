@@ -78,6 +78,12 @@ def test_time_is_affine_in_bytes_and_one_simulation_serves_all_sizes(monkeypatch
     assert times[0] == pytest.approx(6 * LATENCY)
     assert times[2] - times[1] == pytest.approx(times[1] - times[0])
     assert len(asked) == 1
+    # What is faster as a whole, or answers sooner, needs no other simulation.
+    faster = dataclasses.replace(STAR, node_bytes_per_second=2 * RATE, latency_seconds=LATENCY / 2)
+    assert engine.exchange_seconds(faster, exchange("ring", 4), [2 * MB])[0] == pytest.approx(times[2] / 2)
+    assert len(asked) == 1
+    engine.exchange_seconds(DRAGONFLY, exchange("ring", 4), [MB])
+    assert len(asked) == 2
 
 
 @pytest.mark.requires("simgrid", "smpirun")
@@ -179,6 +185,15 @@ def test_a_slow_link_slows_the_ring_and_other_traffic_does():
     scattered = {**job, "placement": "scattered"}
     busy = seconds(DRAGONFLY, SimGrid(background_flows=64), **scattered)
     assert busy > 1.2 * seconds(DRAGONFLY, **scattered)
+
+
+@pytest.mark.requires("simgrid")
+def test_what_disturbs_the_network_is_in_the_version():
+    """Answers are remembered by it."""
+    disturbed = SimGrid(background_flows=3, slow_nodes={5: 0.5})
+    assert disturbed.version == f"{SimGrid().version}, 3 background flows, node 5 at 0.5 of its rate"
+    with pytest.raises(UsageError, match="node 64 is to be slow; dragonfly has nodes 0 to 63"):
+        seconds(DRAGONFLY, SimGrid(slow_nodes={64: 0.5}), algorithm="ring", num_nodes=2)
 
 
 def test_a_platform_has_the_nodes_that_take_part_and_no_others():

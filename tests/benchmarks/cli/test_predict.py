@@ -57,6 +57,24 @@ def test_without_nodes_all_that_the_machine_has():
     assert rows[-1]["num_servers"] == 2048
 
 
+def rows_of_simgrid(*words):
+    return json.loads(said("--engine", "simgrid", "--backends", "mpi_ps", "--nodes", "4", "--json", *words))[
+        "rows"
+    ]
+
+
+@pytest.mark.requires("simgrid")
+def test_slow_links_and_other_traffic_are_simulated():
+    """Node 4 has the server; every prediction names what disturbs it, and none is taken for another's."""
+    (quiet,), (slow,), (busy,) = (
+        rows_of_simgrid(*words) for words in ([], ["--slow-nodes", "4=0.001"], ["--background-flows", "2"])
+    )
+    assert slow["efficiency"] < 0.95 * quiet["efficiency"]
+    assert rows_of_simgrid() == [quiet]
+    assert "node 4 at 0.001 of its rate" in json.dumps(slow)
+    assert "2 background flows" in json.dumps(busy)
+
+
 def test_table_figure_and_csv_say_that_nothing_was_measured(tmp_path):
     words = ["--backends", "ring", "--nodes", "1,64", "--explain", "--results", str(tmp_path)]
     text = said(*words)
@@ -117,6 +135,11 @@ def test_options_change_what_is_predicted():
         (["--backend-options", "gloo.bucket_cap_mb=5"], "gloo, which is not among --backends ring"),
         (["--backend-options", "ring.teams=0|1"], "ring.teams has several values"),
         (["--backend-options", "ring.plan=plan.json"], "predictions do not model ring.plan"),
+        (["--slow-nodes", "5"], "'5' is no node and share of its link's rate"),
+        (["--slow-nodes", "5=2"], "shares are above 0 and at most 1"),
+        (["--slow-nodes", "5=nan"], "shares are above 0 and at most 1"),
+        (["--slow-nodes", "5=0.5"], "which engine loggp does not simulate"),
+        (["--background-flows", "2"], "which engine loggp does not simulate"),
         (["--nodes", "0"], "'0' is not an ascending range"),
         (["--from", "none-such"], "no study"),
     ],
