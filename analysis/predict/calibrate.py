@@ -1,0 +1,175 @@
+"""A network's numbers from a machine's own exchanges: latency, rate and the cost of adding, by least squares.
+
+    minimise over (latency, rate, seconds to add a byte)
+        sum over points of (log predicted - log measured)^2
+        + sum over the three of (PRIOR log(value / start))^2
+
+In logarithms a small message counts as much as a large one. The second sum is weak: PRIOR makes a factor of ten as bad
+as one point that is wrong by 5 %. It decides only what the points leave open, as a ring's do between rate and adding.
+
+First without the points on the most nodes, or the largest messages where all are on as many: how wrong the largest
+point is then is what a prediction beyond the measured sizes can be trusted with. The network that is handed on is
+fitted to all points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from dlscale.analysis.predict.engine import Engine, NetworkExchange
+from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.network import Factors, Network
+from dlscale.base.errors import UsageError
+
+FITTED = ("latency_seconds", "node_bytes_per_second", "reduce_seconds_per_byte")
+PRIOR = 0.05 / math.log(10)
+MIN_POINTS = 4  # three numbers are fitted, and the largest point is held out
+Z90 = 1.645  # a 5-95 % band in standard deviations of a normal distribution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationPoint:
+    """One kind of exchange of one size, as it was measured."""
+
+    exchange: NetworkExchange
+    num_bytes: int
+    seconds: float  # median over launches
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """The order of points: nodes, ranks, bytes."""
+        return self.exchange.num_nodes, self.exchange.num_nodes * self.exchange.ranks_per_node, self.num_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A fitted network, and how far it is to be trusted."""
+
+    network: Network
+    num_points: int
+    held_out: CalibrationPoint  # the largest
+    held_out_error: float  # predicted / measured - 1, by the points on fewer nodes or of smaller messages
+    scatter: float  # standard deviation of log(predicted / measured) over all points
+
+    @property
+    def largest_nodes(self) -> int:
+        """The most nodes that were measured."""
+        return self.held_out.exchange.num_nodes
+
+
+def calibrated(
+    points: Sequence[CalibrationPoint], start: Network, *, source: str, engine: Engine | None = None
+) -> Calibration:
+    """The network `start` with latency, rate and adding as the points have them; `source` says where they are from.
+
+    Raises UsageError for fewer than MIN_POINTS, for points of one size, between no nodes, or of no time.
+    """
+    engine = engine or LogGP()
+    _check(points, source)
+    kept, held_out = _without_largest(points, source)
+    trial, _, _ = _fit(kept, start, engine)
+    fitted, jacobian, residuals = _fit(points, start, engine)
+    scatter = float(np.sqrt(np.mean(residuals**2)))
+    deviations = _deviations(jacobian, scatter)
+    return Calibration(
+        network=replace(
+            fitted,
+            latency_factors=_band(deviations[0], scatter),
+            rate_factors=_band(deviations[1], scatter),
+            source=f"calibrated: {len(points)} points of {source}",
+        ),
+        num_points=len(points),
+        held_out=held_out,
+        held_out_error=math.exp(float(_residuals([held_out], trial, engine)[0])) - 1,
+        scatter=scatter,
+    )
+
+
+def _check(points: Sequence[CalibrationPoint], source: str) -> None:
+    if not points:
+        raise UsageError(
+            f"calibration from {source}: no exchange was measured; run a study with control exchange"
+        )
+    if any(point.exchange.num_nodes < 2 for point in points):
+        raise UsageError(
+            f"calibration from {source}: exchanges within one node say nothing of the network; give a study on 2 nodes "
+            "or more"
+        )
+    if bad := next((point for point in points if not 0 < point.seconds < math.inf), None):
+        raise UsageError(
+            f"calibration from {source}: an exchange of {bad.num_bytes} bytes took {bad.seconds} s; measure it again"
+        )
+    if len(points) < MIN_POINTS:
+        raise UsageError(
+            f"calibration from {source}: {len(points)} measured points (sizes of buckets on each number of nodes), of "
+            f"which {MIN_POINTS} are needed; run more --nodes, or dlscale collectives"
+        )
+
+
+def _without_largest(
+    points: Sequence[CalibrationPoint], source: str
+) -> tuple[list[CalibrationPoint], CalibrationPoint]:
+    """(the points to fit without those as large, the largest). Raises UsageError if what is left fixes nothing."""
+    largest = max(points, key=lambda point: point.size)
+    for place in (0, 2):  # nodes, bytes
+        kept = [point for point in points if point.size[place] < largest.size[place]]
+        if len(kept) >= MIN_POINTS - 1 and len({point.num_bytes for point in kept}) > 1:
+            return kept, largest
+    raise UsageError(
+        f"calibration from {source}: without its largest point ({largest.num_bytes} bytes on "
+        f"{largest.exchange.num_nodes} nodes) no {MIN_POINTS - 1} points of two sizes are left; measure more sizes"
+    )
+
+
+def _fit(
+    points: Sequence[CalibrationPoint], start: Network, engine: Engine
+) -> tuple[Network, NDArray[np.float64], NDArray[np.float64]]:
+    """(network, derivatives of the logarithms of times and priors by those of the numbers, residuals of the points)."""
+    first = np.log([getattr(start, name) for name in FITTED])
+
+    def deviations(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([_residuals(points, _with(start, logs), engine), PRIOR * (logs - first)])
+
+    solved: Any = least_squares(deviations, first, x_scale=1.0)
+    return _with(start, solved.x), solved.jac, solved.fun[: len(points)]
+
+
+def _with(network: Network, logs: NDArray[np.float64]) -> Network:
+    latency, rate, adding = np.exp(logs).tolist()
+    return replace(
+        network, latency_seconds=latency, node_bytes_per_second=rate, reduce_seconds_per_byte=adding
+    )
+
+
+def _residuals(points: Sequence[CalibrationPoint], network: Network, engine: Engine) -> NDArray[np.float64]:
+    """log(predicted / measured) of each point; exchanges of one kind are asked for together."""
+    by_exchange: dict[NetworkExchange, list[int]] = {}
+    for index, point in enumerate(points):
+        by_exchange.setdefault(point.exchange, []).append(index)
+    residuals = np.empty(len(points))
+    for exchange, places in by_exchange.items():
+        predicted = engine.exchange_seconds(network, exchange, [points[place].num_bytes for place in places])
+        residuals[places] = np.log(predicted) - np.log([points[place].seconds for place in places])
+    return residuals
+
+
+def _deviations(jacobian: NDArray[np.float64], scatter: float) -> NDArray[np.float64]:
+    """Standard deviations of the logarithms of the fitted numbers; the priors are as good as points are bad."""
+    weighted = jacobian.copy()
+    weighted[-len(FITTED) :] *= (
+        max(scatter, 1e-6) / 0.05
+    )  # a prior is worth what it says, whatever the points scatter
+    return scatter * np.sqrt(np.diag(np.linalg.inv(weighted.T @ weighted)))
+
+
+def _band(deviation: float, scatter: float) -> Factors:
+    """5 and 95 % of a number in a further exchange: how well it is known, and how exchanges vary."""
+    width = Z90 * math.hypot(deviation, scatter)
+    return math.exp(-width), math.exp(width)
