@@ -1,7 +1,8 @@
 """The tidy tables of a study as CSV or Parquet, and a Data Package that describes their columns.
 
 `launches` has a row per launch and attempt, failed ones included; `windows` a row per window; `ranks` a row per window
-and rank; `trainings`, `evaluations` and `metrics` are of trainings with a target (`tidy_trainings`).
+and rank; `trainings`, `evaluations` and `metrics` are of trainings with a target (`tidy_trainings`); `gradients` has a
+row per gradient of a profile.
 """
 
 from __future__ import annotations
@@ -32,7 +33,16 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
-from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, RANKS, ROW_KEYS, TABLES, WINDOWS, Column
+from dlscale.analysis.render.tidy_columns import (
+    GRADIENTS,
+    KEY,
+    LAUNCHES,
+    RANKS,
+    ROW_KEYS,
+    TABLES,
+    WINDOWS,
+    Column,
+)
 from dlscale.analysis.render.tidy_trainings import evaluation_arrays, metric_arrays, training_row
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
@@ -47,7 +57,8 @@ def write_tables(
 ) -> list[Path]:
     """Write `launches`, `windows` and, if `per_rank`, `ranks` into `folder` and return the paths of the files.
 
-    Where a training with a target ended by itself, `trainings`, `evaluations` and `metrics` are written too.
+    Where a training with a target ended by itself, `trainings`, `evaluations` and `metrics` are written too, and
+    `gradients` where a step was profiled.
     Equal records in any order give equal bytes. Raises UsageError if Parquet is requested without pyarrow.
     """
     if form == "parquet":
@@ -60,13 +71,17 @@ def write_tables(
     ended = [record for record in ordered if record.solution]
     of_ranks = ["ranks"] if per_rank else []
     of_trainings = ["trainings", "evaluations", "metrics"] if ended else []
-    for name in ("launches", "windows", *of_ranks, *of_trainings):
+    profiled = [record for record in ordered if record.profile]
+    of_profiles = ["gradients"] if profiled else []
+    for name in ("launches", "windows", *of_ranks, *of_trainings, *of_profiles):
         if name == "launches":
             frame = launch_frame(ordered, counts)
         elif name == "windows":
             frame = window_frame(ordered, lambda record: key_of(record) in counts)
         elif name == "ranks":
             frame = rank_frame(ordered)
+        elif name == "gradients":
+            frame = gradient_frame(profiled, counts)
         else:
             frame = solution_frame(name, ended, counts)
         path = folder / f"{name}.{form}"
@@ -240,6 +255,28 @@ def solution_frame(name: str, records: Sequence[Record], counts: Collection[Key]
         for record, _, solution in ended
     ]
     return stacked(parts, TABLES[name])
+
+
+def gradient_frame(records: Sequence[Record], counts: Collection[Key]) -> pd.DataFrame:
+    """The table `gradients` of records with a profile, in their order."""
+    rows = [
+        {
+            **_words_of_key(record),
+            "counts": key_of(record) in counts,
+            **{name: getattr(record.case.cell, name) for name in ("workload", "framework", "local_batch")},
+            "block": record.case.block,
+            "place": place,
+            "gradient": gradient.name,
+            "num_bytes": gradient.num_bytes,
+            "ready_low_seconds": gradient.ready.low,
+            "ready_seconds": gradient.ready.median,
+            "ready_high_seconds": gradient.ready.high,
+        }
+        for record in records
+        if record.profile
+        for place, gradient in enumerate(record.profile.gradients)
+    ]
+    return typed(rows, GRADIENTS)
 
 
 def _words_of_key(record: Record) -> dict[str, object]:

@@ -194,6 +194,22 @@ METRICS = (
     Column("metric", "string", "its name; docs/time-to-solution.md says what it is"),
     Column("value", "number", "on the held-out samples"),
 )
+GRADIENTS = (
+    *KEY,
+    Column("counts", "boolean", "as in launches"),
+    Column("workload", "string", "as in launches"),
+    Column("framework", "string", "as in launches"),
+    Column("local_batch", "integer", "as in launches"),
+    Column("block", "integer", "as in launches"),
+    Column("place", "integer", "from 0, in the order in which they are complete"),
+    Column("gradient", "string", "the trained tensor's name"),
+    Column("num_bytes", "integer", "of the tensor"),
+    Column("ready_low_seconds", "number", "5 % quantile over the stamped steps"),
+    Column(
+        "ready_seconds", "number", "from the start of the step until it is complete, the median over them"
+    ),
+    Column("ready_high_seconds", "number", "95 % quantile"),
+)
 TABLES: dict[str, tuple[Column, ...]] = {
     "launches": LAUNCHES,
     "windows": WINDOWS,
@@ -201,6 +217,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "trainings": TRAININGS,
     "evaluations": EVALUATIONS,
     "metrics": METRICS,
+    "gradients": GRADIENTS,
 }
 ROW_KEYS: dict[str, tuple[str, ...]] = {  # what identifies a row beside KEY
     "launches": (),
@@ -209,4 +226,5 @@ ROW_KEYS: dict[str, tuple[str, ...]] = {  # what identifies a row beside KEY
     "trainings": (),
     "evaluations": ("evaluation",),
     "metrics": ("evaluation", "metric"),
+    "gradients": ("place",),
 }

@@ -72,13 +72,16 @@ def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
 
 
 @pytest.mark.requires("pyarrow")
-def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(make_study, make_record, tmp_path):
+def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
+    make_study, make_record, profile_record, tmp_path
+):
     import pyarrow.parquet
 
     records = [
         *make_study(num_blocks=2),
         make_record(block=7, failure="died"),
         training(make_record, steps=40, step_seconds=0.5, num_training=800),
+        profile_record(block=8),
     ]
     csv, parquet = tables(records, tmp_path / "c"), tables(records, tmp_path / "p", "parquet")
     assert csv.keys() == parquet.keys() == TABLES.keys()
@@ -240,3 +243,19 @@ def test_no_records_are_tables_without_rows(tmp_path):
 def test_a_launch_without_windows_has_a_row_of_its_own(make_record, tmp_path):
     found = tables([make_record(failure="no space")], tmp_path)
     assert (len(found["launches"]), len(found["windows"])) == (1, 0)
+
+
+def test_profiles_have_a_row_per_gradient(make_record, profile_record, tmp_path):
+    found = tables(
+        [make_record(), profile_record(block=1), profile_record(block=2, failure="died")], tmp_path
+    )
+    rows = found["gradients"]
+    assert rows[["place", "gradient", "num_bytes", "ready_seconds"]].values.tolist() == [
+        [0, "bias", 40, 0.012],
+        [1, "weight", 4000, 0.028],
+    ]
+    assert (rows.ready_low_seconds < rows.ready_seconds).all()
+    assert (rows.ready_seconds < rows.ready_high_seconds).all()
+    assert rows.counts.all()
+    assert (rows.block == 1).all()
+    assert "gradients" not in tables([make_record()], tmp_path / "without")
