@@ -53,6 +53,8 @@ def ablate(
         raise UsageError("--backends with ablate, whose first argument is the backend; leave it out")
     in_file = backend.endswith(".toml")
     fields = _ladder_of_file(backend, steps) if in_file else _ladder(backend, steps)
+    if options["controls"] is not None:
+        fields["controls"] = options["controls"]
     if options["ranks"] is None and options["nodes"] is None and not in_file:
         system = load_system(options["system"])
         if system.scheduler == "none":

@@ -185,6 +185,11 @@ def check_profile(study: Study, shape: Shape) -> None:
         f"it runs on 1 rank, and the study on {', '.join(map(str, shape.ranks))}; give --base 1": 1
         not in shape.ranks,
     }
+    keras = [name for name, model in study.own_models.items() if model.framework == "tensorflow"]
+    if keras:
+        lacks[
+            f"{keras[0]} assigns variables inside its Keras network, whose order a stamped graph does not keep"
+        ] = True
     if problem := next((problem for problem, lacking in lacks.items() if lacking), None):
         raise UsageError(f"control profile of {study.name}: {problem}, or leave profile out of --controls")
 

@@ -49,6 +49,11 @@ def test_without_ranks_a_ladder_uses_all_cores(planned):
     assert (study.ranks, study.launches) == ([load_system("local").num_cores()], 3)
 
 
+def test_a_ladder_has_the_controls_that_are_asked_for(planned):
+    steps = ("--ranks", "2", "--preset", "tiny", "--steps", "plain > compiled")
+    assert planned("gloo", *steps, "--controls", "exchange").controls == ["exchange"]
+
+
 def test_a_ladder_in_a_file_is_a_study(planned, tmp_path):
     path = tmp_path / "mine.toml"
     text = 'name = "mine"\ntitle = "Mine"\nscaling_mode = "weak"\nworkloads = ["hep_cnn"]\nframeworks = ["torch"]\n'

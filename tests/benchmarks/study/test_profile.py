@@ -1,9 +1,12 @@
 """The control of the profile: planned on 1 rank over `none`, and refused where it has no place."""
 
+import types
+
 import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
+from dlscale.benchmarks.study.cells import check_profile
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -68,3 +71,16 @@ def test_its_time_is_that_of_all_its_steps():
 def test_a_study_without_a_place_for_it_is_refused(changes, problem):
     with pytest.raises(UsageError, match=problem):
         plan(**changes)
+
+
+def test_a_keras_network_of_the_user_s_has_none():
+    """It draws and remembers by assignments, which TensorFlow orders in a `tf.function` alone."""
+    study = load_study("weak-scaling", controls=["profile"])
+    shape = Shape(sizes=(Size(1, 1),), ranks_per_node=None, num_cores=1, cores_per_rank=1, threads_per_rank=1)
+    for framework in ("torch", "tensorflow"):
+        own = study.model_copy(update={"own_models": {"mine": types.SimpleNamespace(framework=framework)}})
+        if framework == "torch":
+            check_profile(own, shape)
+            continue
+        with pytest.raises(UsageError, match="mine assigns variables inside its Keras network"):
+            check_profile(own, shape)
