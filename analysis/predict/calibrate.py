@@ -30,6 +30,8 @@ from dlscale.base.errors import UsageError
 
 FITTED = ("latency_seconds", "node_bytes_per_second", "reduce_seconds_per_byte")
 PRIOR = 0.05 / math.log(10)
+MAX_EXTRAPOLATION = 64  # times the most nodes that were measured
+MAX_HELD_OUT_ERROR = 0.15
 MIN_POINTS = 4  # three numbers are fitted, and the largest point is held out
 Z90 = 1.645  # a 5-95 % band in standard deviations of a normal distribution
 
@@ -63,6 +65,19 @@ class Calibration:
         """The most nodes that were measured."""
         return self.held_out.exchange.num_nodes
 
+    def why_not(self, num_nodes: int) -> str:
+        """Why a prediction on that many nodes is not to be trusted; empty if it may be."""
+        if abs(self.held_out_error) > MAX_HELD_OUT_ERROR:
+            return (
+                f"the largest measured exchange ({self.held_out.num_bytes} bytes on {self.largest_nodes} nodes) is "
+                f"predicted {100 * self.held_out_error:+.0f} % wrong, of which {100 * MAX_HELD_OUT_ERROR:.0f} % are "
+                "allowed"
+            )
+        if num_nodes > MAX_EXTRAPOLATION * self.largest_nodes:
+            most = f"{MAX_EXTRAPOLATION} times the {self.largest_nodes} that were measured"
+            return f"{num_nodes} nodes are more than {most}"
+        return ""
+
 
 def calibrated(
     points: Sequence[CalibrationPoint], start: Network, *, source: str, engine: Engine | None = None
@@ -95,7 +110,8 @@ def calibrated(
 def _check(points: Sequence[CalibrationPoint], source: str) -> None:
     if not points:
         raise UsageError(
-            f"calibration from {source}: no exchange was measured; run a study with control exchange"
+            f"calibration from {source}: no exchange was measured between nodes; run a study with control "
+            "exchange on 2 nodes or more"
         )
     if any(point.exchange.num_nodes < 2 for point in points):
         raise UsageError(

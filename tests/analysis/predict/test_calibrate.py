@@ -93,6 +93,15 @@ def test_the_largest_point_is_judged_by_the_others():
     assert (found.held_out.num_bytes, found.largest_nodes) == (25 << 20, 8)
 
 
+def test_what_is_not_to_be_trusted_says_why():
+    measured = points(*(exchange_of("ring", num_nodes) for num_nodes in (2, 4)), noise=0)
+    found = calibrated(measured, START, source="s")
+    assert (found.why_not(4), found.why_not(256)) == ("", "")
+    assert found.why_not(257) == "257 nodes are more than 64 times the 4 that were measured"
+    wrong = replace(found, held_out_error=-0.2)
+    assert wrong.why_not(2).endswith("is predicted -20 % wrong, of which 15 % are allowed")
+
+
 def test_on_one_number_of_nodes_the_largest_message_is_held_out():
     found = calibrated(points(exchange_of("ring", 4), noise=0), START, source="s")
     assert found.held_out.num_bytes == 25 << 20
