@@ -90,7 +90,11 @@ def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, 
     world.Barrier()
     together = trainer.num_applied() - before - alone
     loss = trainer.loss()
+    same = identity_gate(trainer.served_weights(), control=world, name="identity")
+    staleness = trainer.staleness()
     trainer.close()
+    assert same.passed, "all ranks see the servers' weights of now"
+    assert not staleness or (pair[1] == "torch" and set(staleness) > {0})
     assert alone == 10
     assert together == sum(5 + rank for rank in range(shard.count))
     assert np.isfinite(loss)

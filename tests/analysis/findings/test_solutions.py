@@ -156,11 +156,11 @@ def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring(ways):
 
 def test_the_table_has_their_columns_only_where_ways_of_training_are_compared(ways, study):
     labels = [column.label for column in solution_table(list(compared(ways()).values())).columns]
-    assert {"staleness", "rate found", "speed-up over sync", "verdict"} <= set(labels)
+    assert {"updates missed", "rate found", "speed-up over sync", "verdict"} <= set(labels)
     assert "rate" not in labels, "no ratio to 1 rank, of which there is none"
     table = solution_table(list(rows(study()).values()))
-    assert not {"staleness", "verdict"} & {column.label for column in table.columns}
-    assert "Staleness" not in table.legend
+    assert not {"updates missed", "verdict"} & {column.label for column in table.columns}
+    assert "Updates missed" not in table.legend
     assert compared(ways(num_seeds=1))["gloo",].verdict == "too few seeds"
 
 

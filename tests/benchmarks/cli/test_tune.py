@@ -77,7 +77,7 @@ def test_cells_whose_updates_differ_are_searched_one_by_one_each_on_the_grid_of_
 def test_fewer_rates_are_those_in_the_middle_and_the_users_own_are_for_all(planned):
     study = planned("algorithms", "--num-rates", "2", "--backends", "mpi_ps", "--algorithms", "downpour")
     assert study.axes["learning_rate"] == [1e-3, 2e-3]
-    assert [len(grid.rates) for grid in study.target.grids] == [2, 2]
+    assert {len(grid.rates) for grid in study.target.grids} == {2}
     assert "ring.pipelined" not in study.axes, "an axis of a backend that the user left out"
     study = planned("algorithms", "--learning-rates", "0.1|0.2|0.4")
     assert (study.axes["learning_rate"], study.target.grids) == ([0.1, 0.2, 0.4], [])
