@@ -1,6 +1,6 @@
 """The engines by name, and a memory of what they answered, in the user's cache.
 
-An answer follows from the engine and its version, the network, the exchange and the sizes. Answers on one network are
+An answer follows from the engine, its version and settings, the network, the exchange and the sizes. Answers on one network are
 one file, ${XDG_CACHE_HOME:-~/.cache}/dlscale/predictions/<engine>-<version>-<digest>.json; a file that cannot be read
 is as if it were not there.
 """
@@ -80,6 +80,10 @@ class RememberingEngine:
     def __init__(self, engine: Engine, folder: Path | None) -> None:
         self.name, self.version = engine.name, engine.version
         self._engine, self._folder = engine, folder
+        # What an engine was made with changes its answers, such as the traffic of other jobs.
+        self._settings = {
+            name: str(value) for name, value in vars(engine).items() if not name.startswith("_")
+        }
         self._known: dict[Path, dict[str, list[float]]] = {}
         self._changed: set[Path] = set()
 
@@ -91,7 +95,7 @@ class RememberingEngine:
             return self._engine.exchange_seconds(network, exchange, sizes)
         path = self._folder / f"{self.name}-{self.version}-{digest_of(network)}.json"
         known = self._known.setdefault(path, _read(path) if path not in self._known else {})
-        key = json.dumps([asdict(exchange), list(sizes)], sort_keys=True)
+        key = json.dumps([self._settings, asdict(exchange), list(sizes)], sort_keys=True)
         if key not in known:
             known[key] = self._engine.exchange_seconds(network, exchange, sizes)
             self._changed.add(path)

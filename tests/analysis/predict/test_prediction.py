@@ -166,10 +166,14 @@ def test_jitter_of_messages_makes_a_ring_later():
 
 
 class CountingEngine(LogGP):
-    calls = 0
+    _calls = 0
+
+    @property
+    def calls(self):
+        return self._calls
 
     def exchange_seconds(self, *arguments):
-        self.calls += 1
+        self._calls += 1
         return super().exchange_seconds(*arguments)
 
 
@@ -186,6 +190,20 @@ def test_an_engine_is_asked_once(tmp_path):
     other = replace(NETWORK, latency_seconds=20e-6)
     predict_point(situation(engine=again, network=other), 8)
     assert counting.calls > asked
+
+
+class DisturbedEngine(CountingEngine):
+    def __init__(self, background_flows):
+        self.background_flows = background_flows
+
+
+def test_an_engine_with_other_settings_is_asked_anew(tmp_path):
+    for flows in (0, 100):
+        counting = DisturbedEngine(flows)
+        remembering = RememberingEngine(counting, tmp_path)
+        predict_point(situation(engine=remembering), 8)
+        remembering.save()
+        assert counting.calls > 0
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"a": ["x"]}', '{"a": [-1.0]}'])
