@@ -89,7 +89,7 @@ def run_launch_on_rank(
     )
     factories = [_factory(case.cell, spec) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores)
-    start_up = seconds_since_launch(spec, everyone)
+    start_up = seconds_since_launch(spec, world)
     if start_up is not None:
         spool.write(Phase("start_up", start_up))
     _write_node_info(spool, spec)
@@ -145,8 +145,8 @@ def run_launch_on_rank(
     return 0 if passed else 3
 
 
-def seconds_since_launch(spec: LaunchSpec, everyone: Any) -> float | None:
-    """Seconds from the launch to this call; collective. None if no rank shares the supervisor's machine.
+def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
+    """Seconds from the launch to this call; collective over workers. None if none shares the supervisor's machine.
 
     Ranks elsewhere have another clock. A barrier is the common moment: they take what the first rank on that machine
     reads behind it, less what they waited for the others, exact to the time in which a barrier is left.
@@ -155,9 +155,9 @@ def seconds_since_launch(spec: LaunchSpec, everyone: Any) -> float | None:
     if spec.cases[0].cell.num_nodes == 1:
         return time.monotonic() - spec.launched_at if here else None
     begin = time.monotonic()
-    everyone.Barrier()
+    workers.Barrier()
     now = time.monotonic()
-    readings = everyone.allgather(now - spec.launched_at if here else None)
+    readings = workers.allgather(now - spec.launched_at if here else None)
     common = next((reading for reading in readings if reading is not None), None)
     return None if common is None else (now - spec.launched_at if here else common) - (now - begin)
 
