@@ -75,10 +75,10 @@ def _missing(name: str) -> str | None:
 
 
 def _no_hosts() -> str | None:
-    """Why no network namespaces can be made; tests/network/hosts.py makes hosts of them."""
-    command = [sys.executable, str(Path(__file__).parent / "network/hosts.py"), "--missing"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else done.stderr.strip()
+    """Why no network namespaces can be made; benchmarks/launch/hosts.py makes hosts of them."""
+    from dlscale.benchmarks.launch.hosts import missing
+
+    return missing()
 
 
 @functools.cache

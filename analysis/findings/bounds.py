@@ -131,7 +131,8 @@ def _wire(training: CellLaunches, record: Record, compute: float | None) -> Limi
     reason = _no_exchange(cell, num_bytes, compute)
     if not reason and cell.num_nodes == 1:
         reason = ONE_NODE
-    if not reason and training.evidence == "emulated":
+    emulated = record.configuration.emulation if record.configuration else {}
+    if not reason and training.evidence == "emulated" and not emulated:
         reason = "emulated: the nodes do not have the network that the system's file states"
     if not reason and not isinstance(stated, int | float):
         reason = "the system's file states no bandwidth of the network"

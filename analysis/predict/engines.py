@@ -1,8 +1,8 @@
 """The engines by name, and a memory of what they answered, in the user's cache.
 
-An answer follows from the engine, its version and settings, the network, the exchange and the sizes. Answers on one network are
-one file, ${XDG_CACHE_HOME:-~/.cache}/dlscale/predictions/<engine>-<version>-<digest>.json; a file that cannot be read
-is as if it were not there.
+An answer follows from the engine, its version and settings, the network, the exchange and the sizes. Answers on one
+network are one file, ${XDG_CACHE_HOME:-~/.cache}/dlscale/predictions/<engine>-<version>-<digest>.json; a file that
+cannot be read is as if it were not there.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ import click
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import start_options, study_options
+from dlscale.benchmarks.cli.options import start_options, study_options, system_of
 from dlscale.benchmarks.cli.run import plan_and_run
 from dlscale.benchmarks.study.axes import read_ladder
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import NAMES, capabilities
 
 EXAMPLE = "dlscale ablate ring --steps 'plain > precision=bf16 > batch=8'"
@@ -56,7 +55,7 @@ def ablate(
     if options["controls"] is not None:
         fields["controls"] = options["controls"]
     if options["ranks"] is None and options["nodes"] is None and not in_file:
-        system = load_system(options["system"])
+        system = system_of(options)
         if system.scheduler == "none":
             options["ranks"] = [system.num_cores()]
     if options["ranks"] == [1]:

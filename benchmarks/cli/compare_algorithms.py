@@ -12,14 +12,14 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import data_of, start_options, study_of, study_options
+from dlscale.benchmarks.cli.options import data_of, start_options, study_of, study_options, system_of
 from dlscale.benchmarks.cli.plan_table import show_plan
 from dlscale.benchmarks.cli.run import campaign_of, run_here, seconds_of_wait, show_campaign
 from dlscale.benchmarks.cli.tune import rate_options, search_of
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.study.tuned import TUNED_FILE
-from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.benchmarks.systems.system import System
 
 STUDY = "algorithms"
 NUM_TUNING_SEEDS = 2
@@ -60,8 +60,8 @@ def compare_algorithms(
       dlscale compare-algorithms
       dlscale compare-algorithms --backends ring,mpi_ps --algorithms sync,easgd --num-rates 2 --tuning-launches 1
     """  # noqa: D301
-    system = load_system(options["system"])
-    if system.scheduler != "none" or in_allocation:
+    system = system_of(options)
+    if system.has_jobs or in_allocation:
         raise UsageError(
             f"compare-algorithms on {system.name}: its second part needs the results of the first; submit "
             f"dlscale tune {study}, and then dlscale run {study} --tuned FILE"

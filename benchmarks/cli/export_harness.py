@@ -143,7 +143,7 @@ def _harness_run(
         system=_absolute(system),
         system_title=machine.title,
         backends=tuple(chosen.backends),
-        scheduled=machine.scheduler != "none",
+        scheduled=machine.has_jobs,
         sizes=tuple(sorted({*(nodes or []), *(ranks or [])})),
         ranks_per_node=per_node,
         cpus_per_rank=cpus_per_rank(machine, per_node),
@@ -174,6 +174,10 @@ def _sizes(
     system: System, nodes: list[int] | None, ranks: list[int] | None
 ) -> tuple[list[int] | None, list[int] | None]:
     """The sizes that were asked for or the usual ones, as nodes or as ranks. Raises UsageError for the wrong kind."""
+    if system.emulation:
+        raise UsageError(
+            f"{system.name} is emulated on this machine, where no harness runs it; name another --system"
+        )
     if system.scheduler == "none":
         if nodes:
             raise UsageError(f"--nodes on {system.name}, which has 1 node; use --ranks")

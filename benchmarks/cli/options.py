@@ -35,6 +35,7 @@ from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import Study, load_study, with_own_models
 from dlscale.benchmarks.study.tuned import read_tuned
+from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.optimizers import OPTIMIZERS
@@ -94,6 +95,10 @@ YES_OR_BOTH = YES | {"type": Several(click.BOOL)}
 STUDY_OPTIONS = (
     click.option(
         "--system", default="local", show_default=True, help="System: a known name or a .toml file."
+    ),
+    click.option(
+        "--emulation",
+        help="Links between emulated hosts, e.g. link_rate=400Mb/s,queue=2MB,congestion_control=cubic,slow_link=3:0.5.",
     ),
     click.option("--environment", help="Environment of the system; default: the current one."),
     click.option(
@@ -304,6 +309,7 @@ TARGET_OPTIONS = (
     "optimizer", "momentum", "weight_decay", "trust_coefficient",
 )  # fmt: skip
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
+OF_NODES = ("partition", "ranks_per_node")  # which emulated hosts have, too
 STUDY_FIELDS = (
     "workloads", "frameworks", "backends", "algorithms", "algorithm_options", "environment_variables", "servers",
     "controls",
@@ -327,18 +333,23 @@ def start_options(command: F) -> F:
     return command
 
 
+def system_of(options: dict[str, Any]) -> System:
+    """The system that --system names, with what --emulation changes of it. Raises UsageError."""
+    return with_emulation(load_system(options["system"]), options["emulation"])
+
+
 def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: Any) -> Study:
     """The named study, or the one in that file, changed by the options and by further `fields`. Raises UsageError.
 
     One that says no number of launches gets what the comparisons of its backends need, and an interval at least.
     """
-    if machine.scheduler == "none":
+    if not machine.has_jobs:
         _check_placement(machine, options)
     study = load_study(
         name,
         system=machine,
         **{field: options[field] for field in STUDY_FIELDS} | fields,
-        backend_options=_with_open_ports(options),
+        backend_options=_with_open_ports(options, private=bool(machine.emulation)),
         rules={field: options[field] for field in RULE_OPTIONS},
         target=(options["target"] or {})
         | {field: options[field] for field in TARGET_OPTIONS}
@@ -374,7 +385,7 @@ def _with_files(study: Study, machine: System, options: dict[str, Any], *, from_
     if not paths:
         return study
     python = Path(sys.executable)
-    if machine.scheduler == "none" or machine.is_here():  # elsewhere it is only rehearsed
+    if machine.is_here():  # elsewhere it is only rehearsed
         name = options.get("environment") or default_environment(machine)
         python = find_installation(machine, name).python
     models = {path: own_models.ask(Path(path), python) for path in paths}
@@ -407,12 +418,15 @@ def own_defaults(study: Study, machine: System, options: dict[str, Any]) -> str:
     return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
 
 
-def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it."""
+def _with_open_ports(options: dict[str, Any], *, private: bool) -> dict[str, dict[str, Any]]:
+    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it.
+
+    On a `private` network, which nobody else can reach, it is allowed unless the user forbids it.
+    """
     by_backend: dict[str, dict[str, Any]] = {
         name: dict(own) for name, own in (options["backend_options"] or {}).items()
     }
-    if options["allow_open_ports"]:
+    if options["allow_open_ports"] or (private and options["allow_open_ports"] is None):
         for backend in with_capability("open_ports"):
             by_backend.setdefault(backend, {})["allow_open_ports"] = True
     return by_backend
@@ -420,13 +434,13 @@ def _with_open_ports(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _check_placement(system: System, options: dict[str, Any]) -> None:
     """Raises UsageError for options that need several nodes or a scheduler, instead of ignoring them."""
-    if options["nodes"] not in (None, [1]):
+    if options["nodes"] not in (None, [1]) and not system.emulation:
         raise UsageError(
             f"--nodes {','.join(map(str, options['nodes']))} on {system.name}, which has 1 node; "
             "leave it out, or name a --system with more nodes"
         )
     for name in NEEDS_SCHEDULER:
-        if options[name] is not None:
+        if options[name] is not None and not (system.emulation and name in OF_NODES):
             option = "--" + name.replace("_", "-")
             raise UsageError(
                 f"{option} on {system.name}, which has no scheduler; leave it out, or name a --system with one "

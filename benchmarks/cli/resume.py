@@ -51,7 +51,7 @@ def resume(
     """  # noqa: D301
     folder = choose_study(results, study)
     file = read_study_file(folder)
-    jobs = file.system.scheduler != "none"
+    jobs = file.system.has_jobs
     if jobs and not file.system.is_here():
         raise UsageError(
             f"{folder} was measured on {file.system.name}, and this is another machine; resume it there"

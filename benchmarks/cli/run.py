@@ -29,6 +29,7 @@ from dlscale.benchmarks.cli.options import (
     start_options,
     study_of,
     study_options,
+    system_of,
 )
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
@@ -36,6 +37,7 @@ from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
     Campaign,
     abandoned_cases,
+    check_startable,
     open_campaign,
     prepare_campaign,
     run_launch,
@@ -45,7 +47,7 @@ from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.benchmarks.systems.system import System
 
 
 @click.command()
@@ -123,13 +125,13 @@ def plan_and_run(
     fields: Mapping[str, Any] | None = None,
 ) -> int:
     """Plan a study, changed by the options and further `fields`, and run it if it is to `start`."""
-    system = load_system(options["system"])
+    system = system_of(options)
     study = study_of(name, system, options, **(fields or {}))
     if not as_json and (line := own_defaults(study, system, options)):
         click.echo(line)
     options = options | {"data": data_of(system, options)}
     wait_seconds = seconds_of_wait(wait_quiet)
-    if system.scheduler != "none" and not in_allocation:
+    if system.has_jobs and not in_allocation:
         if wait_quiet:
             raise UsageError(
                 f"--wait-quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
@@ -192,6 +194,7 @@ def run_here(
 
     With `wait_seconds` it begins when no other program uses the machine, or raises UsageError after that time.
     """
+    check_startable(campaign)
     with open_campaign(campaign, {"data": data}, max_attempts=max_attempts) as launches:
         _print_plan(campaign, launches)
         if max_attempts:

@@ -45,8 +45,9 @@ def render_system(system: System) -> RenderableType:
         "the network": system.fabric,
         "the file system": system.filesystem,
         "ranks on a node": system.placement,
-        "how a study becomes jobs": system.policy if system.scheduler != "none" else None,
+        "how a study becomes jobs": system.policy if system.has_jobs else None,
         "what a study does here by default": system.defaults,
+        "emulated hosts": system.emulation,
     }
     parts += _section("", _general(system))
     for title, part in sections.items():

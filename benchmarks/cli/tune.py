@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import F, start_options, study_of, study_options
+from dlscale.benchmarks.cli.options import F, start_options, study_of, study_options, system_of
 from dlscale.benchmarks.cli.run import plan_and_run
 from dlscale.benchmarks.study.study import LARGEST_SEED, Study
 from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_rate
 from dlscale.benchmarks.study.tuned import SEED_DISTANCE
-from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC
@@ -133,7 +132,7 @@ def search_of(
     if learning_rates and options["learning_rate"]:
         raise UsageError("--learning-rate is the middle of a grid that --learning-rates gives; leave out one")
     options["launches"] = options["launches"] or NUM_SEEDS
-    system = load_system(options["system"])
+    system = system_of(options)
     middle = options["learning_rate"] or (learning_rates and learning_rates[0])
     asked = study_of(study, system, options | {"learning_rate": middle})
     if asked.target is None:

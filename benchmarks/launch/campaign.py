@@ -24,7 +24,7 @@ from dlscale.base import definitions, redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import Count, Quantity, Text
-from dlscale.benchmarks.launch import environment, gpus, launchers, own_models, supervisor
+from dlscale.benchmarks.launch import environment, gpus, hosts, launchers, own_models, supervisor
 from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
@@ -111,12 +111,16 @@ class Campaign:
             program=program,
             ranks_per_node=self._ranks_per_node(launch),
         )
-        return launchers.command_line(
+        line = launchers.command_line(
             self.system.launcher,
             start if self.nodes else replace(start, unnamed_nodes=cell.num_nodes),
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
         )
+        if self.system.emulation:
+            shape = hosts.hosts_of(self.system, num_hosts=cell.num_nodes)
+            return [*shape.prefix(str(self.installation.python)), *line]
+        return line
 
     def variables(self, launch: Launch) -> dict[str, str]:
         """What a launch sets in its ranks' environment.
@@ -147,8 +151,15 @@ class Campaign:
         return self.spool_folder / launch.id
 
     def oversubscribed(self, launch: Launch) -> bool:
-        """Whether the launch's workers and servers need more cores than there are; a server counts as one."""
-        return not self.plan.fits(launch.cell)
+        """Whether the launch's workers and servers need more cores than there are; a server counts as one.
+
+        Emulated hosts have no more cores together than this machine.
+        """
+        cell = launch.cell
+        if self.system.emulation:
+            needed = cell.num_ranks * cell.cores_per_rank + cell.num_servers
+            return needed > len(os.sched_getaffinity(0))
+        return not self.plan.fits(cell)
 
     def _checkpoints(self) -> str | None:
         """The folder of the trainings' states, where the study has trainings longer than their windows."""
@@ -232,9 +243,37 @@ def prepare_campaign(
         raise UsageError(next(iter(campaign.unusable.values())))
     if study.every_backend:
         campaign = replace(campaign, plan=_without(campaign.plan, campaign.unusable), unusable={})
-    digest = environment.combine(campaign.plan.digest, campaign.fingerprint.digest)
+    digests = [campaign.plan.digest, campaign.fingerprint.digest]
+    if system.emulation:  # other links are another machine
+        campaign = _on_hosts(campaign)
+        digests.append(_digest(system))
+    digest = environment.combine(*digests)
     store = Store(results / system.name / f"{study.name}-{digest}")
     return replace(campaign, store=store, spool_folder=store.spool_folder)
+
+
+def _on_hosts(campaign: Campaign) -> Campaign:
+    """The campaign on the emulated hosts of its system. Raises UsageError for an MPI that does not reach them."""
+    system = campaign.system
+    if campaign.flavour == "openmpi":
+        raise UsageError(
+            f"environment {campaign.installation.name} has Open MPI, whose mpiexec does not reach emulated hosts; "
+            "choose an --environment with MPICH or Intel MPI"
+        )
+    known = chosen_partition(campaign.plan.study, system).num_nodes.value
+    for cell in (launch.cell for launch in campaign.plan.launches):
+        if cell.num_nodes > known:
+            raise UsageError(
+                f"{cell.num_ranks} ranks with {cell.num_servers} servers need {cell.num_nodes} hosts of {system.name}, "
+                f"which has {known}; ask for fewer, or choose a --system with more"
+            )
+    return replace(campaign, nodes=hosts.addresses(known))
+
+
+def check_startable(campaign: Campaign) -> None:
+    """Raises UsageError where this machine cannot be the hosts of an emulated system."""
+    if campaign.system.emulation:
+        hosts.check_possible(campaign.system)
 
 
 def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
@@ -424,6 +463,7 @@ def configuration(study: Study, system: System) -> Configuration:
         budget_seconds=study.budget,
         rules=study.rules.model_dump(),
         fabric=stated_fabric(system),
+        emulation=stated_emulation(system),
     )
 
 
@@ -436,6 +476,17 @@ def stated_fabric(system: System) -> dict[str, Setting]:
         elif isinstance(fact, Count | Text):
             stated[name] = fact.value
     return stated
+
+
+def stated_emulation(system: System) -> dict[str, Setting]:
+    """What a record keeps of emulated hosts; empty on a system of real nodes."""
+    if not (emulation := system.emulation):
+        return {}
+    return {
+        "queue": emulation.queue.number,
+        "congestion_control": emulation.congestion_control,
+        **{f"slow_link {host}": share for host, share in emulation.slow_links.items()},
+    }
 
 
 def _digest(definition: BaseModel) -> str:

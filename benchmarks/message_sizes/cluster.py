@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch import environment, launchers
+from dlscale.benchmarks.launch import environment, hosts, launchers
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.peers import NCCL, Peer, PeerSetting
 from dlscale.benchmarks.systems.system import Flavour, Installation, System
@@ -66,13 +66,17 @@ class Cluster:
             program=program,
             ranks_per_node=self.ranks_per_node,
         )
-        return launchers.command_line(
+        line = launchers.command_line(
             self.system.launcher,
             start,
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
             oversubscribed=self.ranks_per_node > num_cpus,
         )
+        if self.system.emulation:
+            shape = hosts.hosts_of(self.system, num_hosts=num_ranks // self.ranks_per_node)
+            return [*shape.prefix(str(self.installation.python)), *line]
+        return line
 
 
 def cluster_here(

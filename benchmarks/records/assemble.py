@@ -104,7 +104,7 @@ def assemble(
     return Record(
         study=metadata.study,
         system=metadata.system,
-        evidence=_evidence(spools, case.cell.num_nodes),
+        evidence=_evidence(spools, case.cell.num_nodes, metadata.configuration),
         case=case,
         attempt=attempt,
         started_at=metadata.started_at,
@@ -124,7 +124,7 @@ def assemble(
         windows=_windows(workers, index),
         bucket_bytes=first.bucket_bytes if first else [],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
-        energy=_energy(spools, index),
+        energy=_energy(spools, index, metadata.configuration),
         checkpoints=[Checkpoint(**asdict(saved)) for saved in workers[0].of(CheckpointSaved, index)],
         resumed=_resumed(workers[0].first(TrainingResumed, index)),
         solution=_solution(workers[0], index),
@@ -296,7 +296,7 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
     return list(nodes.values())
 
 
-def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
+def _energy(spools: Sequence[RankSpool], index: int, configuration: Configuration | None) -> list[NodeEnergy]:
     """The energy counters of each node; none if no node reached the end of the case's windows.
 
     The first rank of a node reads them. If that is a server, they are not read, as servers have no windows.
@@ -304,11 +304,13 @@ def _energy(spools: Sequence[RankSpool], index: int) -> list[NodeEnergy]:
     if not any(spool.of(EnergyReading, index) for spool in spools):
         return []
     unread = EnergyReading(source=None, reason="the node's first rank did not train to the end")
+    shared = EnergyReading(source=None, reason="emulated hosts share the counters of one machine")
+    emulated = bool(configuration and configuration.emulation)
     return [
         NodeEnergy(rank=spool.rank, node=info.node, **asdict(reading) | {"reason": redacted(reading.reason)})
         for spool in spools
         if (info := spool.info) and info.local_rank == 0
-        for reading in spool.of(EnergyReading, index) or [unread]
+        for reading in ([shared] if emulated else spool.of(EnergyReading, index) or [unread])
     ]
 
 
@@ -323,8 +325,10 @@ def _settings(results: Sequence[CaseResult | None]) -> dict[str, Setting]:
     return settings
 
 
-def _evidence(spools: Sequence[RankSpool], num_nodes: int) -> Evidence:
-    """Measured, unless several nodes turn out to share one machine."""
+def _evidence(spools: Sequence[RankSpool], num_nodes: int, configuration: Configuration | None) -> Evidence:
+    """Measured, unless nodes are emulated, a single one too, or several turn out to share one machine."""
+    if configuration and configuration.emulation:
+        return "emulated"
     machines = {info.boot_id for spool in spools if (info := spool.info)}
     return "emulated" if machines and len(machines) < num_nodes else "measured"
 

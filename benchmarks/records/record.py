@@ -61,6 +61,14 @@ class Configuration(Frozen):
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[str, Setting]  # durations of warm-up and measurement
     fabric: dict[str, Setting]  # from the system file, in base units; empty if not given
+    emulation: dict[
+        str, Setting
+    ] = {}  # of emulated hosts, whose links have the fabric's bandwidth; else empty
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A configuration of real nodes is written as before there were emulated ones."""
+        return without_empty(handler(self), {"emulation"})
 
 
 class Allocation(Frozen):

@@ -118,7 +118,7 @@ def _environments(system: System) -> Iterator[str]:
     for name, environment in system.environments.items():
         if not environment.setup.strip():
             yield f"environments.{name}.setup: empty; write the command that makes it"
-    if system.scheduler != "none" and "site" not in system.environments:
+    if system.has_jobs and "site" not in system.environments:
         yield "environments.site: missing; describe one on the centre's own modules and python"
 
 
@@ -147,7 +147,7 @@ def _start(system: System) -> Iterator[str]:
     fitting = _SCHEDULERS_OF.get(system.launcher, (system.scheduler,))
     if system.scheduler not in fitting:
         yield f"launcher: {system.launcher} does not start programs in jobs of {system.scheduler}"
-    if not system.recognised.hostnames and not system.recognised.variables:
+    if system.has_jobs and not system.recognised.hostnames and not system.recognised.variables:
         yield "recognised: neither hostnames nor variables, so it is recognised nowhere and never submitted to"
     if system.placement and system.placement.ranks_per_node > system.num_cores():
         yield (

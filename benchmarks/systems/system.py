@@ -15,12 +15,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen
+from dlscale.base.definitions import FileName, Frozen, without_empty
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
 
@@ -157,10 +165,22 @@ class Defaults(Frozen):
     reason: str
 
 
+class Emulation(Frozen):
+    """Hosts of this machine in the place of nodes: real ranks, with links between them that are shaped by the kernel.
+
+    A link carries the fabric's bandwidth in each direction; `queue` is what it holds back before it drops. `slow_links`
+    are hosts, counted from 1, with the share of that bandwidth that their links carry.
+    """
+
+    queue: Bytes
+    congestion_control: Literal["reno", "cubic"] = "reno"
+    slow_links: dict[PositiveInt, Annotated[float, Field(gt=0, le=1)]] = {}
+
+
 # fmt: on
 
 Mpi = Literal["mpich", "intelmpi", "openmpi"]
-Scheduler = Literal["none", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
+Scheduler = Literal["none", "emulated", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
 Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
 
 
@@ -207,7 +227,13 @@ class System(Frozen):
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
     policy: Policy = Policy()
     defaults: Defaults | None = None
+    emulation: Emulation | None = None  # of scheduler "emulated", and of no other
     environments: dict[str, Environment]
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A system of real nodes is written as before there were emulated ones, and has the digest that it had."""
+        return without_empty(handler(self), {"emulation"})
 
     @model_validator(mode="after")
     def _check(self) -> System:
@@ -215,16 +241,38 @@ class System(Frozen):
         if unknown:
             references = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
             raise ValueError(f"{references}, which [sources] does not have")
+        if (self.scheduler == "emulated") != bool(self.emulation):
+            raise ValueError(
+                f"scheduler {self.scheduler} {'with' if self.emulation else 'without'} [emulation]; "
+                'scheduler = "emulated" has it, and no other'
+            )
         if self.scheduler == "none":
             return self
-        for field in ("partitions", "partition", "placement", "filesystem"):
+        for field in ("partitions", "partition", "placement", *["filesystem"] * self.has_jobs):
             if not getattr(self, field):
                 raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
         if self.partition not in self.partitions:
             raise ValueError(f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}")
         if self.node.cores == "detect":
             raise ValueError("node.cores must be a number on a system with a scheduler")
+        if self.emulation:
+            self._check_emulation(self.emulation)
         return self
+
+    def _check_emulation(self, emulation: Emulation) -> None:
+        if self.fabric is None or self.fabric.bandwidth is None:
+            raise ValueError("scheduler emulated needs fabric.bandwidth, the rate of its links")
+        if self.launcher != "mpiexec":
+            raise ValueError(f"launcher {self.launcher} on emulated hosts, which only mpiexec reaches")
+        known = self.partitions[self.partition or ""].num_nodes.value
+        for host in emulation.slow_links:
+            if host > known:
+                raise ValueError(f"emulation.slow_links: host {host}, but there are {known}")
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether a scheduler runs what is measured here; else it runs at once, on this machine."""
+        return self.scheduler not in ("none", "emulated")
 
     def num_cores(self) -> int:
         """Cores per node that a study may use: as stated, or those this process may run on."""
@@ -239,8 +287,8 @@ class System(Frozen):
         return stated or ("gpu" if self.devices else "cpu")
 
     def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
-        """Whether this process runs on the system; always true of a system without a scheduler."""
-        if self.scheduler == "none":
+        """Whether this process runs on the system; always true of a system without jobs."""
+        if not self.has_jobs:
             return True
         host = hostname or platform.node()
         return any(fnmatch.fnmatchcase(host, pattern) for pattern in self.recognised.hostnames) or any(
@@ -298,7 +346,7 @@ def default_environment(system: System) -> str:
     for name, environment in system.environments.items():
         if environment.prefix != "current" and _folder(environment) == Path(sys.prefix):
             return name
-    if "current" in system.environments and system.scheduler == "none":
+    if "current" in system.environments and not system.has_jobs:
         return "current"
     return next(iter(system.environments))
 
@@ -330,7 +378,7 @@ def find_installation(system: System, name: str) -> Installation:
     )
     if system.launcher != "mpiexec":
         launcher = shutil.which(system.launcher) or system.launcher
-    elif not launcher and system.scheduler != "none":
+    elif not launcher and system.has_jobs:
         launcher = shutil.which("mpiexec")  # the modules'
     if not launcher:
         raise UsageError(

@@ -28,7 +28,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from hosts import Hosts, missing
+from hosts import missing, run_on_hosts
 
 TOP = Path(__file__).parents[2]
 SOURCES = TOP / "collectives/ring/src"
@@ -66,9 +66,9 @@ def compile_race(folder: Path) -> Path:
     return executable
 
 
-def launch(hosts: Hosts, command: list[str], *, number: int) -> Rows:
+def launch(command: list[str], *, number: int) -> Rows:
     """The rows that one launch printed. Raises RuntimeError with its output if it failed."""
-    done = hosts.mpiexec(command, limit_seconds=400)
+    done = run_on_hosts(command, num_hosts=4, limit_seconds=400)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -86,26 +86,24 @@ def seconds_by_way(rows: Rows) -> dict[str, float]:
     return {way: statistics.median(seconds) for way, seconds in samples.items()}
 
 
-def best_segment(hosts: Hosts, race: Path, message_bytes: int) -> int:
+def best_segment(race: Path, message_bytes: int) -> int:
     """Of the bare ring at this size, by a few rounds before those that count."""
     ways = [f"bare:{segment}" for segment in SEGMENTS]
-    seconds = seconds_by_way(launch(hosts, [str(race), str(message_bytes), "2", *ways], number=-1))
+    seconds = seconds_by_way(launch([str(race), str(message_bytes), "2", *ways], number=-1))
     for way, taken in seconds.items():
         write(f"  {way.replace('bare:', 'bare ring in segments of '):38s}{taken * 1e3:9.1f} ms")
     return int(min(seconds, key=seconds.__getitem__).split(":")[1])
 
 
-def measure(hosts: Hosts, race: Path, message_bytes: int, *, launches: int, rounds: int) -> Rows:
+def measure(race: Path, message_bytes: int, *, launches: int, rounds: int) -> Rows:
     """All ways at one size."""
-    segment = best_segment(hosts, race, message_bytes)
+    segment = best_segment(race, message_bytes)
     rows: Rows = []
     size, times = str(message_bytes), str(rounds)
     for number in range(launches):
-        rows += launch(
-            hosts, [str(race), size, times, "sockets", f"bare:{segment}", "mpi", "ours"], number=number
-        )
+        rows += launch([str(race), size, times, "sockets", f"bare:{segment}", "mpi", "ours"], number=number)
         program = [sys.executable, str(Path(__file__).with_name("python_ranks.py"))]
-        rows += launch(hosts, [*program, size, times, "ring", "gloo"], number=number)
+        rows += launch([*program, size, times, "ring", "gloo"], number=number)
     return rows
 
 
@@ -159,10 +157,10 @@ def main() -> int:
         sys.stderr.write(f"no hosts can be made here: {reason}\n")
         return 1
     good = True
-    with tempfile.TemporaryDirectory() as folder, Hosts(4) as hosts:
+    with tempfile.TemporaryDirectory() as folder:
         race = compile_race(Path(folder))
         for size in (size_in_bytes(text) for text in arguments.sizes.split(",")):
-            rows = measure(hosts, race, size, launches=arguments.launches, rounds=arguments.rounds)
+            rows = measure(race, size, launches=arguments.launches, rounds=arguments.rounds)
             if arguments.raw:
                 with arguments.raw.open("a") as file:
                     file.writelines(json.dumps(row) + "\n" for row in rows)

@@ -1,65 +1,56 @@
 """A launch of the message-size benchmark between two emulated hosts: one driver, one loop, a common start over TCP."""
 
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from dlscale.benchmarks.launch.environment import check_mpi, probe
+from dlscale.benchmarks.launch.hosts import addresses
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import MEMORY, LaunchOrder, run_launch
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
 from dlscale.benchmarks.systems.system import Installation, load_system
 
 from .collectives_hosts import write_system
-from .hosts import Hosts
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces"), pytest.mark.timeout(180)]
 
 
 def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
-    with Hosts(2) as hosts:
-        # The program that starts the ranks runs on the switch: hydra would start ranks on its own host in its own way.
-        mpiexec = tmp_path / "mpiexec"
-        own = shlex.join(hosts.inside(0, [str(Path(sys.prefix) / "bin" / "mpiexec")]))
-        mpiexec.write_text(f'#!/bin/sh\nexec {own} "$@"\n')
-        mpiexec.chmod(0o700)
-        system = write_system(tmp_path, num_hosts=2, launch_options=hosts.launch_options(tmp_path))
-        here = Installation(
-            name="current",
-            prefix=Path(sys.prefix),
-            python=Path(sys.executable),
-            mpiexec=mpiexec,
-            mpi="detect",
-            variables={},
-        )
-        report = probe(here)
-        cluster = Cluster(
-            system=load_system(str(system)),
-            installation=here,
-            flavour=check_mpi(here, report),
-            report=report,
-            nodes=tuple(hosts.addresses),
-            ranks_per_node=2,
-            folder=tmp_path,
-        )
-        setting = PeerSetting(name="default", default=True, thread_level="multiple")
-        order = LaunchOrder(
-            purpose="measured",
-            block=0,
-            peer=Peer(name="ring", title="ring", kind="ring", settings=[setting]),
-            setting=setting,
-            num_ranks=4,
-            sizes=(4096,),
-            modes=("hot",),
-            operations=("ring", "ring:reduce_scatter", "ring:broadcast"),
-            seconds=3.0,
-            limit_seconds=100,
-        )
-        launch = run_launch(
-            order, Place(tmp_path), position=0, cpus=[0, 1], cold_bytes=2**20, cluster=cluster
-        )
+    system = write_system(tmp_path, num_hosts=2)
+    here = Installation(
+        name="current",
+        prefix=Path(sys.prefix),
+        python=Path(sys.executable),
+        mpiexec=Path(sys.prefix) / "bin" / "mpiexec",
+        mpi="detect",
+        variables={},
+    )
+    report = probe(here)
+    cluster = Cluster(
+        system=load_system(str(system)),
+        installation=here,
+        flavour=check_mpi(here, report),
+        report=report,
+        nodes=addresses(2),
+        ranks_per_node=2,
+        folder=tmp_path,
+    )
+    setting = PeerSetting(name="default", default=True, thread_level="multiple")
+    order = LaunchOrder(
+        purpose="measured",
+        block=0,
+        peer=Peer(name="ring", title="ring", kind="ring", settings=[setting]),
+        setting=setting,
+        num_ranks=4,
+        sizes=(4096,),
+        modes=("hot",),
+        operations=("ring", "ring:reduce_scatter", "ring:broadcast"),
+        seconds=3.0,
+        limit_seconds=100,
+    )
+    launch = run_launch(order, Place(tmp_path), position=0, cpus=[0, 1], cold_bytes=2**20, cluster=cluster)
     assert not launch.failure, launch.log_tail
     assert (launch.num_ranks, launch.num_nodes) == (4, 2)
     assert cluster.wire_bytes_per_second == 0.125e9

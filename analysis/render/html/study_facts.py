@@ -279,6 +279,7 @@ def _entries(record: Record) -> Iterator[Entry]:
         yield "study", "budget", f"{budget:g} s" if budget else "none", Tags()
         yield from _group("rules", record.configuration.rules, Tags())
         yield from _group("fabric", record.configuration.fabric, Tags())
+        yield from _group("emulated hosts", record.configuration.emulation, Tags())
     yield "study", "seed of order and weights", record.order_seed, Tags()
     yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
     if cell.own:

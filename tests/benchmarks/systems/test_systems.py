@@ -14,7 +14,7 @@ from dlscale.benchmarks.systems.system import default_environment, facts, find_i
 
 NAMES = definitions.names("systems")
 TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
-CLUSTERS = [name for name in NAMES if load_system(name).scheduler != "none"]
+CLUSTERS = [name for name in NAMES if load_system(name).has_jobs]
 
 
 def said(capsys, *words: str) -> tuple[int, str]:
