@@ -42,13 +42,13 @@ Floats = NDArray[np.float64]
 Kind = Literal["text", "table", "derived", "assumed"]
 
 
-def _ordered(shares: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _whole(shares: list[tuple[float, float]]) -> list[tuple[float, float]]:
     if abs(sum(share for share, _ in shares) - 1) > 0.01:
         raise ValueError("the shares of the bytes do not add up to 1")
     return shares
 
 
-Gradients = Annotated[list[tuple[PositiveFloat, PositiveFloat]], AfterValidator(_ordered)]
+Gradients = Annotated[list[tuple[PositiveFloat, PositiveFloat]], AfterValidator(_whole)]
 
 
 class Range(Frozen):

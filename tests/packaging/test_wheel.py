@@ -47,6 +47,8 @@ def test_contents(wheel):
         "analysis/render/html/page.html.j2",
         "analysis/render/html/start.js",
         "analysis/findings/productivity.csv",
+        "analysis/predict/anchors.toml",
+        "analysis/predict/simgrid_driver.py",
         "benchmarks/exports/templates/reframe.py.template",
         "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",
