@@ -65,11 +65,6 @@ def stamped_over_plain(profiles: Sequence[StepProfile]) -> Interval:
     return median_interval([stamped / plain for profile in profiles for plain, stamped in _rounds(profile)])
 
 
-def plain_over_stamped(profiles: Sequence[StepProfile]) -> Interval:
-    """What a moment of a stamped step is to be multiplied by."""
-    return median_interval([plain / stamped for profile in profiles for plain, stamped in _rounds(profile)])
-
-
 def _rounds(profile: StepProfile) -> list[tuple[float, float]]:
     """Seconds of the (plain, stamped) steps of each round; of what is no round, all together."""
     plain, stamped = np.array(profile.plain_seconds), np.array(profile.stamped_seconds)
@@ -150,8 +145,8 @@ def _milliseconds(value: Callable[[StepParts], float]) -> Callable[[StepParts], 
 
 
 LEGEND = (
-    "Medians over stamped steps of 1 rank without communication, and over launches. First, half, last: from the start "
-    "of the step until the first gradient, those with half of the bytes, and the last one were complete. Can hide: "
+    "Medians over stamped steps of 1 rank without communication, and over launches. First, last: from the start of the "
+    "step until the first and the last gradient were complete; half: those with half of the bytes. Can hide: "
     "from the first to the last, the most of an exchange that backpropagation can hide. Stamps: steps with them over "
     "steps without, in turns."
 )
@@ -163,7 +158,10 @@ PROFILES = TableOf[StepParts](
         Column("framework", lambda parts: parts.cell.framework, numeric=False),
         Column("batch", lambda parts: parts.cell.local_batch),
         Column(
-            "gradients", lambda parts: shown_number(parts.num_bytes / MEGABYTE, "{:.3g}".format), unit="MB"
+            "gradients",
+            lambda parts: shown_number(parts.num_bytes / MEGABYTE, "{:.3g}".format),
+            unit="MB",
+            detail=True,
         ),
         Column("step", _milliseconds(lambda parts: parts.step), unit="ms"),
         Column("fetch", _milliseconds(lambda parts: parts.fetching), unit="ms"),
@@ -171,11 +169,11 @@ PROFILES = TableOf[StepParts](
         Column("backward", _milliseconds(lambda parts: parts.backward), unit="ms"),
         Column("update", _milliseconds(lambda parts: parts.update), unit="ms"),
         Column("first", _milliseconds(lambda parts: parts.first_ready), unit="ms"),
-        Column("half", _milliseconds(lambda parts: parts.median_ready), unit="ms"),
+        Column("half", _milliseconds(lambda parts: parts.median_ready), unit="ms", detail=True),
         Column("last", _milliseconds(lambda parts: parts.last_ready), unit="ms"),
         Column("can hide", _milliseconds(lambda parts: parts.hideable), unit="ms"),
         Column("stamps", lambda parts: parts.stamps),
-        Column("steps", lambda parts: parts.num_steps),
+        Column("steps", lambda parts: parts.num_steps, detail=True),
     ),
     data=to_profile_row,
     legend=LEGEND,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.findings.profiles import plain_over_stamped
 from dlscale.analysis.launches import MeasuredCase, select_attempts
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
@@ -23,7 +22,8 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
     """The profile that these records of one study have of a workload in a framework; over launches, medians.
 
     `wanted` are values of CHOICES, for a study with several profiles; None leaves one open. Moments are those of
-    stamped steps, scaled so that the step is as long as without stamps. Raises UsageError if there is no profile, or
+    stamped steps, scaled so that the step is as long as the mean one without stamps: then a resampled step is as long
+    as a measured one. Raises UsageError if there is no profile, or
     several, or if its launches failed, are of different code or machines, or have too few steps.
     """
     what = _Asked(workload, framework, {name: value for name, value in wanted.items() if value is not None})
@@ -96,10 +96,12 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: _Asked) -> Profi
         raise UsageError(
             f"profile of {what.text}: {len(steps)} steps, of which {MIN_PROFILED_STEPS} are needed; run the study again"
         )
-    scales = [plain_over_stamped([profile]).center for profile in profiles]
+    backward = float(np.median([profile.backward[-1].median for profile in profiles]))
+    update = float(np.median([profile.update.median for profile in profiles]))
+    scale = float(np.mean(steps)) / (backward + update)
 
-    def median(moments: Iterable[float]) -> float:
-        return float(np.median([moment * scale for moment, scale in zip(moments, scales, strict=True)]))
+    def scaled(moments: Iterable[float]) -> float:
+        return scale * float(np.median(list(moments)))
 
     ready = [{each.name: each.ready.median for each in profile.gradients} for profile in profiles]
     if any(moments.keys() != ready[0].keys() for moments in ready):
@@ -110,25 +112,25 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: _Asked) -> Profi
         Gradient(
             name=each.name,
             num_bytes=each.num_bytes,
-            ready_seconds=median(moments[each.name] for moments in ready),
+            ready_seconds=scaled(moments[each.name] for moments in ready),
         )
         for each in profiles[0].gradients
     ]
     cell = records[0].case.cell
-    scale = float(np.median(scales))
     return Profile(
         workload=cell.workload,
         preset=cell.preset,
         framework=cell.framework,
         local_batch=cell.local_batch,
-        forward_seconds=median(profile.forward[0].median for profile in profiles),
-        backward_seconds=median(profile.backward[-1].median for profile in profiles),
-        update_seconds=median(profile.update.median for profile in profiles),
+        forward_seconds=scaled(profile.forward[0].median for profile in profiles),
+        backward_seconds=scale * backward,
+        update_seconds=scale * update,
         gradients=tuple(sorted(gradients, key=lambda gradient: gradient.ready_seconds)),
         step_seconds=steps,
         evidence=records[0].evidence,
         source=f"{records[0].study}, {cell.id}",
         derived=(
-            f"moments within a step: those of stamped steps, times {scale:.3f} for what the stamps cost",
+            f"moments within a step: medians of stamped steps, times {scale:.3f}, by which the mean step without "
+            "stamps is longer",
         ),
     )

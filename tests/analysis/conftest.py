@@ -150,8 +150,8 @@ def make_record() -> MakeRecord:
 def profile_record(make_record: MakeRecord) -> Callable[..., Record]:
     """A record of control `profile`: 200 steps of 33 ms of either kind, with two gradients.
 
-    `stamps` is how much longer a stamped step takes, `drift` how much slower the steps are at the end, relative to the
-    beginning, `last` when the larger gradient is complete.
+    `stamps` is how much longer a stamped step and all in it takes, `drift` how much slower the steps are at the end,
+    relative to the beginning, `last` when the larger gradient is complete.
     """
 
     def moment(seconds: float) -> Quantiles:
@@ -172,12 +172,12 @@ def profile_record(make_record: MakeRecord) -> Callable[..., Record]:
             :num_steps
         ]
         profile = StepProfile(
-            fetched=moment(0.001),
-            forward=[moment(end) for end in forward],
-            backward=[moment(end) for end in backward],
-            update=moment(0.003),
+            fetched=moment(stamps * 0.001),
+            forward=[moment(stamps * end) for end in forward],
+            backward=[moment(stamps * end) for end in backward],
+            update=moment(stamps * 0.003),
             gradients=[
-                GradientReady(name=name, num_bytes=num_bytes, ready=moment(ready))
+                GradientReady(name=name, num_bytes=num_bytes, ready=moment(stamps * ready))
                 for name, num_bytes, ready in zip(names, (40, 4000), (0.012, last), strict=True)
             ],
             stamped_seconds=[stamps * value for value in seconds],

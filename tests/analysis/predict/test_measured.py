@@ -20,13 +20,21 @@ def test_a_profile_is_the_median_of_its_launches_without_what_the_stamps_cost(pr
         8,
     )
     assert [(each.name, each.num_bytes) for each in found.gradients] == [("bias", 40), ("weight", 4000)]
-    assert found.gradients[1].ready_seconds == pytest.approx(0.028 / 1.25)
-    assert (found.forward_seconds, found.backward_seconds) == (pytest.approx(0.008), pytest.approx(0.024))
-    assert found.update_seconds == pytest.approx(0.0024)
+    assert found.gradients[1].ready_seconds == pytest.approx(0.028)
+    assert (found.forward_seconds, found.backward_seconds) == (pytest.approx(0.010), pytest.approx(0.030))
+    assert found.update_seconds == pytest.approx(0.003)
     assert found.step_seconds == pytest.approx([0.033] * 600)
     assert found.evidence == "measured"
     assert "times 0.800" in found.derived[0]
     assert found.source.startswith("weak-scaling, hep_cnn-tiny-torch-none-1r-profile-")
+
+
+def test_a_resampled_step_is_as_long_as_a_measured_one(profile_record):
+    """Noise is resampled from steps over their mean, so a profile's step is the mean one, not the usual one."""
+    found = profile_of([profile_record(drift=2.0, stamps=1.1)], "hep_cnn", "torch")
+    mean = sum(found.step_seconds) / len(found.step_seconds)
+    assert found.backward_seconds + found.update_seconds == pytest.approx(mean)
+    assert mean > 0.033
 
 
 def test_of_several_profiles_one_is_to_be_chosen(profile_record):
