@@ -131,36 +131,39 @@ class MpiServers(InStep):
         )
         flat = np.empty(layout.num_elements, np.float32)
         layout.pack(first, flat)
-        given = flat if self._job.index == 0 else None
-        chosen = self._algorithm
-        num_workers = self._job.num_workers
-        if isinstance(chosen, downpour.Options):
-            chosen = chosen.for_gate() if gate else chosen
-            rules = _downpour_rules(chosen, replica, num_workers=num_workers)
-            links.open(rules, given)
-            return DownpourTrainer(
-                replica,
-                layout,
-                links,
-                chosen,
-                rate=rules["rate"],
-                momentum=rules["momentum"],
-                group=self._group,
-            )
-        share = chosen.moving_rate / num_workers if isinstance(chosen, easgd.Options) else 0.0
-        synchronous = {"algorithm": SYNC, "num_backups": self._num_backups}
-        without_gem = {"algorithm": "easgd", "share": share} if share else synchronous
-        links.open(SERVER_RULES if isinstance(chosen, gem.Options) else without_gem, given)
+        chosen = self._algorithm.for_gate() if gate and self.asynchronous else self._algorithm
+        rules = self._rules(chosen, replica)
+        links.open(rules, flat if self._job.index == 0 else None)
+        if isinstance(chosen, downpour.Options):  # fetches for itself, each time that its interval is over
+            own = {"rate": rules["rate"], "momentum": rules["momentum"], "group": self._group}
+            return DownpourTrainer(replica, layout, links, chosen, **own)
         links.fetch(flat)
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
-            chosen = chosen.for_gate() if gate else chosen
-            return ElasticTrainer(replica, layout, links, chosen, share=share)
+            return ElasticTrainer(replica, layout, links, chosen, share=rules["share"])
         if isinstance(chosen, gem.Options):
-            return MatchingTrainer(replica, layout, links, chosen.for_gate() if gate else chosen)
+            return MatchingTrainer(replica, layout, links, chosen)
         if self.num_accepted is not None:
             return BackedUpTrainer(replica, layout, links, num_accepted=self.num_accepted, gate=gate)
         return SynchronousTrainer(replica, layout, links)
+
+    def _rules(self, chosen: Any, replica: Replica) -> dict[str, Any]:
+        """What servers are told."""
+        num_workers = self._job.num_workers
+        if isinstance(chosen, downpour.Options):
+            return {
+                "algorithm": "downpour",
+                "optimizer": chosen.optimizer,
+                "rate": chosen.learning_rate or replica.learning_rate(),
+                "momentum": chosen.explicit_momentum(num_workers),
+                "divide_by_staleness": chosen.divide_by_staleness,
+                "num_collected": chosen.num_collected(num_workers),
+            }
+        if isinstance(chosen, easgd.Options):
+            return {"algorithm": "easgd", "share": chosen.moving_rate / num_workers}
+        if isinstance(chosen, gem.Options):
+            return SERVER_RULES
+        return {"algorithm": SYNC, "num_backups": self._num_backups}
 
     def collective(self) -> Collective:
         """Servers offer none."""
@@ -172,18 +175,6 @@ class MpiServers(InStep):
             self._group.close()
         leave(self._mailbox, self._ranks.parents(self._job.index))
         self._mailbox.communicator.Free()
-
-
-def _downpour_rules(options: downpour.Options, replica: Replica, *, num_workers: int) -> dict[str, Any]:
-    """What servers are told."""
-    return {
-        "algorithm": "downpour",
-        "optimizer": options.optimizer,
-        "rate": options.learning_rate or replica.learning_rate(),
-        "momentum": options.explicit_momentum(num_workers),
-        "divide_by_staleness": options.divide_by_staleness,
-        "num_collected": options.num_collected(num_workers),
-    }
 
 
 def _ranks(job: ServerSplit, algorithm: Any, framework: str) -> Ranks:

@@ -105,7 +105,17 @@ class SynchronousSession(Shard):
         self._heard = dict.fromkeys(
             range(num_workers), 0
         )  # of each worker, the updates when it last sent something
+        self._without_weights = (
+            set(range(num_workers)) if num_backups else set()
+        )  # still: they expect no mean
         self._num_dropped = 0
+
+    def fetch(self, worker: int) -> None:
+        """Send the weights; means follow once all workers have the first ones."""
+        super().fetch(worker)
+        if self._loaded:
+            self._without_weights.discard(worker)
+            self._update_if_due()
 
     def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:  # noqa: ARG002
         """A worker's gradients; with the last that a step waits for, the mean goes to all."""
@@ -120,8 +130,8 @@ class SynchronousSession(Shard):
         self._update_if_due()
 
     def _update_if_due(self) -> None:
-        """Form the mean, unless a worker still has MOST_AHEAD of them to take."""
-        if len(self._given) < self._num_accepted:
+        """Form the mean, unless a worker still has MOST_AHEAD of them to take, or awaits its first weights."""
+        if len(self._given) < self._num_accepted or self._without_weights:
             return
         if self._num_updates - min(self._heard.values()) >= MOST_AHEAD:
             return
@@ -141,6 +151,7 @@ class SynchronousSession(Shard):
         if num_left < self._num_accepted or not super().without(worker, num_left=num_left):
             return False
         del self._heard[worker]
+        self._without_weights.discard(worker)
         self._update_if_due()
         return True
 

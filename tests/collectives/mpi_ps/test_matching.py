@@ -57,7 +57,7 @@ def trained(options, turns):
     def links_of(worker):
         def fetch(into):
             session.fetch(worker)
-            into[:], links.steps[0] = answers[worker]
+            into[:], links.steps[0], _ = answers[worker]
 
         def push(values, *, count):
             session.push(worker, values.copy(), step=links.steps[0], count=count)

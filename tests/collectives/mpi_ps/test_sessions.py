@@ -58,8 +58,24 @@ def test_a_worker_has_one_part_in_a_step(replies):
 
 @pytest.fixture
 def backed_up(replies):
-    """Three workers, of which two make an update."""
-    return SynchronousSession(num_elements=1, num_workers=3, num_backups=1, reply=replies)
+    """Three workers, of which two make an update; all have the first weights."""
+    session = SynchronousSession(num_elements=1, num_workers=3, num_backups=1, reply=replies)
+    session.load(np.float32([0]))
+    for worker in range(3):
+        session.fetch(worker)
+    replies.clear()
+    replies.own.clear()
+    return session
+
+
+def test_who_awaits_the_first_weights_gets_no_mean_in_their_place(replies):
+    session = SynchronousSession(num_elements=1, num_workers=2, num_backups=1, reply=replies)
+    session.load(np.float32([5]))
+    session.fetch(0)
+    push(session, 0, 1)
+    assert replies == [(0, 0, [5])]
+    session.fetch(1)
+    assert replies[1:] == [(1, 0, [5]), (0, 1, [1]), (1, 1, [1])]
 
 
 def test_a_mean_is_that_of_the_first_to_come_and_later_gradients_are_dropped(backed_up, replies):
