@@ -1,0 +1,115 @@
+"""The textbook in one figure: servers take longer with every worker, rings and doublings hardly do.
+
+    python tests/benchmark/exchange_figure.py --out docs/figures                        (seconds; a figure and a CSV)
+    python tests/benchmark/exchange_figure.py --out docs/figures --measured hosts.csv   (with points of emulated hosts)
+
+Lines are closed forms, half filled markers the engines' predictions. Measured points come from a CSV with the columns
+exchange, num_nodes and seconds; they must be of the network and message that --rate, --latency and --bytes say.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+
+import matplotlib as mpl
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.simgrid_engine import SimGrid
+from dlscale.analysis.predict.validation import closed_form_seconds
+
+NODES = [2**power for power in range(1, 8)]
+EXCHANGES = {
+    "1 parameter server": ("parameter_servers", 1, "#D55E00", "-"),
+    "4 parameter servers": ("parameter_servers", 4, "#CC79A7", "--"),
+    "ring": ("ring", 0, "#0072B2", "-."),
+    "halving and doubling": ("halving_doubling", 0, "#009E73", ":"),
+}
+MARKERS = {"loggp": "o", "simgrid": "s"}
+SIZES = {"loggp": 4, "simgrid": 9, "measured": 6}
+
+
+def rows(network, num_bytes):
+    """One per exchange, number of nodes and origin: closed form, or an engine."""
+    for title, (algorithm, num_servers, *_) in EXCHANGES.items():
+        for num_nodes in NODES:
+            exchange = Exchange(algorithm=algorithm, num_nodes=num_nodes, num_servers=num_servers)
+            yield title, num_nodes, "closed form", closed_form_seconds(network, exchange, num_bytes)
+            for engine in (LogGP(), SimGrid()):
+                yield (
+                    title,
+                    num_nodes,
+                    engine.name,
+                    engine.exchange_seconds(network, exchange, [num_bytes])[0],
+                )
+
+
+def measured_rows(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield row["exchange"], int(row["num_nodes"]), "measured", float(row["seconds"])
+
+
+def draw(found, subtitle, path):
+    figure, axis = plt.subplots(figsize=(6.3, 4.2), layout="constrained")
+    for title, (_, _, colour, dashes) in EXCHANGES.items():
+        for origin in dict.fromkeys(origin for _, _, origin, _ in found):
+            own = [
+                (nodes, seconds) for name, nodes, what, seconds in found if (name, what) == (title, origin)
+            ]
+            if not own:
+                continue
+            if origin == "closed form":
+                axis.plot(*zip(*own, strict=True), color=colour, linestyle=dashes, label=title)
+            else:
+                fill, marker = ("full", "D") if origin == "measured" else ("left", MARKERS[origin])
+                axis.plot(
+                    *zip(*own, strict=True), marker, color=colour, fillstyle=fill, markersize=SIZES[origin]
+                )
+    for origin in dict.fromkeys(origin for _, _, origin, _ in found if origin != "closed form"):
+        fill, marker = ("full", "D") if origin == "measured" else ("left", MARKERS[origin])
+        label = "measured on emulated hosts" if origin == "measured" else f"predicted by {origin} (simulated)"
+        axis.plot([], [], marker, color="black", fillstyle=fill, markersize=SIZES[origin], label=label)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(NODES, [str(nodes) for nodes in NODES])
+    axis.set_xlabel("nodes with workers")
+    axis.set_ylabel("seconds of an exchange")
+    axis.set_title(subtitle, fontsize=9)
+    axis.legend(fontsize=8)
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--measured", type=Path)
+    parser.add_argument(
+        "--rate", type=float, default=25e6 * (1 - 0.044), help="bytes per second: 200 Mb/s less headers"
+    )
+    parser.add_argument("--latency", type=float, default=40e-6, help="seconds")
+    parser.add_argument("--bytes", type=int, default=4_000_000)
+    asked = parser.parse_args()
+    network = Network(
+        name="one switch",
+        num_nodes=2 * NODES[-1],
+        node_bytes_per_second=asked.rate,
+        latency_seconds=asked.latency,
+        node_memory_bytes_per_second=None,
+        reduce_seconds_per_byte=0.0,
+    )
+    found = [*rows(network, asked.bytes), *(measured_rows(asked.measured) if asked.measured else ())]
+    subtitle = f"{asked.bytes / 1e6:g} MB, {asked.rate / 1e6:.3g} MB/s per node, {1e6 * asked.latency:g} us"
+    draw(found, subtitle, asked.out / "exchange-over-nodes.png")
+    with (asked.out / "exchange-over-nodes.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["exchange", "num_nodes", "origin", "seconds"])
+        writer.writerows((name, nodes, origin, f"{seconds:.6g}") for name, nodes, origin, seconds in found)
+
+
+if __name__ == "__main__":
+    main()
