@@ -32,6 +32,9 @@ class NetworkExchange:
 Exchange = NetworkExchange  # its name among engines; elsewhere the word is the trainers' own
 
 
+Method = Literal["flows", "fullest link"]  # simulated, or by the link of each phase that takes longest
+
+
 class Engine(Protocol):
     """A model of the network."""
 
@@ -40,4 +43,8 @@ class Engine(Protocol):
 
     def exchange_seconds(self, network: Network, exchange: Exchange, sizes: Sequence[int]) -> list[float]:
         """Seconds of the exchange for each of `sizes` in bytes, alone on the network and free of noise."""
+        ...
+
+    def method(self, exchange: Exchange) -> Method:
+        """How its time is found; an engine that simulates flows may have to leave the largest exchanges to formulas."""
         ...

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.predict.engine import Engine, NetworkExchange
+from dlscale.analysis.predict.engine import Engine, Method, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
@@ -100,6 +100,10 @@ class RememberingEngine:
             known[key] = self._engine.exchange_seconds(network, exchange, sizes)
             self._changed.add(path)
         return known[key]
+
+    def method(self, exchange: NetworkExchange) -> Method:
+        """The other engine's."""
+        return self._engine.method(exchange)
 
     def save(self) -> None:
         """Write what is new; a cache that cannot be written is no error."""

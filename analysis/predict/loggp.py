@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.engine import Method, NetworkExchange
 from dlscale.analysis.predict.network import Network, allocated
 from dlscale.analysis.predict.phases import Nodes, Phase, num_places, phases_of
 from dlscale.base.errors import UsageError
@@ -48,6 +48,10 @@ class LogGP:
         """Seconds of the exchange for each of `sizes` in bytes. Raises UsageError if the network has too few nodes."""
         total = cost(network, exchange)
         return [total.seconds + num_bytes * total.seconds_per_byte for num_bytes in sizes]
+
+    def method(self, exchange: NetworkExchange) -> Method:  # noqa: ARG002
+        """Always the fullest link of each phase."""
+        return "fullest link"
 
 
 def cost(network: Network, exchange: NetworkExchange) -> Cost:

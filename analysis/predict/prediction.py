@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backend_rules import ExchangeRule
-from dlscale.analysis.predict.engine import Algorithm, Engine, NetworkExchange
+from dlscale.analysis.predict.engine import Algorithm, Engine, Method, NetworkExchange
 from dlscale.analysis.predict.loggp import mean_jitter
 from dlscale.analysis.predict.network import Network, Placement, Routing
 from dlscale.analysis.predict.noise import Noise, slowest
@@ -314,6 +314,12 @@ def _exchange(
         routing=routing,
         seed=situation.seed,
     )
+
+
+def method_of(situation: Situation, num_nodes: int) -> Method:
+    """How the engine finds the times of the exchanges between so many nodes; of all, servers have the most flows."""
+    algorithm: Algorithm = "parameter_servers" if situation.rule.serves else "ring"
+    return situation.engine.method(_exchange(situation, algorithm, num_nodes, "packed", "adaptive"))
 
 
 def _servers(situation: Situation, num_ranks: int) -> int:

@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import Exchange, Method
 from dlscale.analysis.predict.loggp import Cost, cost, memory_seconds_per_byte
 from dlscale.analysis.predict.network import Network, allocated
 from dlscale.analysis.predict.phases import Nodes, Phase, num_places, phases_of
@@ -96,7 +96,7 @@ class SimGrid:
         total = self._cost(network, exchange)
         return [total.seconds + size * total.seconds_per_byte for size in sizes]
 
-    def method(self, exchange: Exchange) -> Literal["flows", "fullest link"]:
+    def method(self, exchange: Exchange) -> Method:
         """How its time is found: "fullest link" if a phase has too many flows to simulate."""
         return "flows" if _most_flows(exchange) <= MOST_FLOWS else "fullest link"
 

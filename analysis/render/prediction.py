@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.predict.engines import digest_of
-from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation
+from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation, method_of
 from dlscale.analysis.render.tables import Column, Table, TableOf
 from dlscale.analysis.render.text import number
 
 LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
+NOT_SIMULATED = "fullest link: more flows at once than SimGrid is asked to simulate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class PlacedPoint:
 
 def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
     """A row per backend and number of nodes."""
+    points = [PlacedPoint(curve=curve, point=point) for curve in curves for point in curve.points]
+    not_simulated = any(_engine(it.curve.situation, it.point) == "fullest link" for it in points)
     return TableOf[PlacedPoint](
         name="prediction",
         caption=_setting(curves[0].situation),
@@ -39,12 +42,12 @@ def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
             Column("efficiency", lambda it: _percent(it.point.efficiency.center), unit="%"),
             Column("low", lambda it: _percent(it.point.efficiency.low), unit="%"),
             Column("high", lambda it: _percent(it.point.efficiency.high), unit="%"),
-            Column("engine", lambda it: it.curve.situation.engine.name, numeric=False),
+            Column("engine", lambda it: _engine(it.curve.situation, it.point), numeric=False),
         ),
         data=lambda it: _row(it.curve, it.point),
-        legend=LEGEND,
+        legend=LEGEND + (f"; {NOT_SIMULATED}" if not_simulated else ""),
         group=lambda it: it.curve.situation.rule.backend,
-    ).of(PlacedPoint(curve=curve, point=point) for curve in curves for point in curve.points)
+    ).of(points)
 
 
 def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
@@ -93,6 +96,7 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
         **{f"{name.replace(' ', '_')}_loss": share for name, share in point.parts.items()},
         "engine": situation.engine.name,
         "engine_version": situation.engine.version,
+        "engine_method": method_of(situation, point.num_nodes),
         "profile_evidence": profile.evidence,
         "profile_digest": digest_of(profile),
         "network_digest": digest_of(situation.network),
@@ -100,6 +104,12 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
         "held_out_error": situation.held_out_error,
         "doubts": "; ".join(situation.doubts),
     }
+
+
+def _engine(situation: Situation, point: PredictedPoint) -> str:
+    """The engine, or that it has not simulated what is too large for it."""
+    left = situation.engine.name == "simgrid" and method_of(situation, point.num_nodes) != "flows"
+    return "fullest link" if left else situation.engine.name
 
 
 def first_line(situation: Situation) -> str:

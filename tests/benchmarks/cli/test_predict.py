@@ -75,6 +75,17 @@ def test_slow_links_and_other_traffic_are_simulated():
     assert "2 background flows" in json.dumps(busy)
 
 
+@pytest.mark.requires("simgrid")
+def test_what_is_too_large_to_simulate_says_so(tmp_path):
+    words = ["--backends", "mpi_ps", "--servers", "16", "--nodes", "4,2048", "--results", str(tmp_path)]
+    rows = json.loads(said("--engine", "simgrid", *words, "--json"))["rows"]
+    assert [row["engine_method"] for row in rows] == ["flows", "fullest link"]
+    assert [row["engine"] for row in rows] == ["simgrid", "simgrid"]
+    text = " ".join(said("--engine", "simgrid", *words).split())
+    assert "fullest link: more flows at once than SimGrid is asked to simulate" in text
+    assert "fullest link:" not in said(*words)
+
+
 def test_table_figure_and_csv_say_that_nothing_was_measured(tmp_path):
     words = ["--backends", "ring", "--nodes", "1,64", "--explain", "--results", str(tmp_path)]
     text = said(*words)
