@@ -65,18 +65,19 @@ class Calibration:
         """The most nodes that were measured."""
         return self.held_out.exchange.num_nodes
 
-    def why_not(self, num_nodes: int) -> str:
-        """Why a prediction on that many nodes is not to be trusted; empty if it may be."""
-        if abs(self.held_out_error) > MAX_HELD_OUT_ERROR:
-            return (
-                f"the largest measured exchange ({self.held_out.num_bytes} bytes on {self.largest_nodes} nodes) is "
-                f"predicted {100 * self.held_out_error:+.0f} % wrong, of which {100 * MAX_HELD_OUT_ERROR:.0f} % are "
-                "allowed"
-            )
+    def doubts(self, num_nodes: int) -> tuple[str, ...]:
+        """Why a prediction on that many nodes is not to be trusted; none if it may be."""
+        doubts = []
         if num_nodes > MAX_EXTRAPOLATION * self.largest_nodes:
-            most = f"{MAX_EXTRAPOLATION} times the {self.largest_nodes} that were measured"
-            return f"{num_nodes} nodes are more than {most}"
-        return ""
+            doubts.append(
+                f"{num_nodes} nodes are more than {MAX_EXTRAPOLATION} times the {self.largest_nodes} of the calibration"
+            )
+        if abs(self.held_out_error) > MAX_HELD_OUT_ERROR:
+            doubts.append(
+                f"the calibration is wrong by {100 * self.held_out_error:+.0f} % for its largest point, which was held "
+                "out"
+            )
+        return tuple(doubts)
 
 
 def calibrated(

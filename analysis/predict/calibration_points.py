@@ -14,30 +14,13 @@ from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, commu
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import rule_of
-from dlscale.analysis.predict.calibrate import Calibration, CalibrationPoint, calibrated
+from dlscale.analysis.predict.calibrate import CalibrationPoint
 from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
 
 RUN_MODE = "fresh"  # as gradients are when they are exchanged
-
-
-def calibration_of(
-    records: Iterable[Record],
-    backend: str,
-    start: Network,
-    *,
-    source: str,
-    launches: Sequence[MessageSizeLaunch] = (),
-    fingerprint: str | None = None,
-) -> Calibration:
-    """A backend's network by a study and, if there are `launches`, a collectives run. Raises UsageError as both."""
-    points = points_of_study(records, backend, fingerprint=fingerprint)
-    if launches:
-        points += points_of_run(launches, backend)
-    return calibrated(points, start, source=source)
 
 
 def points_of_study(

@@ -1,53 +1,59 @@
-"""A network as a study's own exchanges calibrate it, and what such a prediction is not to be trusted with.
+"""A network as a machine's own exchanges calibrate it, and what such a prediction is not to be trusted with.
 
-A network is calibrated for each backend, whose software is a part of a message's latency.
+A network is calibrated for each backend, whose software is a part of a message's latency: by the control `exchange` of
+studies, and by runs of `dlscale collectives`.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
+from dlscale.analysis.predict.calibration_points import points_of_run, points_of_study
 from dlscale.analysis.predict.prediction import Situation
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run, load_run
 
-POINTS_MODULE, FIT_MODULE = (
-    "dlscale.analysis.predict.calibration_points",
-    "dlscale.analysis.predict.calibrate",
-)
-MOST_TIMES = 64  # the largest measured number of nodes
-LARGEST_ERROR = 0.15  # of the largest point, which was held out
+LATEST_RUN = "collectives"
+
+
+def calibration_folders(results: Path, names: Sequence[str]) -> list[Path]:
+    """The folders of studies and of collectives runs, by path or name; `collectives` is the latest run.
+
+    Raises UsageError for what is neither.
+    """
+    return [_folder(results, name) for name in names]
+
+
+def _folder(results: Path, name: str) -> Path:
+    if name == LATEST_RUN:
+        return latest_run(results)
+    for folder in (Path(name), results / LATEST_RUN / name):
+        if (folder / CAMPAIGN_FILE).is_file():
+            return folder
+    return named_folder(results, name)
 
 
 def calibrated_situation(
-    situation: Situation, folder: Path, sizes: Sequence[int], *, profiled: Path | None, force: bool
+    situation: Situation, folders: Sequence[Path], sizes: Sequence[int], *, profiled: Path | None, force: bool
 ) -> Situation:
-    """The situation on the network that the study in `folder` calibrates; as it is without an exchange.
+    """The situation on the network that `calibration_folders` calibrate; as it is without an exchange.
 
-    `profiled` is the study of the profile, whose code and machine must be the same. Raises UsageError where the study
-    has too few exchanges, for sizes beyond MOST_TIMES the largest measured one, and where the point that was held out
-    is wrong by more than LARGEST_ERROR, the last two unless `force`, which makes them doubts.
+    `profiled` is the study of the profile, whose code and machine those of studies must be. Raises UsageError where
+    there are too few exchanges, and where the calibration has doubts, unless `force`, which keeps them.
     """
     if not situation.rule.exchanges:
         return situation
     backend = situation.rule.backend
-    points, fit = (_module(name) for name in (POINTS_MODULE, FIT_MODULE))
-    records, _ = load_records(folder)
-    measured = points.points_of_study(records, backend, fingerprint=_fingerprint(profiled))
-    found: Any = fit.calibrated(measured, situation.network, source=folder.name)
-    doubts = []
-    if max(sizes) > MOST_TIMES * found.largest_nodes:
-        doubts.append(
-            f"{max(sizes)} nodes are more than {MOST_TIMES} times the {found.largest_nodes} of the calibration"
-        )
-    if abs(found.held_out_error) > LARGEST_ERROR:
-        doubts.append(
-            f"the calibration is wrong by {100 * found.held_out_error:+.0f} % for its largest point, which was held out"
-        )
+    fingerprint = _fingerprint(profiled)
+    points = [point for folder in folders for point in _points(folder, backend, fingerprint)]
+    source = ", ".join(folder.name for folder in folders)
+    found = calibrated(points, situation.network, source=source)
+    doubts = found.doubts(max(sizes))
     if doubts and not force:
         raise UsageError(
             f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
@@ -57,7 +63,7 @@ def calibrated_situation(
         network=found.network,
         calibrated_nodes=found.largest_nodes,
         held_out_error=found.held_out_error,
-        doubts=tuple(doubts),
+        doubts=doubts,
     )
 
 
@@ -71,19 +77,18 @@ def calibration_line(situation: Situation) -> str:
     )
 
 
+def _points(folder: Path, backend: str, fingerprint: str | None) -> list[CalibrationPoint]:
+    if (folder / CAMPAIGN_FILE).is_file():
+        _, launches = load_run(folder)
+        return points_of_run(launches, backend)
+    records, _ = load_records(folder)
+    return points_of_study(records, backend, fingerprint=fingerprint)
+
+
 def _fingerprint(profiled: Path | None) -> str | None:
     """The code and machine of the only profile in a study; None without one."""
     if profiled is None:
         return None
     records, _ = load_records(profiled)
-    digests = {record.fingerprint.digest for record in records if str(record.case.cell.control) == "profile"}
+    digests = {record.fingerprint.digest for record in records if record.case.cell.control == "profile"}
     return digests.pop() if len(digests) == 1 else None
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise UsageError("--calibrate is not in this dlscale; leave it out") from None

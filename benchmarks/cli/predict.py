@@ -35,7 +35,11 @@ from dlscale.analysis.render.prediction import (
 )
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.calibration import calibrated_situation, calibration_line
+from dlscale.benchmarks.cli.calibration import (
+    calibrated_situation,
+    calibration_folders,
+    calibration_line,
+)
 from dlscale.benchmarks.cli.network_options import background_option, slow_nodes_option
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
@@ -91,8 +95,10 @@ MEASURED_MODULE = "dlscale.analysis.predict.measured"
 )
 @click.option(
     "--calibrate",
-    metavar="STUDY",
-    help="Study whose exchanges between nodes calibrate latency and rates; default: the system's file as it is.",
+    metavar="STUDY,...",
+    type=Words(),
+    help="Studies and collectives runs whose exchanges between nodes calibrate latency and rates; default: the "
+    "system's file as it is.",
 )
 @click.option(
     "--force",
@@ -126,7 +132,7 @@ def predict(
     backend_options: dict[str, dict[str, Any]] | None,
     nodes: list[int] | None,
     study: str | None,
-    calibrate: str | None,
+    calibrate: list[str] | None,
     force: bool,
     engine: str,
     background_flows: int,
@@ -154,7 +160,7 @@ def predict(
     own_options = backend_options or {}
     _check_options(own_options, backends)
     folder = named_folder(results, study) if study else None
-    calibration = named_folder(results, calibrate) if calibrate else None
+    calibration = calibration_folders(results, calibrate) if calibrate else []
     chosen = engine_named(engine, background_flows=background_flows, slow_nodes=slow_nodes)
     remembering = RememberingEngine(chosen, cache_folder())
     predictions = []

@@ -96,10 +96,10 @@ def test_the_largest_point_is_judged_by_the_others():
 def test_what_is_not_to_be_trusted_says_why():
     measured = points(*(exchange_of("ring", num_nodes) for num_nodes in (2, 4)), noise=0)
     found = calibrated(measured, START, source="s")
-    assert (found.why_not(4), found.why_not(256)) == ("", "")
-    assert found.why_not(257) == "257 nodes are more than 64 times the 4 that were measured"
-    wrong = replace(found, held_out_error=-0.2)
-    assert wrong.why_not(2).endswith("is predicted -20 % wrong, of which 15 % are allowed")
+    assert (found.doubts(4), found.doubts(256)) == ((), ())
+    assert found.doubts(257) == ("257 nodes are more than 64 times the 4 of the calibration",)
+    (doubt,) = replace(found, held_out_error=-0.2).doubts(2)
+    assert "wrong by -20 % for its largest point" in doubt
 
 
 def test_on_one_number_of_nodes_the_largest_message_is_held_out():

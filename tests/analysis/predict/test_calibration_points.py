@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.calibration_points import calibration_of, points_of_run, points_of_study
+from dlscale.analysis.predict.calibrate import calibrated
+from dlscale.analysis.predict.calibration_points import points_of_run, points_of_study
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
@@ -100,16 +101,12 @@ def test_buckets_of_each_size_on_each_number_of_nodes_are_points(exchange):
 def test_a_study_and_a_run_together_calibrate_a_network(exchange):
     launches = [run_launch(num_nodes, (4096, 65536)) for num_nodes in (2, 4)]
     records = [exchange(2), exchange(4)]
-    found = calibration_of(records, "gloo", START, source="weak-scaling", launches=launches)
+    measured = points_of_study(records, "gloo") + points_of_run(launches, "gloo")
+    found = calibrated(measured, START, source="weak-scaling")
     assert found.num_points == 8
     assert found.network.latency_seconds == pytest.approx(LATENCY, rel=0.02)
     assert found.network.node_bytes_per_second == pytest.approx(RATE, rel=0.05)
     assert abs(found.held_out_error) < 0.02
-
-
-def test_a_study_within_one_node_calibrates_nothing(exchange):
-    with pytest.raises(UsageError, match="no exchange was measured between nodes"):
-        calibration_of([exchange(2, num_nodes=1)], "gloo", START, source="s")
 
 
 def test_one_node_gives_no_points(exchange):

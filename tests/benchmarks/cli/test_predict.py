@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from dlscale.analysis.predict.calibrate import Calibration, CalibrationPoint
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.stored import load_stored
-from dlscale.benchmarks.cli import cli, main
+from dlscale.benchmarks.cli import calibration, cli, main
 from dlscale.benchmarks.systems.system import load_system
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
@@ -202,30 +204,33 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path):
 @pytest.fixture
 def calibrated_on_four(monkeypatch, tmp_path):
     """A stand-in for the fit, which has tests of its own: 4 nodes, and an error that a test may change."""
-    found = SimpleNamespace(largest_nodes=4, held_out_error=0.04)
+    asked = SimpleNamespace(held_out_error=0.04)
+    largest = CalibrationPoint(
+        exchange=NetworkExchange(algorithm="ring", num_nodes=4), num_bytes=1 << 20, seconds=1e-3
+    )
 
     def calibrated(points, start, *, source):
-        network = replace(
-            start, latency_seconds=2e-6, latency_factors=(0.9, 1.1), source=f"calibrated: {source}"
+        assert points == [largest]
+        return Calibration(
+            network=replace(
+                start, latency_seconds=2e-6, latency_factors=(0.9, 1.1), source=f"calibrated: {source}"
+            ),
+            num_points=1,
+            held_out=largest,
+            held_out_error=asked.held_out_error,
+            scatter=0.02,
         )
-        return SimpleNamespace(network=network, **vars(found))
 
-    def points_of_study(records, backend, *, fingerprint):
+    def points_of_study(_, backend, *, fingerprint):
         assert (backend, fingerprint) == ("ring", None)
-        return [records]
+        return [largest]
 
-    monkeypatch.setitem(
-        sys.modules, "dlscale.analysis.predict.calibrate", SimpleNamespace(calibrated=calibrated)
-    )
-    monkeypatch.setitem(
-        sys.modules,
-        "dlscale.analysis.predict.calibration_points",
-        SimpleNamespace(points_of_study=points_of_study),
-    )
+    monkeypatch.setattr(calibration, "calibrated", calibrated)
+    monkeypatch.setattr(calibration, "points_of_study", points_of_study)
     study = "weak-scaling-2c2a4218"
     shutil.copytree(GOLDEN / study, tmp_path / "local" / study)
-    found.words = ["--calibrate", study, "--results", str(tmp_path)]
-    return found
+    asked.words = ["--calibrate", study, "--results", str(tmp_path)]
+    return asked
 
 
 def test_a_calibrated_network_says_what_it_was_held_to(calibrated_on_four):
