@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlscale.analysis.predict.engines import digest_of
 from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation, method_of
 from dlscale.analysis.render.tables import Column, Table, TableOf
@@ -121,8 +123,14 @@ def first_line(situation: Situation) -> str:
     )
 
 
-def derived_lines(situation: Situation) -> Iterator[str]:
-    """What of the profile is derived, one line each."""
+def profile_lines(situation: Situation) -> Iterator[str]:
+    """How the steps of a profile vary, where they were measured, and what of it is derived, one line each."""
+    if steps := situation.noise.steps:
+        variation = float(np.std(steps))
+        yield (
+            f"noise: {len(steps)} measured steps, standard deviation {100 * variation:.1f} % of their mean; a busy "
+            "machine makes it too large"
+        )
     for text in situation.profile.derived:
         yield f"derived: {text}"
 

@@ -26,12 +26,12 @@ from dlscale.analysis.predict.prediction import (
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.stored import load_stored
 from dlscale.analysis.render.prediction import (
-    derived_lines,
     explanation,
     first_line,
     is_written,
     prediction_rows,
     prediction_table,
+    profile_lines,
 )
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
@@ -267,7 +267,7 @@ def _show(
     profile = situation.profile
     console = Console(highlight=False)
     console.print(first_line(situation), markup=False, soft_wrap=True)
-    for text in derived_lines(situation):
+    for text in profile_lines(situation):
         console.print(text, markup=False, soft_wrap=True)
     for curve in curves:
         if curve.situation.calibrated_nodes:

@@ -12,9 +12,10 @@ from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.engines import RememberingEngine, engine_named
 from dlscale.analysis.predict.loggp import LogGP, mean_jitter
 from dlscale.analysis.predict.network import Groups, Network
-from dlscale.analysis.predict.noise import Noise
+from dlscale.analysis.predict.noise import Noise, noise_of_steps
 from dlscale.analysis.predict.prediction import Situation, predict_curve, predict_point, sensitivity
 from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.render.prediction import profile_lines
 from dlscale.base.errors import UsageError
 
 NETWORK = Network(
@@ -143,6 +144,14 @@ def test_the_same_question_has_the_same_answer():
     noisy = situation(noise=Noise(variation=(0.01, 0.1)))
     assert predict_point(noisy, 64) == predict_point(noisy, 64)
     assert predict_point(noisy, 64) != predict_point(replace(noisy, seed=1), 64)
+
+
+def test_what_a_reader_has_to_know_of_a_profile():
+    derived = replace(PROFILE, derived=("the update",))
+    assert list(profile_lines(situation(profile=derived))) == ["derived: the update"]
+    noisy = situation(noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
+    (line,) = profile_lines(noisy)
+    assert line.startswith("noise: 200 measured steps, standard deviation 10.0 % of their mean")
 
 
 def test_sensitivity_changes_one_input_at_a_time():
