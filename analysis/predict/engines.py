@@ -82,7 +82,9 @@ class RememberingEngine:
         self._engine, self._folder = engine, folder
         # What an engine was made with changes its answers, such as the traffic of other jobs.
         self._settings = {
-            name: str(value) for name, value in vars(engine).items() if not name.startswith("_")
+            name: str(value)
+            for name, value in getattr(engine, "__dict__", {}).items()
+            if not name.startswith("_")
         }
         self._known: dict[Path, dict[str, list[float]]] = {}
         self._changed: set[Path] = set()
