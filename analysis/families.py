@@ -6,8 +6,9 @@ was trained in both frameworks; it says whether they passed the parity gate and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dlscale.benchmarks.records.record import Base, Cell, Parity
 
@@ -33,6 +34,8 @@ class Family:
     compiled: bool
     memory_format: str
     device: str
+    # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
+    slept: str = field(default="", repr=False)
     data: str
     cores_per_rank: int
     threads_per_rank: int
@@ -63,15 +66,16 @@ class Family:
     def file_stem(self) -> str:
         """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
         what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
-        return "-".join([*what, *self._variants])
+        return "-".join([*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in self._variants)])
 
     @property
     def _variants(self) -> list[str]:
-        """The settings that differ from the defaults: compilation, memory format, device."""
+        """The settings that differ from the defaults: compilation, memory format, device, sleep."""
         return [
             *(["compiled"] if self.compiled else []),
             *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
             *([self.device] if self.device != DEFAULT_DEVICE else []),
+            *([self.slept] if self.slept else []),
         ]
 
     def covers(self, reference: Family) -> bool:
@@ -120,6 +124,7 @@ def family_of(cell: Cell, *, system: str) -> Family:
         compiled=cell.compiled,
         memory_format=cell.memory_format,
         device=cell.device,
+        slept=cell.slept.text if cell.slept else "",
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,

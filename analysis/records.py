@@ -46,7 +46,8 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "memory_format": cell.memory_format,
         "device": cell.device,
         "data": cell.data,
-        "unchecked": cell.own.unchecked if cell.own else "",
+        "slept": cell.slept.text if cell.slept else "",
+        "unchecked": cell.unchecked,
     }
 
 

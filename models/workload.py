@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
+from dlscale.models.slept import Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -74,6 +75,7 @@ class Execution:
     device: str = "cpu"  # one of DEVICES
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
     optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
+    slept: Slept | None = None  # in place of forward pass and backpropagation; None: they are computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

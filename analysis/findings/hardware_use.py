@@ -76,6 +76,8 @@ def hardware_use(rows: Iterable[Trained]) -> list[HardwareUse]:
 
 
 def _flops_per_sample(cell: Cell) -> int | None:
+    if cell.slept:
+        return None
     try:
         preset = cell.facts.preset(cell.preset)
     except (UsageError, ImportError):  # of another version's records

@@ -151,9 +151,9 @@ def _of_servers(table: ScalingTable, family: Family) -> Iterator[Text]:
 
 
 def _unchecked(rows: Sequence[ScalingRow | TimeToSolution]) -> Iterator[Text]:
-    """A sentence about a user's own model; nothing about another workload."""
-    for text in dict.fromkeys(row.cell.own.unchecked for row in rows if row.cell.own):
-        yield Text(f"Not checked of this file: {text}.", style="dim")
+    """A sentence about a user's own model or sleep in the place of computation; nothing about another workload."""
+    for cell in {row.cell.unchecked: row.cell for row in rows if row.cell.unchecked}.values():
+        yield Text(f"Not checked{' of this file' if cell.own else ''}: {cell.unchecked}.", style="dim")
 
 
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:

@@ -12,6 +12,7 @@ from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.study.axes import checked_values, read_variables
 from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.collectives import capabilities
+from dlscale.models.slept import Slept, read_slept
 
 
 class Words(click.ParamType[list[str]]):
@@ -116,6 +117,19 @@ class AlgorithmOptions(click.ParamType[dict[str, dict[str, Setting]]]):
         """{algorithm: {option: value}}; a malformed one is a one-line error."""
         try:
             return value if isinstance(value, dict) else parse_algorithm_options(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Compute(click.ParamType[Slept | None]):
+    """`real`, or `sleep:FORWARD,BACKWARD`."""
+
+    name = "computation"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Slept | None:
+        """What replaces computation; a malformed value is a one-line error."""
+        try:
+            return read_slept(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

@@ -20,6 +20,7 @@ from dlscale.benchmarks.cli.control_option import CONTROLS_OPTION
 from dlscale.benchmarks.cli.option_kinds import (
     AlgorithmOptions,
     BackendOptions,
+    Compute,
     Counts,
     Goal,
     Several,
@@ -32,7 +33,7 @@ from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.records.target import LearningRateScaling
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
-from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import Study, load_study, with_own_models
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.emulation import with_emulation
@@ -183,6 +184,12 @@ STUDY_OPTIONS = (
         "--memory-format",
         type=Several(click.STRING),
         help="Memory format: channels_last (default) or channels_first (torch only), or both with | between.",
+    ),
+    click.option(
+        "--compute",
+        type=Compute(),
+        help="Computation of a step: real (default), or sleep:20ms,40ms in the place of forward pass and "
+        "backpropagation, on emulated hosts.",
     ),
     click.option(
         "--device",
@@ -350,6 +357,7 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
         system=machine,
         **{field: options[field] for field in STUDY_FIELDS} | fields,
         backend_options=_with_open_ports(options, private=bool(machine.emulation)),
+        slept=options["compute"],
         rules={field: options[field] for field in RULE_OPTIONS},
         target=(options["target"] or {})
         | {field: options[field] for field in TARGET_OPTIONS}
@@ -361,6 +369,8 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
             f"--controls {','.join(options['controls'])} in {study.name}, whose trainings to a target have none; "
             "leave it out, or run weak-scaling"
         )
+    if study.slept:
+        check_slept(study, machine)
     study = _with_files(study, machine, options, from_file=name.endswith(".toml"))
     if study.launches:
         return study

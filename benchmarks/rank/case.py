@@ -410,8 +410,8 @@ class CaseRun:
         )
 
     def _has_labels(self) -> bool:
-        """Whether the loss is that of a classification: adversaries' losses need not fall."""
-        return self.cell.facts.preset(self.cell.preset).num_classes > 0
+        """Whether the loss is that of a classification: adversaries' losses need not fall, and sleep learns nothing."""
+        return self.cell.slept is None and self.cell.facts.preset(self.cell.preset).num_classes > 0
 
     def _write(self, event: Event) -> None:
         self.context.spool.write(event, case=self.index)

@@ -255,6 +255,7 @@ def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
             compiled=cell.compiled,
             memory_format=cell.memory_format,
             device=cell.device,
+            slept=cell.slept,
             learning_rate=cell.target.learning_rate if cell.target else None,
             optimizer=cell.target.optimizer if cell.target else None,
         ),

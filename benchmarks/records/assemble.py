@@ -13,6 +13,7 @@ from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
+    Cell,
     Checkpoint,
     Configuration,
     Evidence,
@@ -104,7 +105,7 @@ def assemble(
     return Record(
         study=metadata.study,
         system=metadata.system,
-        evidence=_evidence(spools, case.cell.num_nodes, metadata.configuration),
+        evidence=_evidence(spools, case.cell, metadata.configuration),
         case=case,
         attempt=attempt,
         started_at=metadata.started_at,
@@ -325,12 +326,12 @@ def _settings(results: Sequence[CaseResult | None]) -> dict[str, Setting]:
     return settings
 
 
-def _evidence(spools: Sequence[RankSpool], num_nodes: int, configuration: Configuration | None) -> Evidence:
-    """Measured, unless nodes are emulated, a single one too, or several turn out to share one machine."""
-    if configuration and configuration.emulation:
+def _evidence(spools: Sequence[RankSpool], cell: Cell, configuration: Configuration | None) -> Evidence:
+    """Measured, unless computation is replaced, nodes are emulated (a single one too), or several share a machine."""
+    if cell.slept or (configuration and configuration.emulation):
         return "emulated"
     machines = {info.boot_id for spool in spools if (info := spool.info)}
-    return "emulated" if machines and len(machines) < num_nodes else "measured"
+    return "emulated" if machines and len(machines) < cell.num_nodes else "measured"
 
 
 def _finite(value: float | None) -> float | None:

@@ -28,6 +28,7 @@ from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
 from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.slept import UNCHECKED, Slept
 from dlscale.models.workload import Workload
 
 Source = Literal["rapl", "pm_counters", "nvml"]
@@ -149,19 +150,25 @@ class Cell(Frozen):
     memory_format: str = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
+    slept: Slept | None = None  # in the place of computation; None: networks compute
     target: Target | None = None  # None: what is measured is speed alone
     data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell keeps the id that it had before cells could have variables, targets, algorithms or own models."""
-        fields = without_empty(handler(self), {"variables", "target", "algorithm_options", "own"})
+        """A cell keeps the id that it had before cells could have variables, targets, sleep, algorithms, own models."""
+        fields = without_empty(handler(self), {"variables", "target", "algorithm_options", "own", "slept"})
         return {name: value for name, value in fields.items() if (name, value) != ("algorithm", SYNC)}
 
     @property
     def facts(self) -> Workload:
         """What is known of its workload; of a user's file what the cell has. Raises UsageError for an unknown one."""
         return own_workload(self.own) if self.own else load_workload(self.workload)
+
+    @property
+    def unchecked(self) -> str:
+        """What gates cannot check of it; empty for a workload of dlscale's that computes."""
+        return UNCHECKED if self.slept else self.own.unchecked if self.own else ""
 
     @property
     def method(self) -> str:

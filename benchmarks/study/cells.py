@@ -129,6 +129,7 @@ class CellMaker:
             memory_format=self._study.memory_format,
             device=self._study.device,
             control=control,
+            slept=self._study.slept,
             target=self._target(global_batch, self._study.target),
             data=self._data_name,
         )

@@ -93,6 +93,21 @@ def chosen_partition(study: Study, system: System) -> Partition:
     return system.partitions[name]
 
 
+def check_slept(study: Study, system: System) -> None:
+    """Raises UsageError for a study whose computation cannot be replaced by sleep."""
+    asked = "--compute sleep"
+    if not system.emulation:
+        raise UsageError(
+            f"{asked} on {system.name}, which is not emulated; leave it out, or give --system emulated-4"
+        )
+    if study.target:
+        raise UsageError(f"{asked} in {study.name}: sleep learns nothing; leave it out, or run weak-scaling")
+    if study.compiled or "compiled" in study.axes:
+        raise UsageError(f"{asked} with --compiled: there is nothing to compile; leave one out")
+    if "tensorflow" in study.frameworks:
+        raise UsageError(f"{asked} in tensorflow, which has no such replacement yet; give --frameworks torch")
+
+
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
     ranks = sorted(_with_base(study, study.ranks) if study.ranks else set(default_ranks(num_cores)))

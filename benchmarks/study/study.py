@@ -54,6 +54,7 @@ from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
+from dlscale.models.slept import Slept
 from dlscale.models.workload import Workload
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
@@ -180,6 +181,7 @@ class Study(Frozen):
     compiled: bool = False  # by torch.compile, or XLA in TensorFlow
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
+    slept: Slept | None = None  # in the place of computation, on emulated hosts
     skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
     ranks: Counts | None = None  # None: up to the machine's cores, or as `nodes` says
     nodes: Counts | None = None  # on systems with a scheduler

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
+from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
 from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
@@ -221,7 +222,11 @@ class TorchReplica:
 
     def __init__(self, program: TorchProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(
-            replace(objective, loss=_executed(objective.loss, execution)) for objective in program.objectives
+            replace(
+                objective,
+                loss=_executed(objective, execution, share=1 / len(program.objectives)),
+            )
+            for objective in program.objectives
         )
         self.device = execution.device
         self._program, self._execution, self._batches = program, execution, batches
@@ -401,7 +406,11 @@ class _Mixed(nn.Module):
         return loss
 
 
-def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
+def _executed(objective: TorchObjective, execution: Execution, *, share: float) -> nn.Module:
+    """The loss of an objective, as it is run; `share` of a step's sleep is its own where sleep replaces it."""
+    loss = objective.loss
+    if execution.slept:
+        return SleptLoss(loss, objective.parameters, slept=execution.slept, share=share)
     module = loss if execution.precision == "fp32" else _Mixed(loss, execution)
     if execution.compiled:
         # What a network of the user's draws at random is what it would draw without: audits replay steps so.

@@ -6,6 +6,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_row, scaling_rows, scaling_table
 from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.models.slept import Slept
 
 
 def only(table, **wanted):
@@ -108,6 +109,7 @@ def test_a_failed_base_case_is_told(make_record):
         {"compiled": True},
         {"memory_format": "channels_first"},
         {"device": "gpu"},
+        {"slept": Slept(forward_seconds=0.1, backward_seconds=0.2)},
         {"framework": "tensorflow"},
         {"environment": "openmpi"},
         {"local_batch": 16},
@@ -359,7 +361,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
         *("algorithm", "algorithm_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
-        *("data", "unchecked", "control", "evidence", "fingerprint"),
+        *("data", "slept", "unchecked", "control", "evidence", "fingerprint"),
         *(
             name + end
             for name in ("samples_per_second", "speed_up", "efficiency_none", "efficiency_backend")
@@ -385,7 +387,7 @@ def test_rows_of_backends_have_stable_keys_too(make_study):
         *("algorithm", "algorithm_options", "environment"),
         *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "cores_per_rank", "threads_per_rank"),
         *("local_batch", "global_batch", "precision", "compiled", "memory_format", "device"),
-        *("data", "unchecked", "evidence", "exchange"),
+        *("data", "slept", "unchecked", "evidence", "exchange"),
         *(
             name + end
             for name in ("seconds_per_step", "computation_seconds_per_step", "exposed_communication")

@@ -79,6 +79,7 @@ def test_a_study_between_two_hosts_is_killed_and_resumed(tmp_path: Path):
     dlscale = str(Path(sys.prefix) / "bin" / "dlscale")
     words = [dlscale, "run", str(study), "--system", "emulated-4", "--results", str(results)]
     words += ["--data", "synthetic", "--emulation", "link_rate=100Mb/s,slow_link=2:0.5"]
+    words += ["--compute", "sleep:5ms,10ms"]
     spool = str(results / "emulated-4")
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert until(lambda: len(networks(spool)) > 2, 60), process.stderr.read()  # the switch and two hosts
@@ -94,6 +95,8 @@ def test_a_study_between_two_hosts_is_killed_and_resumed(tmp_path: Path):
     assert set(good) == {"ring", "mpi", "mpi_ps"}
     for record in good.values():
         assert record["evidence"] == "emulated"
+        assert record["case"]["cell"]["slept"] == {"forward_seconds": 0.005, "backward_seconds": 0.01}
+        assert min(max(window["seconds"]) / window["num_steps"] for window in record["windows"]) > 0.014
         assert [rank["node"] for rank in record["ranks"]] == ["h1", "h2"]
         assert record["configuration"]["fabric"]["bandwidth"] == 12.5e6
         assert record["configuration"]["emulation"]["slow_link 2"] == 0.5

@@ -282,8 +282,10 @@ def _entries(record: Record) -> Iterator[Entry]:
         yield from _group("emulated hosts", record.configuration.emulation, Tags())
     yield "study", "seed of order and weights", record.order_seed, Tags()
     yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
-    if cell.own:
-        yield "not checked", cell.workload, cell.own.unchecked, Tags(workload=cell.workload)
+    if cell.slept:
+        yield "computation", cell.workload, cell.slept.text, Tags(workload=cell.workload)
+    if cell.unchecked:
+        yield "not checked", cell.workload, cell.unchecked, Tags(workload=cell.workload)
     yield from _group("variables", record.environment_variables, framework)
     if cell.control == "train":
         backend = Tags(framework=cell.framework, backend=cell.backend)

@@ -53,6 +53,15 @@ def test_the_wire_by_hand(make_record):
     assert slow.words.endswith("all of it overlapped")
 
 
+def test_shaped_links_of_emulated_hosts_are_a_wire(make_record):
+    emulated = []
+    for record in study(make_record, bandwidth=BANDWIDTH / 100, evidence="emulated"):
+        configuration = record.configuration.model_copy(update={"emulation": {"queue": 1e6}})
+        emulated.append(record.model_copy(update={"configuration": configuration}))
+    real = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
+    assert of(emulated, "wire").seconds == real.seconds > 0
+
+
 def test_an_exchange_in_line_hides_nothing(make_record):
     wire = of(study(make_record, told={"overlap": False}), "wire")
     assert wire.efficiency == pytest.approx(0.08 / (0.08 + wire.seconds))

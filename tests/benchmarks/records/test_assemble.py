@@ -25,6 +25,7 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
     read_spools,
 )
+from dlscale.models.slept import Slept
 
 CELL = Cell(
     workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
@@ -218,6 +219,28 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
         (0, "s0.n0", 2.5),
         (1, "s0.n1", 3.5),
     ]
+
+
+def test_emulated_hosts_and_sleep_are_emulated_on_one_node_too(tmp_path, write):
+    for rank in range(2):
+        write(rank)
+    spools = read_spools(tmp_path, 2)
+    asked = {"study_digest": "s", "system_digest": "y", "skip_bad": False, "budget_seconds": 60, "rules": {}}
+    shaped = Configuration(**asked, fabric={"bandwidth": 25e6}, emulation={"queue": 1e6})
+    plain = Configuration(**asked, fabric={})
+    assert "emulation" not in plain.model_dump()
+    slept = CASE.model_copy(
+        update={
+            "cell": CASE.cell.model_copy(update={"slept": Slept(forward_seconds=0.1, backward_seconds=0.2)})
+        }
+    )
+    found = {}
+    for name, case, configuration in (
+        ("measured", CASE, plain), ("shaped", CASE, shaped), ("slept", slept, plain),
+    ):  # fmt: skip
+        metadata = METADATA.model_copy(update={"configuration": configuration})
+        found[name] = assemble(case, 0, spools, attempt=1, metadata=metadata, failure=None).evidence
+    assert found == {"measured": "measured", "shaped": "emulated", "slept": "emulated"}
 
 
 def test_a_launch_that_was_killed_gives_the_same_records_byte_for_byte():

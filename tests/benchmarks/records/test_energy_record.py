@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Case, Cell, Fingerprint
+from dlscale.benchmarks.records.record import Case, Cell, Configuration, Fingerprint
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
 from dlscale.benchmarks.study.study import Rules
 from dlscale.models.workload import Input, Shard
@@ -105,7 +105,7 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
 def record(tmp_path):
     """Assembled from ranks on nodes of their own, rank by rank the readings that it wrote; None: it wrote none."""
 
-    def make(*per_rank, local_ranks=(0, 0), cell=CELL):
+    def make(*per_rank, local_ranks=(0, 0), cell=CELL, metadata=METADATA):
         for rank, readings in enumerate(per_rank):
             spool = SpoolWriter(tmp_path, rank)
             local = local_ranks[rank]
@@ -126,9 +126,20 @@ def record(tmp_path):
             spool.close()
         spools = read_spools(tmp_path, len(per_rank))
         case = Case(cell=cell, block=0, position=0)
-        return assemble(case, 0, spools, attempt=1, metadata=METADATA, failure=None)
+        return assemble(case, 0, spools, attempt=1, metadata=metadata, failure=None)
 
     return make
+
+
+def test_counters_that_emulated_hosts_share_are_not_summed(record):
+    asked = {"study_digest": "s", "system_digest": "y", "skip_bad": False, "budget_seconds": 60, "rules": {}}
+    shaped = Configuration(**asked, fabric={}, emulation={"queue": 1e6})
+    found = record(
+        [READING], [READING], metadata=METADATA.model_copy(update={"configuration": shaped})
+    ).energy
+    assert [(energy.node, energy.joules, energy.reason) for energy in found] == [
+        (node, None, "emulated hosts share the counters of one machine") for node in ("n0", "n1")
+    ]
 
 
 def test_each_node_s_readings_are_in_the_record(record):

@@ -1,0 +1,87 @@
+"""Sleep in the place of computation: how it is asked for, when gradients are ready, and what a replica makes of it."""
+
+import time
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import main
+from dlscale.models import load_workload
+from dlscale.models.slept import Sleeper, Slept, read_slept
+from dlscale.models.workload import Execution, Input, Shard
+
+SLEPT = Slept(forward_seconds=0.02, backward_seconds=0.06)
+
+
+def test_seconds_are_read_with_their_units():
+    assert read_slept("sleep:20ms,60ms") == SLEPT
+    assert read_slept("real") is None
+    assert SLEPT.text == "sleep of 20 + 60 ms for computation"
+
+
+@pytest.mark.parametrize(
+    "text", ["sleep", "sleep:20ms", "sleep:20,40", "nap:1s,1s", "sleep:-1ms,1ms", "sleep:2h,1s"]
+)
+def test_other_texts_are_no_computation(text):
+    with pytest.raises(ValueError, match=r"write real, or sleep|is not in seconds|less than or equal"):
+        read_slept(text)
+
+
+def test_sleeps_add_up():
+    sleeper, begin = Sleeper(), time.perf_counter()
+    for _ in range(100):
+        sleeper.sleep(0.0005)
+    assert time.perf_counter() - begin >= 0.05 - 0.001
+
+
+@pytest.mark.requires("torch")
+def test_a_replica_sleeps_and_has_gradients_of_the_real_sizes_last_layer_first():
+    workload = load_workload("hep_cnn")
+    build = workload.factory(
+        framework="torch", preset="tiny", local_batch=2, source=Input(), execution=Execution(slept=SLEPT)
+    )
+    replica = build(shard=Shard(index=0, count=1), seed=1)
+    ready: list[tuple[int, float]] = []
+    (objective,) = replica.objectives
+    for index, parameter in enumerate(objective.parameters):
+        parameter.register_post_accumulate_grad_hook(
+            lambda _, index=index: ready.append((index, time.perf_counter() - begin))
+        )
+    batch = replica.next_batch()
+    begin = time.perf_counter()
+    loss = objective.loss(*batch)
+    assert time.perf_counter() - begin >= 0.02
+    loss.backward()
+    number = len(objective.parameters)
+    assert [index for index, _ in ready] == list(reversed(range(number)))
+    for place, (_, seconds) in enumerate(ready, start=1):
+        assert seconds >= 0.02 + 0.06 * place / number - 0.002
+    mean = float(batch[0].double().mean())
+    for gradient, weight in zip(replica.gradients(), replica.weights(), strict=True):
+        np.testing.assert_array_equal(gradient, np.full_like(weight, mean))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--system", "local"), "--compute sleep on local, which is not emulated"),
+        (("--system", "emulated-4", "--frameworks", "tensorflow"), "--compute sleep in tensorflow"),
+        (("--system", "emulated-4", "--compiled", "yes"), "there is nothing to compile"),
+    ],
+)
+def test_where_sleep_stands_for_nothing_it_is_refused(capsys, words, reason):
+    with pytest.raises(SystemExit) as caught:
+        main(["plan", "weak-scaling", "--compute", "sleep:20ms,60ms", *words])
+    assert caught.value.code == 1
+    assert reason in capsys.readouterr().err
+
+
+def test_sleep_learns_nothing():
+    from dlscale.benchmarks.study.sizes import check_slept
+    from dlscale.benchmarks.study.study import load_study
+    from dlscale.benchmarks.systems.system import load_system
+
+    study = load_study("time-to-solution", slept=SLEPT)
+    with pytest.raises(UsageError, match="sleep learns nothing"):
+        check_slept(study, load_system("emulated-4"))
