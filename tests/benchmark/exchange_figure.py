@@ -1,7 +1,7 @@
 """The textbook in one figure: servers take longer with every worker, rings and doublings hardly do.
 
     python tests/benchmark/exchange_figure.py --out docs/figures                        (seconds; a figure and a CSV)
-    python tests/benchmark/exchange_figure.py --out docs/figures --measured hosts.csv   (with points of emulated hosts)
+    python tests/benchmark/exchange_figure.py --out docs/figures --measured tests/benchmark/exchange_measured.csv
 
 Lines are closed forms, half filled markers the engines' predictions. Measured points come from a CSV with the columns
 exchange, num_nodes and seconds; they must be of the network and message that --rate, --latency and --bytes say.
@@ -92,7 +92,7 @@ def main():
         "--rate", type=float, default=25e6 * (1 - 0.044), help="bytes per second: 200 Mb/s less headers"
     )
     parser.add_argument("--latency", type=float, default=40e-6, help="seconds")
-    parser.add_argument("--bytes", type=int, default=4_000_000)
+    parser.add_argument("--bytes", type=int, default=4 * 2**20)
     asked = parser.parse_args()
     network = Network(
         name="one switch",
@@ -103,7 +103,7 @@ def main():
         reduce_seconds_per_byte=0.0,
     )
     found = [*rows(network, asked.bytes), *(measured_rows(asked.measured) if asked.measured else ())]
-    subtitle = f"{asked.bytes / 1e6:g} MB, {asked.rate / 1e6:.3g} MB/s per node, {1e6 * asked.latency:g} us"
+    subtitle = f"{asked.bytes / 1e6:.3g} MB, {asked.rate / 1e6:.3g} MB/s per node, {1e6 * asked.latency:g} us"
     draw(found, subtitle, asked.out / "exchange-over-nodes.png")
     with (asked.out / "exchange-over-nodes.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
