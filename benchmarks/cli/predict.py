@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shlex
 import sys
@@ -35,11 +34,6 @@ from dlscale.analysis.render.prediction import (
 )
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.calibration import (
-    calibrated_situation,
-    calibration_folders,
-    calibration_line,
-)
 from dlscale.benchmarks.cli.network_options import background_option, slow_nodes_option
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
@@ -52,7 +46,6 @@ from dlscale.models.frameworks import FRAMEWORKS
 
 FOLDER = "predictions"  # in the system's folder of results
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
-MEASURED_MODULE = "dlscale.analysis.predict.measured"
 
 
 @click.command()
@@ -160,7 +153,6 @@ def predict(
     own_options = backend_options or {}
     _check_options(own_options, backends)
     folder = named_folder(results, study) if study else None
-    calibration = calibration_folders(results, calibrate) if calibrate else []
     chosen = engine_named(engine, background_flows=background_flows, slow_nodes=slow_nodes)
     remembering = RememberingEngine(chosen, cache_folder())
     predictions = []
@@ -182,9 +174,13 @@ def predict(
             sizes = nodes or _doubled(situations)
             for situation in situations:
                 check_sizes(situation, sizes)
-            if calibration:
+            if calibrate:
+                # Here, because the fit takes longer to import than a prediction takes.
+                from dlscale.benchmarks.cli.calibration import calibrated_situation, calibration_folders
+
+                calibrating = calibration_folders(results, calibrate)
                 situations = [
-                    calibrated_situation(situation, calibration, sizes, profiled=folder, force=force)
+                    calibrated_situation(situation, calibrating, sizes, profiled=folder, force=force)
                     for situation in situations
                 ]
             predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
@@ -229,20 +225,13 @@ def _profiles(
             )
         yield stored
         return
-    try:
-        measured = importlib.import_module(MEASURED_MODULE)
-    except ModuleNotFoundError as error:
-        if error.name != MEASURED_MODULE:
-            raise
-        raise UsageError(
-            "--from needs control profile, which this dlscale does not measure; leave it out"
-        ) from None
+    from dlscale.analysis.predict.measured import profile_of
+
     records, _ = load_records(folder)
     cells = [record.case.cell for record in records]
-    found = {cell.framework for cell in cells if cell.workload == workload and str(cell.control) == "profile"}
+    found = {cell.framework for cell in cells if cell.workload == workload and cell.control == "profile"}
     for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
-        profile: Profile = measured.profile_of(records, workload=workload, framework=framework, preset=preset)
-        yield profile
+        yield profile_of(records, workload=workload, framework=framework, preset=preset)
 
 
 def _doubled(situations: Sequence[Situation]) -> list[int]:
@@ -271,6 +260,8 @@ def _show(
         console.print(text, markup=False, soft_wrap=True)
     for curve in curves:
         if curve.situation.calibrated_nodes:
+            from dlscale.benchmarks.cli.calibration import calibration_line
+
             console.print(calibration_line(curve.situation), markup=False, soft_wrap=True)
         for doubt in curve.situation.doubts:
             console.print(f"not to be trusted: {doubt}", markup=False, soft_wrap=True)
