@@ -26,7 +26,7 @@ CLUSTER_NODES = ("cc001", "cc002", "cc003", "cc004")
 
 def batch_systems() -> list[str]:
     """The shipped systems that have a scheduler."""
-    return [name for name in definitions.names("systems") if load_system(name).scheduler != "none"]
+    return [name for name in definitions.names("systems") if load_system(name).has_jobs]
 
 
 def golden(name: str) -> str:
