@@ -183,16 +183,13 @@ $(ENVIRONMENTS): %: %/.installed
 # pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else.
 INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_OF_$*) $*/bin/python -m pip install --quiet --disable-pip-version-check
 
-# Tests import a part of the frameworks: compiling all of it takes longer than they do.
-UNCOMPILED := $(if $(CI),--no-compile)
-
 %/.installed: pyproject.toml constraints.txt $(NATIVE)
 	@echo "setting up $*, once: 1/3 an environment of $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $*
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) $(UNCOMPILED) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,images,mllog,parquet,dev]'
+	@$(INSTALL) -Ccmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,images,mllog,parquet,dev]'
 	@touch $@
 
 # Of two lines for one package the first one holds.
