@@ -22,7 +22,7 @@ from pydantic import AfterValidator, NonNegativeFloat, PositiveFloat, PositiveIn
 from scipy.optimize import curve_fit
 
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule
-from dlscale.analysis.predict.engine import Algorithm, Exchange
+from dlscale.analysis.predict.engine import Algorithm, NetworkExchange
 from dlscale.analysis.predict.loggp import cost
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, slowest
@@ -217,7 +217,7 @@ def _exchanges(
 ) -> list[tuple[float, Floats]]:
     """(share of backpropagation when it is ready, (REPLICATES, 1) seconds of its exchange) of each gradient."""
     nodes = max(1, num_devices // anchor.devices_per_node)
-    exchange = Exchange(algorithm=anchor.algorithm, num_nodes=nodes * anchor.members_per_node)
+    exchange = NetworkExchange(algorithm=anchor.algorithm, num_nodes=nodes * anchor.members_per_node)
     unit = Network(
         name="units",
         num_nodes=exchange.num_nodes,

@@ -29,9 +29,6 @@ class NetworkExchange:
     seed: int = 0  # of a scattered placement
 
 
-Exchange = NetworkExchange  # its name among engines; elsewhere the word is the trainers' own
-
-
 Method = Literal["flows", "fullest link"]  # simulated, or by the link of each phase that takes longest
 
 
@@ -41,10 +38,12 @@ class Engine(Protocol):
     name: str  # "simgrid" or "loggp"
     version: str
 
-    def exchange_seconds(self, network: Network, exchange: Exchange, sizes: Sequence[int]) -> list[float]:
+    def exchange_seconds(
+        self, network: Network, exchange: NetworkExchange, sizes: Sequence[int]
+    ) -> list[float]:
         """Seconds of the exchange for each of `sizes` in bytes, alone on the network and free of noise."""
         ...
 
-    def method(self, exchange: Exchange) -> Method:
+    def method(self, exchange: NetworkExchange) -> Method:
         """How its time is found; an engine that simulates flows may have to leave the largest exchanges to formulas."""
         ...

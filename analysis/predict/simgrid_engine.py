@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.predict.engine import Exchange, Method
+from dlscale.analysis.predict.engine import Method, NetworkExchange
 from dlscale.analysis.predict.loggp import Cost, cost, memory_seconds_per_byte
 from dlscale.analysis.predict.network import Network, allocated
 from dlscale.analysis.predict.phases import Nodes, Phase, num_places, phases_of
@@ -55,7 +55,7 @@ class _Flows:
     `ratios` are nodes per group, and the rates of a group and of a pair of groups over a node's.
     """
 
-    exchange: Exchange
+    exchange: NetworkExchange
     num_nodes: int
     ratios: tuple[int, float, float] | None
 
@@ -86,7 +86,9 @@ class SimGrid:
         self.version = ", ".join([_version(_binding()), *traffic, *slow])
         self._flows: dict[_Flows, list[float]] = {}
 
-    def exchange_seconds(self, network: Network, exchange: Exchange, sizes: Sequence[int]) -> list[float]:
+    def exchange_seconds(
+        self, network: Network, exchange: NetworkExchange, sizes: Sequence[int]
+    ) -> list[float]:
         """Seconds of the exchange for each of `sizes` in bytes, free of noise. Raises UsageError."""
         for node in self.slow_nodes:
             if not 0 <= node < network.num_nodes:
@@ -96,11 +98,11 @@ class SimGrid:
         total = self._cost(network, exchange)
         return [total.seconds + size * total.seconds_per_byte for size in sizes]
 
-    def method(self, exchange: Exchange) -> Method:
+    def method(self, exchange: NetworkExchange) -> Method:
         """How its time is found: "fullest link" if a phase has too many flows to simulate."""
         return "flows" if _most_flows(exchange) <= MOST_FLOWS else "fullest link"
 
-    def _cost(self, network: Network, exchange: Exchange) -> Cost:
+    def _cost(self, network: Network, exchange: NetworkExchange) -> Cost:
         phases = phases_of(exchange)
         nodes = allocated(network, num_places(exchange), exchange.placement, exchange.seed)
         if self.method(exchange) == "fullest link":
@@ -123,7 +125,7 @@ class SimGrid:
         return Cost(seconds=seconds, seconds_per_byte=per_byte)
 
     def _flow_seconds_per_byte(
-        self, network: Network, exchange: Exchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]
+        self, network: Network, exchange: NetworkExchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]
     ) -> list[float]:
         """Seconds per byte of a flow, of each pattern of flows.
 
@@ -148,7 +150,7 @@ class SimGrid:
         return [of_pattern / rate for of_pattern in self._flows[known]]
 
     def _question(
-        self, network: Network, exchange: Exchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]
+        self, network: Network, exchange: NetworkExchange, nodes: Nodes, patterns: list[tuple[Nodes, Nodes]]
     ) -> dict[str, Any]:
         """What the driver is asked, with the platform as text."""
         background = self._background(network, nodes, exchange.seed)
@@ -194,7 +196,7 @@ def available() -> str | None:
     return None
 
 
-def _most_flows(exchange: Exchange) -> int:
+def _most_flows(exchange: NetworkExchange) -> int:
     return max((phase.num_flows for phase in phases_of(exchange)), default=0)
 
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.network import Network, allocated
 from dlscale.analysis.predict.platform_xml import host_name, platform_xml
 from dlscale.analysis.predict.simgrid_driver import CONFIGURATION
@@ -21,7 +21,7 @@ from dlscale.base.errors import UsageError
 _BYTE = 6  # the data type in a trace: counts are bytes
 
 
-def replayed_seconds(network: Network, exchange: Exchange, num_bytes: int, *, selector: str) -> float:
+def replayed_seconds(network: Network, exchange: NetworkExchange, num_bytes: int, *, selector: str) -> float:
     """Seconds of one all-reduce by SMPI's algorithm `selector` (lr, rab_rdb, rdb ...), one rank per node.
 
     Sums cost nothing in it. Raises UsageError without smpirun, or if it fails.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlscale.analysis.predict.anchors import Number, Range, compared, law_fit, load_anchors
-from dlscale.analysis.predict.engine import Engine, Exchange
+from dlscale.analysis.predict.engine import Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
@@ -66,7 +66,7 @@ class Check:
 
     rung: int
     network: str
-    exchange: Exchange
+    exchange: NetworkExchange
     num_bytes: int
     engine: str
     reference: str  # what it is held to
@@ -85,7 +85,7 @@ class Check:
         return abs(self.error) <= self.tolerance
 
 
-def closed_form_seconds(network: Network, exchange: Exchange, num_bytes: int) -> float:
+def closed_form_seconds(network: Network, exchange: NetworkExchange, num_bytes: int) -> float:
     """The textbook's time on one switch: ring, halving and doubling, parameter servers on nodes of their own."""
     size, n = exchange.num_nodes, num_bytes
     rate, latency, adding = (
@@ -105,10 +105,10 @@ def closed_form_checks(engines: Sequence[Engine], ranks: Sequence[int] = RANKS) 
     """Rung 1."""
     for size in ranks:
         for exchange in (
-            Exchange(algorithm="ring", num_nodes=size),
-            Exchange(algorithm="halving_doubling", num_nodes=size),
-            Exchange(algorithm="parameter_servers", num_nodes=size, num_servers=1),
-            Exchange(algorithm="parameter_servers", num_nodes=size, num_servers=4),
+            NetworkExchange(algorithm="ring", num_nodes=size),
+            NetworkExchange(algorithm="halving_doubling", num_nodes=size),
+            NetworkExchange(algorithm="parameter_servers", num_nodes=size, num_servers=1),
+            NetworkExchange(algorithm="parameter_servers", num_nodes=size, num_servers=4),
         ):
             yield from _checks(engines, STAR, exchange, closed_form_seconds, rung=1, reference="closed form")
 
@@ -119,18 +119,20 @@ def replay_checks(engines: Sequence[Engine], ranks: Sequence[int] = REPLAYED_RAN
         for size in ranks:
             for algorithm, selector in SELECTORS.items():
 
-                def replayed(where: Network, exchange: Exchange, n: int, selector: str = selector) -> float:
+                def replayed(
+                    where: Network, exchange: NetworkExchange, n: int, selector: str = selector
+                ) -> float:
                     return replayed_seconds(where, exchange, n, selector=selector)
 
-                exchange = Exchange(algorithm=algorithm, num_nodes=size)  # type: ignore[arg-type]
+                exchange = NetworkExchange(algorithm=algorithm, num_nodes=size)  # type: ignore[arg-type]
                 yield from _checks(engines, network, exchange, replayed, rung=2, reference=f"SMPI {selector}")
 
 
 def _checks(
     engines: Sequence[Engine],
     network: Network,
-    exchange: Exchange,
-    reference_seconds: Callable[[Network, Exchange, int], float],
+    exchange: NetworkExchange,
+    reference_seconds: Callable[[Network, NetworkExchange, int], float],
     *,
     rung: int,
     reference: str,

@@ -59,9 +59,7 @@ class HostsShape:
     num_hosts: int
     bytes_per_second: float
     queue_bytes: int = QUEUE_BYTES
-    congestion_control: str = (
-        "reno"  # others may be refused in a namespace, and bbr's timers need an idle machine
-    )
+    congestion_control: str = CONGESTION_CONTROL
     slow_links: Mapping[int, float] = field(default_factory=dict)
     cores_per_host: int = 0  # 0: each host has all cores of this machine
     own_processes: bool = (

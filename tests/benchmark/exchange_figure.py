@@ -16,7 +16,7 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
@@ -37,7 +37,7 @@ def rows(network, num_bytes):
     """One per exchange, number of nodes and origin: closed form, or an engine."""
     for title, (algorithm, num_servers, *_) in EXCHANGES.items():
         for num_nodes in NODES:
-            exchange = Exchange(algorithm=algorithm, num_nodes=num_nodes, num_servers=num_servers)
+            exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, num_servers=num_servers)
             yield title, num_nodes, "closed form", closed_form_seconds(network, exchange, num_bytes)
             for engine in (LogGP(), SimGrid()):
                 yield (

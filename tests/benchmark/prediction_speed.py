@@ -8,7 +8,7 @@ CPU seconds are those of this process and of SimGrid's, peaks of memory the larg
 import resource
 import time
 
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.simgrid_engine import SimGrid
@@ -49,7 +49,9 @@ def main():
             for engine in (LogGP(), SimGrid()):
                 begin, start = cpu_seconds(), time.perf_counter()
                 for num_nodes in NODES:
-                    exchange = Exchange(algorithm=algorithm, num_nodes=num_nodes, placement=placement, **more)
+                    exchange = NetworkExchange(
+                        algorithm=algorithm, num_nodes=num_nodes, placement=placement, **more
+                    )
                     (seconds,) = engine.exchange_seconds(network, exchange, [BYTES])
                 cost, wall = cpu_seconds() - begin, time.perf_counter() - start
                 name = algorithm.replace("_", " ") + (f", {more['num_servers']} servers" if more else "")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP, cost, ring_seconds
 from dlscale.analysis.predict.network import Groups, Network, network_of
 from dlscale.analysis.predict.phases import phases_of, row_length
@@ -26,7 +26,7 @@ N = 25 << 20
 
 
 def seconds(algorithm, num_nodes, num_bytes=N, network=SWITCH, **more):
-    exchange = Exchange(algorithm=algorithm, num_nodes=num_nodes, **more)
+    exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, **more)
     return LogGP().exchange_seconds(network, exchange, [num_bytes])[0]
 
 
@@ -83,7 +83,7 @@ def reached(phases, num_nodes):
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "halving_doubling", "tree"])
 @pytest.mark.parametrize("num_nodes", [2, 3, 5, 8, 13])
 def test_every_gradient_reaches_every_node_for_any_number_of_nodes(algorithm, num_nodes):
-    phases = phases_of(Exchange(algorithm=algorithm, num_nodes=num_nodes))
+    phases = phases_of(NetworkExchange(algorithm=algorithm, num_nodes=num_nodes))
     assert reached(phases, num_nodes) == [set(range(num_nodes))] * num_nodes
 
 
@@ -97,9 +97,9 @@ def test_groups_limit_what_crosses_them():
         extra_latency_seconds=1e-6,
     )
     network = replace(SWITCH, num_nodes=16, groups=groups)
-    inside = cost(network, Exchange(algorithm="halving_doubling", num_nodes=4))
-    assert inside == cost(SWITCH, Exchange(algorithm="halving_doubling", num_nodes=4))
-    exchange = Exchange(algorithm="halving_doubling", num_nodes=8)
+    inside = cost(network, NetworkExchange(algorithm="halving_doubling", num_nodes=4))
+    assert inside == cost(SWITCH, NetworkExchange(algorithm="halving_doubling", num_nodes=4))
+    exchange = NetworkExchange(algorithm="halving_doubling", num_nodes=8)
     minimal = cost(network, replace(exchange, routing="minimal"))
     adaptive = cost(network, exchange)
     # The last halving and the first doubling cross: 4 nodes of a group send n/8 each.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict import simgrid_engine
-from dlscale.analysis.predict.engine import Exchange
+from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.platform_xml import platform_xml
@@ -37,7 +37,7 @@ DRAGONFLY = dataclasses.replace(STAR, name="dragonfly", num_nodes=64, groups=GRO
 
 
 def exchange(algorithm, num_nodes, **more):
-    return Exchange(algorithm=algorithm, num_nodes=num_nodes, **more)
+    return NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, **more)
 
 
 def seconds(network, engine=None, size=25 * MB, **more):
