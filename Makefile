@@ -53,7 +53,7 @@ time-to-solution: $(NEEDED)  ## Trainings to a target: how long until the networ
 tune: $(NEEDED)  ## The learning rate of each configuration of time-to-solution, with an equal budget (LEARNING_RATES='0.001|0.002')
 	@$(BIN)/dlscale tune $(call option,LEARNING_RATES) $(call option,NUM_RATES) $(OPTIONS)
 
-compare-algorithms: $(NEEDED)  ## Every algorithm with a learning rate of its own, to one target (25 minutes; TUNING_LAUNCHES=1 NUM_RATES=2 for fewer)
+compare-algorithms: $(NEEDED)  ## Every algorithm with a learning rate of its own, to one target (half an hour; TUNING_LAUNCHES=1 NUM_RATES=2 for fewer)
 	@$(BIN)/dlscale compare-algorithms $(foreach name,LEARNING_RATES NUM_RATES TUNING_LAUNCHES,$(call option,$(name))) $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)

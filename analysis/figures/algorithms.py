@@ -87,10 +87,12 @@ def _draw_times(axes: Axes, rows: Sequence[TimeToSolution], looks: Any) -> None:
             axes.errorbar(
                 row.seconds.center, place, xerr=np.transpose([whiskers(row.seconds)]), **POINT, **style
             )
-        else:
+        if row.num_reached < len(row.trainings):
+            # An interval without an upper end has no whisker there: this says why.
             text = f"{row.num_reached} of {len(row.trainings)} reached it"
+            at = row.seconds.center if row.seconds else 0
             axes.annotate(
-                text, (0, place), xytext=(4, 0), textcoords="offset points", fontsize=6, va="center"
+                text, (at, place), xytext=(6, 0), textcoords="offset points", fontsize=6, va="center"
             )
     axes.set_yticks(
         range(len(rows)),
