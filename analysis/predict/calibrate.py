@@ -10,6 +10,11 @@ as one point that is wrong by 5 %. It decides only what the points leave open, a
 First without the points on the most nodes, or the largest messages where all are on as many: how wrong the largest
 point is then is what a prediction beyond the measured sizes can be trusted with. The network that is handed on is
 fitted to all points.
+
+The jitter of messages is in how the single calls of an exchange spread, where latency is the larger part of it: the
+interquartile range of what jitter adds to an exchange is in proportion to the jitter, which therefore is the measured
+range over that with a jitter of 1 s; over points, the median. All that calls spread counts as jitter. Half of the
+calls are longer by the median that it adds: the three numbers are fitted anew to what is left without that.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dlscale.analysis.predict.engine import Engine, NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.loggp import LogGP, cost, drawn_jitter
 from dlscale.analysis.predict.network import Factors, Network
 from dlscale.base.errors import UsageError
 
@@ -34,6 +39,8 @@ MAX_EXTRAPOLATION = 64  # times the most nodes that were measured
 MAX_HELD_OUT_ERROR = 0.15
 MIN_POINTS = 4  # three numbers are fitted, and the largest point is held out
 Z90 = 1.645  # a 5-95 % band in standard deviations of a normal distribution
+JITTER_DRAWS = 2000
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,8 @@ class CalibrationPoint:
     exchange: NetworkExchange
     num_bytes: int
     seconds: float  # median over launches
+    # Likewise, the interquartile range of a launch's single calls; None: not known.
+    spread: float | None = None
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -59,6 +68,7 @@ class Calibration:
     held_out: CalibrationPoint  # the largest
     held_out_error: float  # predicted / measured - 1, by the points on fewer nodes or of smaller messages
     scatter: float  # standard deviation of log(predicted / measured) over all points
+    no_jitter: str = ""  # why the jitter of messages was not measured; empty if it was
 
     @property
     def largest_nodes(self) -> int:
@@ -90,21 +100,22 @@ def calibrated(
     engine = engine or LogGP()
     _check(points, source)
     kept, held_out = _without_largest(points, source)
-    trial, _, _ = _fit(kept, start, engine)
-    fitted, jacobian, residuals = _fit(points, start, engine)
-    scatter = float(np.sqrt(np.mean(residuals**2)))
-    deviations = _deviations(jacobian, scatter)
+    trial = _fitted(kept, start, engine)
+    fitted = _fitted(points, start, engine)
+    scatter = float(np.sqrt(np.mean(fitted.residuals**2)))
+    deviations = _deviations(fitted.jacobian, scatter)
     return Calibration(
         network=replace(
-            fitted,
+            fitted.network,
             latency_factors=_band(deviations[0], scatter),
             rate_factors=_band(deviations[1], scatter),
             source=f"calibrated: {len(points)} points of {source}",
         ),
         num_points=len(points),
         held_out=held_out,
-        held_out_error=math.exp(float(_residuals([held_out], trial, engine)[0])) - 1,
+        held_out_error=math.exp(float(_residuals([held_out], trial.network, engine)[0])) - 1,
         scatter=scatter,
+        no_jitter=fitted.no_jitter,
     )
 
 
@@ -145,39 +156,95 @@ def _without_largest(
     )
 
 
-def _fit(
-    points: Sequence[CalibrationPoint], start: Network, engine: Engine
-) -> tuple[Network, NDArray[np.float64], NDArray[np.float64]]:
-    """(network, derivatives of the logarithms of times and priors by those of the numbers, residuals of the points)."""
-    first = np.log([getattr(start, name) for name in FITTED])
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    network: Network
+    jacobian: Floats  # derivatives of the logarithms of times and priors by those of the numbers
+    residuals: Floats  # of the points
+    no_jitter: str
 
-    def deviations(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.concatenate([_residuals(points, _with(start, logs), engine), PRIOR * (logs - first)])
+
+def _fitted(points: Sequence[CalibrationPoint], start: Network, engine: Engine) -> _Fitted:
+    """The network without jitter, and, where that can be measured, again with it."""
+    first = _fit(points, replace(start, message_jitter_seconds=None), engine)
+    jitter, why = _message_jitter(points, first.network)
+    if jitter is None:
+        return replace(first, no_jitter=why)
+    return _fit(points, replace(start, message_jitter_seconds=jitter), engine)
+
+
+def _message_jitter(points: Sequence[CalibrationPoint], network: Network) -> tuple[float | None, str]:
+    """(seconds, ""), or None and why it cannot be known."""
+    singly = [(point, point.spread) for point in points if point.spread is not None]
+    if not singly:
+        return None, "no calls are timed one by one, as those of dlscale collectives are"
+    small = [(point, spread) for point, spread in singly if _mostly_latency(point, network)]
+    if not small:
+        return None, "no exchange timed call by call is so small that latency is most of it"
+    units = _jitter_units([point for point, _ in small], network)
+    return float(np.median([spread for _, spread in small] / units[:, 1])), ""
+
+
+def _mostly_latency(point: CalibrationPoint, network: Network) -> bool:
+    alone = cost(network, point.exchange)
+    return alone.seconds >= alone.seconds_per_byte * point.num_bytes
+
+
+def _jitter_units(points: Sequence[CalibrationPoint], network: Network) -> Floats:
+    """[points][2] median and interquartile range of what a jitter of 1 s adds to each point."""
+    by_exchange: dict[NetworkExchange, Floats] = {}
+    unit = replace(network, message_jitter_seconds=1.0)
+    for point in points:
+        if point.exchange not in by_exchange:
+            rng = np.random.default_rng(0)
+            drawn = drawn_jitter(unit, point.exchange, num_bytes=1, rng=rng, num_draws=JITTER_DRAWS)
+            low, median, high = np.quantile(drawn, (0.25, 0.5, 0.75))
+            by_exchange[point.exchange] = np.array([median, high - low])
+    return np.array([by_exchange[point.exchange] for point in points])
+
+
+def _fit(points: Sequence[CalibrationPoint], start: Network, engine: Engine) -> _Fitted:
+    """Least squares, with the jitter of `start`."""
+    first = np.log([getattr(start, name) for name in FITTED])
+    late = _late_seconds(points, start)
+
+    def deviations(logs: Floats) -> Floats:
+        return np.concatenate([_residuals(points, _with(start, logs), engine, late), PRIOR * (logs - first)])
 
     solved: Any = least_squares(deviations, first, x_scale=1.0)
-    return _with(start, solved.x), solved.jac, solved.fun[: len(points)]
+    return _Fitted(_with(start, solved.x), solved.jac, solved.fun[: len(points)], "")
 
 
-def _with(network: Network, logs: NDArray[np.float64]) -> Network:
+def _late_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
+    """[points] the median of what jitter adds."""
+    jitter = network.message_jitter_seconds
+    return jitter * _jitter_units(points, network)[:, 0] if jitter else np.zeros(len(points))
+
+
+def _with(network: Network, logs: Floats) -> Network:
     latency, rate, adding = np.exp(logs).tolist()
     return replace(
         network, latency_seconds=latency, node_bytes_per_second=rate, reduce_seconds_per_byte=adding
     )
 
 
-def _residuals(points: Sequence[CalibrationPoint], network: Network, engine: Engine) -> NDArray[np.float64]:
-    """log(predicted / measured) of each point; exchanges of one kind are asked for together."""
+def _residuals(
+    points: Sequence[CalibrationPoint], network: Network, engine: Engine, late: Floats | None = None
+) -> Floats:
+    """log(predicted / measured) of each point, `late` by jitter; exchanges of one kind are asked for together."""
+    late = _late_seconds(points, network) if late is None else late
     by_exchange: dict[NetworkExchange, list[int]] = {}
     for index, point in enumerate(points):
         by_exchange.setdefault(point.exchange, []).append(index)
     residuals = np.empty(len(points))
     for exchange, places in by_exchange.items():
         predicted = engine.exchange_seconds(network, exchange, [points[place].num_bytes for place in places])
-        residuals[places] = np.log(predicted) - np.log([points[place].seconds for place in places])
+        measured = np.log([points[place].seconds for place in places])
+        residuals[places] = np.log(np.array(predicted) + late[places]) - measured
     return residuals
 
 
-def _deviations(jacobian: NDArray[np.float64], scatter: float) -> NDArray[np.float64]:
+def _deviations(jacobian: Floats, scatter: float) -> Floats:
     """Standard deviations of the logarithms of the fitted numbers; the priors are as good as points are bad."""
     weighted = jacobian.copy()
     weighted[-len(FITTED) :] *= (

@@ -21,6 +21,7 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
 
 RUN_MODE = "fresh"  # as gradients are when they are exchanged
+MIN_CALLS = 20  # of a launch, for how they spread
 
 
 def points_of_study(
@@ -76,11 +77,12 @@ def points_of_study(
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
     """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
 
-    The median over launches of each one's median call in mode `fresh`. Raises UsageError if there is none, or if
-    several libraries did it.
+    The median over launches of each one's median call in mode `fresh`, and of how its calls spread. Raises UsageError
+    if there is none, or if several libraries did it.
     """
     measured = [launch for launch in launches if launch.purpose == "measured" and launch.num_nodes > 1]
     times: dict[tuple[int, int, int], list[float]] = {}
+    spreads: dict[tuple[int, int, int], list[float]] = {}
     libraries: dict[str, None] = {}
     failures: dict[str, None] = {}
     for launch in measured:
@@ -89,6 +91,9 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
                 libraries[f"{launch.backend} ({launch.setting})"] = None
                 key = (launch.num_nodes, launch.num_ranks, point.message_bytes)
                 times.setdefault(key, []).append(float(np.median(calls)))
+                if len(calls) >= MIN_CALLS:
+                    low, high = np.quantile(calls, (0.25, 0.75)).tolist()
+                    spreads.setdefault(key, []).append(high - low)
         if launch.failure:
             failures[launch.failure] = None
     if not times:
@@ -112,6 +117,7 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
             ),
             num_bytes=num_bytes,
             seconds=float(np.median(seconds)),
+            spread=float(np.median(own)) if (own := spreads.get((num_nodes, num_ranks, num_bytes))) else None,
         )
         for (num_nodes, num_ranks, num_bytes), seconds in sorted(times.items())
     ]

@@ -122,19 +122,20 @@ def ring_seconds(
     own_seconds: float,
     jitter_seconds: float,
     rng: np.random.Generator,
+    num_draws: int = 1,
 ) -> NDArray[np.float64]:
-    """[N] seconds after which each node has ended a ring of 2 (N - 1) steps, with exponential jitter per message.
+    """[draws][N] seconds after which each node has ended a ring of 2 (N - 1) steps with exponential jitter of messages.
 
     A message takes `message_seconds` and the jitter from its sender's last step on; a node is busy for `own_seconds`
     with each step of its own.
     """
-    ends = np.zeros(num_nodes)
-    arrivals = np.empty(num_nodes)
+    ends = np.zeros((num_draws, num_nodes))
+    arrivals = np.empty_like(ends)
     for _ in range(2 * (num_nodes - 1)):
-        arrivals[1:], arrivals[0] = ends[:-1], ends[-1]
+        arrivals[:, 1:], arrivals[:, 0] = ends[:, :-1], ends[:, -1]
         arrivals += message_seconds
         if jitter_seconds:
-            arrivals += rng.exponential(jitter_seconds, num_nodes)
+            arrivals += rng.exponential(jitter_seconds, arrivals.shape)
         np.maximum(arrivals, ends + own_seconds, out=ends)
     return ends
 
@@ -154,16 +155,47 @@ def mean_jitter(
     for phase in phases_of(exchange):
         if phase.num_steps == 1:
             seconds += jitter * float(np.sum(1 / np.arange(1, phase.num_flows + 1)))
-            continue
-        num_nodes = phase.num_steps // 2 + 1 if exchange.algorithm == "ring" else phase.num_steps + 1
-        own = phase.share / phase.num_steps * num_bytes / network.node_bytes_per_second
-        ends = ring_seconds(
-            num_nodes,
-            message_seconds=network.latency_seconds + own,
-            own_seconds=own,
-            jitter_seconds=jitter,
-            rng=rng,
-        )
-        quiet = 2 * (num_nodes - 1) * (network.latency_seconds + own)
-        seconds += (float(ends.max()) - quiet) * phase.num_steps / (2 * (num_nodes - 1))
+        else:
+            seconds += float(_added_to_ring(network, exchange, phase, num_bytes=num_bytes, rng=rng)[0])
     return seconds
+
+
+def drawn_jitter(
+    network: Network, exchange: NetworkExchange, *, num_bytes: int, rng: np.random.Generator, num_draws: int
+) -> NDArray[np.float64]:
+    """[draws] seconds that the jitter of single messages adds to an exchange, which `mean_jitter` has the mean of."""
+    jitter = network.message_jitter_seconds or 0.0
+    seconds = np.zeros(num_draws)
+    for phase in phases_of(exchange):
+        if phase.num_steps == 1:
+            seconds -= jitter * np.log1p(-(rng.random(num_draws) ** (1 / phase.num_flows)))
+        else:
+            seconds += _added_to_ring(
+                network, exchange, phase, num_bytes=num_bytes, rng=rng, num_draws=num_draws
+            )
+    return seconds
+
+
+def _added_to_ring(
+    network: Network,
+    exchange: NetworkExchange,
+    phase: Phase,
+    *,
+    num_bytes: int,
+    rng: np.random.Generator,
+    num_draws: int = 1,
+) -> NDArray[np.float64]:
+    """[draws] seconds that jitter adds to a phase of a ring or of rings in rows, which go around once or half."""
+    num_nodes = phase.num_steps // 2 + 1 if exchange.algorithm == "ring" else phase.num_steps + 1
+    own = phase.share / phase.num_steps * num_bytes / network.node_bytes_per_second
+    ends = ring_seconds(
+        num_nodes,
+        message_seconds=network.latency_seconds + own,
+        own_seconds=own,
+        jitter_seconds=network.message_jitter_seconds or 0.0,
+        rng=rng,
+        num_draws=num_draws,
+    )
+    num_steps = 2 * (num_nodes - 1)
+    quiet = num_steps * (network.latency_seconds + own)
+    return np.asarray((ends.max(axis=1) - quiet) * phase.num_steps / num_steps, dtype=np.float64)

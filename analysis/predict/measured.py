@@ -1,13 +1,26 @@
-"""The profile of a node as a study has measured it, by its control `profile`."""
+"""The profile of a node as a study has measured it, by its control `profile`.
+
+How ranks differ for good is in the trainings over `none`, where no rank waits for another. A rank's difference in a
+launch is log(its time / the geometric mean over ranks). Of that, what two launches of the same ranks on the same nodes
+have in common lasts; the rest is the launch's. With d[b] the differences of a rank in its launches b on P ranks, the
+variance of what lasts is
+
+    sum over ranks and pairs of launches b, c of d[b] d[c]  /  (number of these pairs x (1 - 1/P))
+
+(1 - 1/P because the mean of a launch has a part of each rank.)
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.launches import MeasuredCase, select_attempts
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
@@ -16,6 +29,7 @@ from dlscale.benchmarks.records.record import Cell, Record
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = ("preset", "local_batch", "precision", "compiled", "memory_format", "threads_per_rank", "data")
+MIN_RANKS = 4  # in a launch: the spread of fewer is not known to half of itself
 
 
 def profile_of(records: Iterable[Record], workload: str, framework: str, **wanted: Any) -> Profile:
@@ -27,7 +41,8 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
     several, or if its launches failed, are of different code or machines, or have too few steps.
     """
     what = _Asked(workload, framework, {name: value for name, value in wanted.items() if value is not None})
-    cases = [case for case in select_attempts(records) if what.matches(case.cell)]
+    measured = select_attempts(records)
+    cases = [case for case in measured if what.matches(case.cell)]
     if not cases:
         raise UsageError(
             f"no profile of {what.text}; measure one: dlscale run weak-scaling --workloads {workload} "
@@ -47,7 +62,52 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
                 f"profile of {what.text}: its launches are of {len(values)} {name} ({', '.join(values)}), which make "
                 "no one profile; give a study of one"
             )
-    return _combined(good, what)
+    variation, source = rank_variation(measured, good[0][0])
+    return replace(_combined(good, what), rank_variation=variation, rank_variation_source=source)
+
+
+def rank_variation(measured: Iterable[MeasuredCase], profiled: Record) -> tuple[float | None, str]:
+    """(coefficient of variation over ranks, what it is from), or None and what there is none for.
+
+    `measured` are the cases of the study, `profiled` is a record of the profile whose computation counts.
+    """
+    differences: dict[tuple[str, str, int], list[float]] = defaultdict(list)  # by cell, node and rank
+    num_launches: dict[str, int] = defaultdict(int)
+    num_ranks: dict[str, int] = {}
+    for case in measured:
+        if not (case.good and _computes_alike(case.record, profiled)):
+            continue
+        times = np.log(np.median(relative_seconds(case.record), axis=1))
+        num_launches[case.cell_id] += 1
+        num_ranks[case.cell_id] = len(times)
+        for rank, host in enumerate(hosts_of(case.record)):
+            differences[case.cell_id, host, rank].append(float(times[rank] - times.mean()))
+    common, num_pairs = 0.0, 0.0
+    for (cell, _, _), own in differences.items():
+        common += sum(own) ** 2 - sum(value**2 for value in own)
+        num_pairs += len(own) * (len(own) - 1) * (1 - 1 / num_ranks[cell])
+    if not num_pairs:
+        return None, (
+            f"the study has no two launches of backend none on the same {MIN_RANKS} ranks or more with cores of "
+            "their own"
+        )
+    launches = ", ".join(f"{count} on {num_ranks[cell]} ranks" for cell, count in num_launches.items())
+    return math.sqrt(math.expm1(max(0.0, common / num_pairs))), f"launches of none: {launches}"
+
+
+def _computes_alike(record: Record, profiled: Record) -> bool:
+    """Whether a record has the times of several ranks that compute as the profile's does without waiting."""
+    cell, own = record.case.cell, profiled.case.cell
+    names = {"workload", "framework", "slept", *CHOICES} - {"local_batch"}
+    return (
+        (cell.control, cell.backend) == ("train", "none")
+        and cell.num_ranks >= MIN_RANKS
+        and not record.oversubscribed
+        and bool(hosts_of(record))
+        and all(getattr(cell, name) == getattr(own, name) for name in names)
+        and (record.system, record.evidence, record.fingerprint.digest)
+        == (profiled.system, profiled.evidence, profiled.fingerprint.digest)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class Network:
     source: str = ""
     rate_factors: Factors = (1.0, 1.0)  # of all links
     latency_factors: Factors = (1.0, 1.0)
-    message_jitter_seconds: float = 0.0  # mean of what a message takes longer, exponential
+    # Mean of what a message takes longer, exponential; None: not measured, and predicted without.
+    message_jitter_seconds: float | None = None
 
 
 Placement = Literal["packed", "scattered"]  # consecutive nodes, or nodes drawn from all groups

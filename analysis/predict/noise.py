@@ -5,27 +5,41 @@ variation. Four kinds of disturbance:
 
     steps      each rank draws anew in every step
     static     ranks differ for good: lognormal, one more factor
-    rare       with a probability per rank and step something takes time: exponential, in mean steps
+    rare       with a probability per rank and step something takes time: a least, and exponential beyond, in mean steps
     messages   exponential per message; the engine's business (`loggp.ring_seconds`)
 
 The largest of P draws is one draw: F(max) is uniform to the power of P, so the largest is the quantile at U^(1/P).
 Beyond the measured sample the tail goes on exponentially, with the mean excess of its largest twentieth: the largest of
 8,192 ranks is never in a sample of 200 steps, and a tail that ended with the sample would be too good.
+
+Rare events are found among the measured steps. An exponential tail through the 75 % and the 95 % quantile, whose decay
+is (q95 - q75) / log 5, would have one step in a hundred profiles of n steps beyond the fence
+
+    q95 + decay log(0.05 n / 0.01)
+
+A step beyond it whose neighbours are not is a rare event. The length of events begins where the shortest of them
+says, and their excess over that is exponential. Neighbours beyond the fence are one disturbance over several steps,
+which draws of single steps cannot have: they stay among the resampled steps.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dlscale.analysis.predict.profile import Profile
+
 Floats = NDArray[np.float64]
 
 MIN_SAMPLES = 20  # for a distribution of steps; fewer say nothing about a tail
 TAIL_SHARE = 0.05
 STATIC_NODES = 32  # that stand for the lognormal of static differences
+FALSE_PROFILES = 0.01  # that have a step beyond the fence though nothing happened
+MIN_EVENTS = 3  # fewer have no mean length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +53,10 @@ class Noise:
     )  # of the lognormal: lowest and highest coefficient that sources give
     static: float = 0.0  # coefficient of variation over ranks
     rare_probability: float = 0.0  # per rank and step
-    rare_size: float = 0.0  # mean
+    rare_least: float = 0.0
+    rare_size: float = 0.0  # mean beyond the least
+    measured: tuple[str, ...] = ()  # what static differences and rare events come from, in words
+    not_measured: tuple[str, ...] = ()  # which of them are not known, and why
 
     def halved(self) -> Noise:
         """Half as much of everything."""
@@ -48,16 +65,75 @@ class Noise:
             steps=tuple(1 + (step - 1) / 2 for step in self.steps),
             variation=(self.variation[0] / 2, self.variation[1] / 2),
             static=self.static / 2,
+            rare_least=self.rare_least / 2,
             rare_size=self.rare_size / 2,
         )
 
 
+def noise_of(profile: Profile) -> Noise:
+    """A profile's noise, which says what of it was measured and what was not."""
+    noise = noise_of_steps(profile.step_seconds, profile.variation)
+    measured, not_measured = [], []
+    differ = "ranks that differ for good"
+    if profile.rank_variation is None:
+        not_measured.append(f"{differ} ({profile.rank_variation_source})")
+    else:
+        measured.append(f"{differ} by {100 * profile.rank_variation:.2g} % ({profile.rank_variation_source})")
+    count = len(profile.step_seconds)
+    num_events = int(rare_events(np.array(profile.step_seconds)).sum()) if noise.steps else 0
+    if not noise.steps:
+        not_measured.append("rare events (the profile has no single steps)")
+    elif noise.rare_probability:
+        longer = noise.rare_least + noise.rare_size
+        measured.append(
+            f"rare events: {num_events} of {count} steps, which take {100 * longer:.0f} % of a mean step longer"
+        )
+    elif num_events:
+        not_measured.append(
+            f"rare events ({num_events} of {count} steps, which are too few for their length and are resampled as "
+            "other steps are)"
+        )
+    else:
+        # With 3 / n per step, none of n steps is one in 5 % of all profiles.
+        measured.append(f"no rare event in {count} steps, so at most {300 / count:.2g} % of all are")
+    return replace(
+        noise,
+        static=profile.rank_variation or 0.0,
+        measured=tuple(measured),
+        not_measured=tuple(not_measured),
+    )
+
+
 def noise_of_steps(step_seconds: tuple[float, ...], variation: tuple[float, float]) -> Noise:
-    """A profile's noise: its own steps where they are enough, else lognormal."""
+    """The noise of a rank's own steps, in their order, where they are enough; else lognormal."""
     if len(step_seconds) < MIN_SAMPLES:
         return Noise(variation=variation)
-    mean = sum(step_seconds) / len(step_seconds)
-    return Noise(steps=tuple(step / mean for step in step_seconds))
+    steps = np.array(step_seconds) / np.mean(step_seconds)
+    events = rare_events(steps)
+    count = int(events.sum())
+    if count < MIN_EVENTS:
+        return Noise(steps=tuple(steps.tolist()))
+    usual = steps[~events]
+    longer = steps[events] - usual.mean()
+    # Unbiased for exponentials beyond a least length: the shortest of k is 1/k of their mean above it.
+    least = max(0.0, float(longer.min() - (longer.mean() - longer.min()) / (count - 1)))
+    return Noise(
+        steps=tuple(usual.tolist()),
+        rare_probability=count / len(steps),
+        rare_least=least,
+        rare_size=float(longer.mean()) - least,
+    )
+
+
+def rare_events(steps: Floats) -> NDArray[np.bool_]:
+    """Which of these steps, in their order, are rare events."""
+    upper, high = np.quantile(steps, (0.75, 1 - TAIL_SHARE))
+    decay = (high - upper) / math.log(0.25 / TAIL_SHARE)
+    beyond = steps > high + decay * math.log(TAIL_SHARE * len(steps) / FALSE_PROFILES)
+    beside = np.zeros_like(beyond)
+    beside[1:] |= beyond[:-1]
+    beside[:-1] |= beyond[1:]
+    return np.asarray(beyond & ~beside, dtype=np.bool_)
 
 
 def slowest(
@@ -66,11 +142,12 @@ def slowest(
     """(replicates, steps) factors of the slowest of `num_ranks`, but for the `num_dropped` that are slower still."""
     above = _share_above(num_ranks, num_dropped, shape, rng)
     factors = _quantile(noise, above, rng)
-    if noise.rare_probability and noise.rare_size:
+    if noise.rare_probability and noise.rare_least + noise.rare_size:
         hit = rng.binomial(num_ranks, noise.rare_probability, shape)
-        longest = -np.log1p(-(rng.random(shape) ** (1 / np.maximum(hit, 1)))) * noise.rare_size
+        beyond = -np.log1p(-(rng.random(shape) ** (1 / np.maximum(hit, 1)))) * noise.rare_size
         one = _quantile(noise, rng.random(shape), rng)
-        factors = np.where(hit > num_dropped, np.maximum(factors, one + longest), factors)
+        longest = one + noise.rare_least + beyond
+        factors = np.where(hit > num_dropped, np.maximum(factors, longest), factors)
     return factors
 
 

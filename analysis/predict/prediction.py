@@ -60,6 +60,9 @@ class Situation:
     seed: int = 0
     calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
     held_out_error: float | None = None  # of the largest point, by a calibration without it
+    no_jitter: str = (
+        "it takes --calibrate with a run of dlscale collectives"  # to measure the jitter of messages
+    )
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
 
 
@@ -187,7 +190,8 @@ def sensitivity(situation: Situation, num_nodes: int) -> dict[str, float]:
         latency_seconds=network.latency_seconds / 2,
         groups=groups and replace(groups, extra_latency_seconds=groups.extra_latency_seconds / 2),
     )
-    steadier = replace(network, message_jitter_seconds=network.message_jitter_seconds / 2)
+    jitter = network.message_jitter_seconds
+    steadier = replace(network, message_jitter_seconds=jitter and jitter / 2)
     changed = {
         "as it is": situation,
         "twice the bandwidth": replace(situation, network=faster),

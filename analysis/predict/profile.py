@@ -38,6 +38,9 @@ class Profile:
     derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
     # Coefficients of variation of steps, the lowest and the highest that sources give, where steps were not measured.
     variation: tuple[float, float] = (0.0, 0.0)
+    # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
+    rank_variation: float | None = None
+    rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
 
     @property
     def mean_step_seconds(self) -> float:

@@ -76,6 +76,7 @@ def is_written(curves: Sequence[PredictedCurve], stem: Path) -> bool:
 def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
     situation = curve.situation
     profile = situation.profile
+    noise, not_measured = _noise_texts(situation)
     return {
         "system": situation.network.name,
         "workload": profile.workload,
@@ -105,6 +106,8 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
         "calibrated_nodes": situation.calibrated_nodes,
         "held_out_error": situation.held_out_error,
         "doubts": "; ".join(situation.doubts),
+        "noise": "; ".join(noise),
+        "noise_not_measured": "; ".join(not_measured),
     }
 
 
@@ -124,15 +127,39 @@ def first_line(situation: Situation) -> str:
 
 
 def profile_lines(situation: Situation) -> Iterator[str]:
-    """How the steps of a profile vary, where they were measured, and what of it is derived, one line each."""
-    if steps := situation.noise.steps:
-        variation = float(np.std(steps))
-        yield (
-            f"noise: {len(steps)} measured steps, standard deviation {100 * variation:.1f} % of their mean; a busy "
-            "machine makes it too large"
-        )
+    """What disturbs steps and was measured, what was not, and what of the profile is derived, one line each.
+
+    The jitter of messages on a calibrated network is its backend's, and not in these lines.
+    """
+    measured, not_measured = _noise_texts(situation, of_messages=situation.calibrated_nodes is None)
+    yield from (f"noise: {text}" for text in measured)
+    if not_measured:
+        yield f"noise, not measured: {'; '.join(not_measured)}"
     for text in situation.profile.derived:
         yield f"derived: {text}"
+
+
+def jitter_text(situation: Situation) -> str:
+    """How late single messages are, or why that was not measured."""
+    jitter = situation.network.message_jitter_seconds
+    if jitter is None:
+        return f"jitter of messages ({situation.no_jitter})"
+    return f"messages are late by {1e6 * jitter:.3g} us in the mean"
+
+
+def _noise_texts(situation: Situation, *, of_messages: bool = True) -> tuple[list[str], list[str]]:
+    """What is measured of the noise, and what is not."""
+    measured, not_measured = list(situation.noise.measured), list(situation.noise.not_measured)
+    if steps := situation.noise.steps:
+        measured.insert(
+            0,
+            f"{len(steps)} measured steps, standard deviation {100 * float(np.std(steps)):.1f} % of their mean; a busy "
+            "machine makes it too large",
+        )
+    if of_messages and situation.rule.exchanges:
+        known = situation.network.message_jitter_seconds is not None
+        (measured if known else not_measured).append(jitter_text(situation))
+    return measured, not_measured
 
 
 def explanation(curve: PredictedCurve) -> Iterator[str]:

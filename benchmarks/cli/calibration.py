@@ -13,6 +13,7 @@ from pathlib import Path
 from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
 from dlscale.analysis.predict.calibration_points import points_of_run, points_of_study
 from dlscale.analysis.predict.prediction import Situation
+from dlscale.analysis.render.prediction import jitter_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.records.files import load_records
@@ -63,6 +64,7 @@ def calibrated_situation(
         network=found.network,
         calibrated_nodes=found.largest_nodes,
         held_out_error=found.held_out_error,
+        no_jitter=found.no_jitter,
         doubts=doubts,
     )
 
@@ -70,10 +72,11 @@ def calibrated_situation(
 def calibration_line(situation: Situation) -> str:
     """What the calibration found, in a sentence."""
     network, error = situation.network, situation.held_out_error or 0.0
+    not_measured = "not measured: " if network.message_jitter_seconds is None else ""
     return (
         f"{situation.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
-        f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; the largest point, held out, is predicted with "
-        f"{100 * error:+.1f} %"
+        f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(situation)}; the largest "
+        f"point, held out, is predicted with {100 * error:+.1f} %"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
 from dlscale.analysis.predict.engine import Algorithm, Engine
 from dlscale.analysis.predict.network import Network
-from dlscale.analysis.predict.noise import noise_of_steps
+from dlscale.analysis.predict.noise import noise_of
 from dlscale.analysis.predict.prediction import NUM_REPLICATES, Situation
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
@@ -56,7 +56,7 @@ def situation_of(
         network=network,
         engine=engine,
         profile=profile,
-        noise=noise_of_steps(profile.step_seconds, profile.variation),
+        noise=noise_of(profile),
         rule=with_algorithm(rule, algorithm),
         scaling_mode=scaling_mode,
         batch=batch or (profile.local_batch if scaling_mode == "weak" else preset.global_batch),

@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
 from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.loggp import LogGP, drawn_jitter
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 
@@ -55,6 +55,48 @@ def test_a_network_is_found_from_two_and_four_nodes_and_predicts_a_thousand(seed
         far = exchange_of(algorithm, 1000)
         predicted, true = (LogGP().exchange_seconds(net, far, [25 << 20])[0] for net in (network, TRUTH))
         assert predicted == pytest.approx(true, rel=0.06)
+
+
+def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=True):
+    """The median and the interquartile range of calls whose messages are late."""
+    late = replace(TRUTH, message_jitter_seconds=jitter)
+    made = []
+    for exchange in exchanges:
+        for size, seconds in zip(sizes, LogGP().exchange_seconds(TRUTH, exchange, sizes), strict=True):
+            rng = np.random.default_rng(size + exchange.num_nodes)
+            calls = seconds + drawn_jitter(late, exchange, num_bytes=size, rng=rng, num_draws=num_calls)
+            low, median, high = np.quantile(calls, (0.25, 0.5, 0.75))
+            made.append(
+                CalibrationPoint(
+                    exchange=exchange, num_bytes=size, seconds=median, spread=high - low if spread else None
+                )
+            )
+    return made
+
+
+def test_planted_jitter_of_messages_is_found_and_is_no_latency():
+    kinds = [
+        exchange_of(algorithm, num_nodes)
+        for algorithm in ("ring", "recursive_doubling", "halving_doubling")
+        for num_nodes in (2, 4)
+    ]
+    found = calibrated(jittery_points(*kinds), START, source="a run")
+    assert found.network.message_jitter_seconds == pytest.approx(20e-6, rel=0.1)
+    assert found.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
+    assert found.no_jitter == ""
+    assert abs(found.held_out_error) < 0.05
+    # Where calls are not timed one by one it is taken for latency.
+    without = calibrated(jittery_points(*kinds, spread=False), START, source="a study")
+    assert without.network.message_jitter_seconds is None
+    assert without.network.latency_seconds > 1.5 * TRUTH.latency_seconds
+    assert without.no_jitter.startswith("no calls are timed one by one")
+
+
+def test_jitter_is_not_read_from_exchanges_whose_bytes_take_longer():
+    large = jittery_points(exchange_of("ring", 2), exchange_of("ring", 4), sizes=(1 << 21, *SIZES[3:]))
+    found = calibrated(large, START, source="a run")
+    assert found.network.message_jitter_seconds is None
+    assert "so small that latency is most of it" in found.no_jitter
 
 
 def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():

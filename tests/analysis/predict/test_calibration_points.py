@@ -162,6 +162,20 @@ def test_a_run_that_cannot_calibrate_is_one_line(launches, problem):
     assert "\n" not in str(caught.value)
 
 
+def test_single_calls_say_how_they_spread():
+    calls = [round(1e9 * ring_seconds(2, 4096)) + 100 * index for index in range(21)]
+    launch = run_launch(2, (4096,))
+    (samples,) = launch.samples
+    update = {"nanoseconds": [calls, calls[:1] * 21], "spread_nanoseconds": [0] * 21}
+    found = points_of_run(
+        [launch.model_copy(update={"samples": [samples.model_copy(update=update)]})], "gloo"
+    )
+    assert [point.spread for point in found] == [pytest.approx(1e-6)]  # 5 and 15 of 20 steps of 100 ns
+    assert [point.spread for point in points_of_run([launch], "gloo")] == [
+        None
+    ]  # of 3 calls nothing is known
+
+
 def test_launches_count_by_their_median():
     launches = [run_launch(2, (MIB,), block=block) for block in range(3)]
     slow = launches[0].model_copy(

@@ -148,8 +148,8 @@ def test_the_same_question_has_the_same_answer():
 
 def test_what_a_reader_has_to_know_of_a_profile():
     derived = replace(PROFILE, derived=("the update",))
-    assert list(profile_lines(situation(profile=derived))) == ["derived: the update"]
-    noisy = situation(noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
+    assert list(profile_lines(situation("none", profile=derived))) == ["derived: the update"]
+    noisy = situation("none", noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
     (line,) = profile_lines(noisy)
     assert line.startswith("noise: 200 measured steps, standard deviation 10.0 % of their mean")
 
