@@ -16,6 +16,7 @@ from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import rule_of
 from dlscale.analysis.predict.calibrate import CalibrationPoint
 from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
@@ -24,19 +25,21 @@ RUN_MODE = "fresh"  # as gradients are when they are exchanged
 MIN_CALLS = 20  # of a launch, for how they spread
 
 
+def exchanges_of(records: Iterable[Record], backend: str) -> list[Record]:
+    """The records of a backend's control `exchange`."""
+    asked = (EXCHANGE_CONTROL, backend)
+    return [record for record in records if (record.case.cell.control, record.case.cell.backend) == asked]
+
+
 def points_of_study(
     records: Iterable[Record], backend: str, *, fingerprint: str | None = None
 ) -> list[CalibrationPoint]:
     """A point per size of bucket and cell of a backend's control `exchange` between nodes.
 
     `fingerprint` is that of the profile which is predicted with. Raises UsageError if there is none, if its launches
-    failed, or if they are of other code or machines than that or each other.
+    failed, or if they are of other code, machines or links than that or each other.
     """
-    records = [
-        record
-        for record in records
-        if (record.case.cell.control, record.case.cell.backend) == (EXCHANGE_CONTROL, backend)
-    ]
+    records = exchanges_of(records, backend)
     if not records:
         raise UsageError(
             f"calibration of {backend}: the study has no exchange of it; run one with --backends {backend} and "
@@ -49,18 +52,7 @@ def points_of_study(
             f"calibration of {backend}: none of {len(records)} exchanges is good "
             f"({failure.message if failure else 'no reason is known'}); run the study again"
         )
-    digests = sorted(
-        {record.fingerprint.digest for record in good} | ({fingerprint} if fingerprint else set())
-    )
-    if len(digests) > 1:
-        raise UsageError(
-            f"calibration of {backend}: fingerprints {', '.join(digests)} differ: code, versions or node changed; "
-            "calibrate with a study of the same"
-        )
-    if len(systems := sorted({record.system for record in good})) > 1:
-        raise UsageError(
-            f"calibration of {backend}: records of {', '.join(systems)}; give a study of one system"
-        )
+    _check_one_origin(good, backend, fingerprint)
     found = communication_only(launches_of(good))
     return [
         CalibrationPoint(
@@ -72,6 +64,39 @@ def points_of_study(
         if each.cell.num_nodes > 1
         for size in each.sizes
     ]
+
+
+def _check_one_origin(good: Sequence[Record], backend: str, fingerprint: str | None) -> None:
+    """Raises UsageError unless all exchanges are of one code, one machine and one kind of links."""
+    digests = {record.fingerprint.digest: record.fingerprint for record in good}
+    if len(every := sorted({*digests, *([fingerprint] if fingerprint else [])})) > 1:
+        versions = [
+            f"{name} {' and '.join(map(str, values))}"
+            for name in sorted({name for own in digests.values() for name in own.versions})
+            if len(values := list(dict.fromkeys(own.versions.get(name) for own in digests.values()))) > 1
+        ]
+        what = ", ".join(versions) or "code, versions or node changed"
+        raise UsageError(
+            f"calibration of {backend}: fingerprints {', '.join(every)} differ: {what}; calibrate with a study of the "
+            "same"
+        )
+    for name, kinds in (
+        ("system", {record.system for record in good}),
+        ("kind of evidence", {str(record.evidence) for record in good}),
+        ("kind of links", {_links(record) for record in good}),
+    ):
+        if len(kinds) > 1:
+            raise UsageError(
+                f"calibration of {backend}: records of {', '.join(sorted(kinds))}; give a study of one {name}"
+            )
+
+
+def _links(record: Record) -> str:
+    """The links between emulated hosts, which settings change; empty on real nodes."""
+    configuration = record.configuration
+    if configuration is None or not configuration.emulation:
+        return ""
+    return settings_text({"bandwidth": configuration.fabric.get("bandwidth", 0), **configuration.emulation})
 
 
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:

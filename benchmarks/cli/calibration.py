@@ -1,23 +1,28 @@
 """A network as a machine's own exchanges calibrate it, and what such a prediction is not to be trusted with.
 
 A network is calibrated for each backend, whose software is a part of a message's latency: by the control `exchange` of
-studies, and by runs of `dlscale collectives`.
+studies, and by runs of `dlscale collectives`. They must be of the network that is predicted: of the same system, real
+nodes for a real one, and emulated links for as good ones; of the code and versions of the profile; and with as many
+ranks on a node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
-from dlscale.analysis.predict.calibration_points import points_of_run, points_of_study
+from dlscale.analysis.predict.calibration_points import exchanges_of, points_of_run, points_of_study
 from dlscale.analysis.predict.prediction import Situation
 from dlscale.analysis.render.prediction import jitter_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
+from dlscale.benchmarks.launch.campaign import stated_emulation, stated_fabric
 from dlscale.benchmarks.records.files import load_records
-from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run, load_run
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, MessageSizeRun, latest_run, load_run
+from dlscale.benchmarks.records.record import Record, Setting
+from dlscale.benchmarks.systems.system import System
 
 LATEST_RUN = "collectives"
 
@@ -40,20 +45,32 @@ def _folder(results: Path, name: str) -> Path:
 
 
 def calibrated_situation(
-    situation: Situation, folders: Sequence[Path], sizes: Sequence[int], *, profiled: Path | None, force: bool
+    situation: Situation,
+    machine: System,
+    folders: Sequence[Path],
+    sizes: Sequence[int],
+    *,
+    profiled: Path | None,
+    force: bool,
 ) -> Situation:
     """The situation on the network that `calibration_folders` calibrate; as it is without an exchange.
 
     `profiled` is the study of the profile, whose code and machine those of studies must be. Raises UsageError where
-    there are too few exchanges, and where the calibration has doubts, unless `force`, which keeps them.
+    exchanges are of another machine, code or placement, where there are too few, and where the calibration has doubts,
+    unless `force`, which keeps them.
     """
     if not situation.rule.exchanges:
         return situation
     backend = situation.rule.backend
     fingerprint = _fingerprint(profiled)
-    points = [point for folder in folders for point in _points(folder, backend, fingerprint)]
+    points: list[CalibrationPoint] = []
+    for folder in folders:
+        own, fingerprint = _points(folder, machine, backend, fingerprint)
+        points += own
     source = ", ".join(folder.name for folder in folders)
-    found = calibrated(points, situation.network, source=source)
+    found = calibrated(
+        _placed_alike(points, situation.ranks_per_node, backend), situation.network, source=source
+    )
     doubts = found.doubts(max(sizes))
     if doubts and not force:
         raise UsageError(
@@ -80,12 +97,80 @@ def calibration_line(situation: Situation) -> str:
     )
 
 
-def _points(folder: Path, backend: str, fingerprint: str | None) -> list[CalibrationPoint]:
+def _points(
+    folder: Path, machine: System, backend: str, fingerprint: str | None
+) -> tuple[list[CalibrationPoint], str | None]:
+    """The points of a folder, and the fingerprint that further ones must have; that of the first study's exchanges."""
     if (folder / CAMPAIGN_FILE).is_file():
-        _, launches = load_run(folder)
-        return points_of_run(launches, backend)
+        campaign, launches = load_run(folder)
+        _check_run(campaign, machine, folder.name)
+        return points_of_run(launches, backend), fingerprint
     records, _ = load_records(folder)
-    return points_of_study(records, backend, fingerprint=fingerprint)
+    points = points_of_study(records, backend, fingerprint=fingerprint)
+    exchanges = [record for record in exchanges_of(records, backend) if record.good]
+    for record in exchanges:
+        _check_record(record, machine, folder.name)
+    return points, fingerprint or next((record.fingerprint.digest for record in exchanges), None)
+
+
+def _check_record(record: Record, machine: System, study: str) -> None:
+    """Raises UsageError for an exchange between other nodes than the machine's."""
+    if machine.emulation:
+        configuration = record.configuration
+        measured = {**configuration.fabric, **configuration.emulation} if configuration else {}
+        if differing := _differing(measured, {**stated_fabric(machine), **stated_emulation(machine)}):
+            raise UsageError(
+                f"calibration from {study}: its links are not those of {machine.name} ({differing}); give a study "
+                "with the same, or --system as it was measured"
+            )
+        return
+    if record.system != machine.name:
+        raise UsageError(
+            f"calibration from {study}: its exchanges are of {record.system}, not of {machine.name}; give a study of "
+            "the system that is predicted"
+        )
+    if record.evidence == "emulated":
+        raise UsageError(
+            f"calibration from {study}: its nodes share one machine, so nothing went over the network of "
+            f"{machine.name}; give a study on nodes of their own"
+        )
+
+
+def _check_run(campaign: MessageSizeRun, machine: System, run: str) -> None:
+    """Raises UsageError for a run on another system; one that names none is not known to be."""
+    fabric = machine.fabric
+    if campaign.system in (None, machine.title):
+        return
+    # Emulated hosts have the links of others whose rate is the same.
+    rate = fabric.bandwidth.number if machine.emulation and fabric and fabric.bandwidth else None
+    if rate and campaign.wire_bytes_per_second == rate:
+        return
+    raise UsageError(
+        f"calibration from {run}: its exchanges are of {campaign.system}, not of {machine.title}; give a run on the "
+        "system that is predicted"
+    )
+
+
+def _differing(measured: Mapping[str, Setting], stated: Mapping[str, Setting]) -> str:
+    """What differs, in words; empty if nothing does."""
+    names = [name for name in {**stated, **measured} if measured.get(name) != stated.get(name)]
+    return ", ".join(
+        f"{name} {measured.get(name, 'not stated')}, not {stated.get(name, 'stated')}" for name in names
+    )
+
+
+def _placed_alike(
+    points: Sequence[CalibrationPoint], ranks_per_node: int, backend: str
+) -> list[CalibrationPoint]:
+    """The points with so many ranks on a node. Raises UsageError if all have other numbers."""
+    alike = [point for point in points if point.exchange.ranks_per_node == ranks_per_node]
+    if points and not alike:
+        counts = sorted({point.exchange.ranks_per_node for point in points})
+        raise UsageError(
+            f"calibration of {backend}: its exchanges have {', '.join(map(str, counts))} ranks per node, the "
+            f"prediction {ranks_per_node}; give --ranks-per-node {counts[0]}, or a study with {ranks_per_node}"
+        )
+    return alike
 
 
 def _fingerprint(profiled: Path | None) -> str | None:

@@ -180,7 +180,7 @@ def predict(
 
                 calibrating = calibration_folders(results, calibrate)
                 situations = [
-                    calibrated_situation(situation, calibrating, sizes, profiled=folder, force=force)
+                    calibrated_situation(situation, machine, calibrating, sizes, profiled=folder, force=force)
                     for situation in situations
                 ]
             predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])

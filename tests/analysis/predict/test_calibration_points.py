@@ -8,7 +8,7 @@ from dlscale.analysis.predict.calibration_points import points_of_run, points_of
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
-from dlscale.benchmarks.records.record import Window
+from dlscale.benchmarks.records.record import Configuration, Window
 
 MIB = 1 << 20
 LATENCY, RATE = 50e-6, 1e9
@@ -160,6 +160,38 @@ def test_a_run_that_cannot_calibrate_is_one_line(launches, problem):
     with pytest.raises(UsageError, match=problem) as caught:
         points_of_run(launches, "gloo")
     assert "\n" not in str(caught.value)
+
+
+def test_versions_that_differ_are_named(exchange):
+    old, new = exchange(2), exchange(2, block=1, fingerprint="e" * 12)
+    newer = new.fingerprint.model_copy(update={"versions": {"torch": "3"}})
+    with pytest.raises(UsageError, match=r"eeeeeeeeeeee, ffffffffffff differ: torch 2 and 3; calibrate"):
+        points_of_study([old, new.model_copy(update={"fingerprint": newer})], "gloo")
+
+
+def test_emulated_links_of_two_rates_are_no_one_network(exchange):
+    def linked(block, rate):
+        configuration = Configuration(
+            study_digest="s",
+            system_digest="m",
+            skip_bad=False,
+            budget_seconds=None,
+            rules={},
+            fabric={"bandwidth": rate},
+            emulation={"queue": 1e6},
+        )
+        record = exchange(2, block=block, evidence="emulated")
+        return record.model_copy(update={"configuration": configuration})
+
+    assert points_of_study([linked(0, 25e6), linked(1, 25e6)], "gloo")
+    with pytest.raises(
+        UsageError, match=r"bandwidth=25000000.0, queue=.*; give a study of one kind of links"
+    ):
+        points_of_study([linked(0, 25e6), linked(1, 50e6)], "gloo")
+    with pytest.raises(
+        UsageError, match="records of emulated, measured; give a study of one kind of evidence"
+    ):
+        points_of_study([linked(0, 25e6), exchange(2, block=1)], "gloo")
 
 
 def test_single_calls_say_how_they_spread():
