@@ -26,7 +26,7 @@ from dlscale.analysis.predict.engine import Algorithm, NetworkExchange
 from dlscale.analysis.predict.loggp import cost
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, slowest
-from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.profile import ComputedStep
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.analysis.published.catalogue import Published
 from dlscale.analysis.published.values import HALF_WIDTH
@@ -246,21 +246,8 @@ def _steps(
     factors: Floats,
     rng: np.random.Generator,
 ) -> Floats:
-    """(REPLICATES, STEPS) seconds. The timeline is that of one profile, so each replicate's is scaled to it."""
+    """(REPLICATES, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
     rule = ExchangeRule(backend="horovod", overlap=anchor.overlap)
-    profile = Profile(
-        workload="",
-        preset="",
-        framework="",
-        local_batch=1,
-        forward_seconds=0.0,
-        backward_seconds=1.0,
-        update_seconds=0.0,
-        gradients=tuple(Gradient(name="", num_bytes=1, ready_seconds=ready) for ready, _ in exchanges),
-        step_seconds=(1.0,),
-        evidence="published",
-        source=anchor.name,
-    )
     # In units of a replicate's backpropagation; its forward follows it, as each step follows another.
     length = step * backward
     cycle = anchor.cycle_seconds / length
@@ -271,7 +258,8 @@ def _steps(
         )
         for ready, seconds in exchanges
     ]
-    return (step_seconds(profile, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length
+    computed = ComputedStep(backward_seconds=1.0, update_seconds=0.0)
+    return (step_seconds(computed, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

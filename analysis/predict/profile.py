@@ -17,7 +17,15 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class ComputedStep:
+    """What one rank computes in a step, in seconds from its start."""
+
+    backward_seconds: float  # end of backward
+    update_seconds: float  # the length of the optimizer's update, which follows backward and exchange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile(ComputedStep):
     """One rank's step without communication; all times are seconds from the start of the step.
 
     `gradients` are in the order in which backpropagation completes them. `step_seconds` are whole steps as they
@@ -29,8 +37,6 @@ class Profile:
     framework: str
     local_batch: int
     forward_seconds: float  # end of forward
-    backward_seconds: float  # end of backward
-    update_seconds: float  # the length of the optimizer's update, which follows backward and exchange
     gradients: tuple[Gradient, ...]
     step_seconds: tuple[float, ...]
     evidence: str  # measured or published

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule
-from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.profile import ComputedStep
 
 Floats = NDArray[np.float64]
 
@@ -34,15 +34,15 @@ class BucketExchange:
 
 
 def step_seconds(
-    profile: Profile,
+    computed: ComputedStep,
     rule: ExchangeRule,
     exchanges: Sequence[BucketExchange],
     factors: Floats,
     rng: np.random.Generator,
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned."""
-    backward: Floats = profile.backward_seconds * factors
-    update: Floats = profile.update_seconds * factors
+    backward: Floats = computed.backward_seconds * factors
+    update: Floats = computed.update_seconds * factors
     if not exchanges:
         return backward + update
     in_all: Floats = np.sum([exchange.seconds for exchange in exchanges], axis=0)
@@ -60,12 +60,12 @@ def step_seconds(
 
 
 def asynchronous_seconds(
-    profile: Profile, *, own_exchange: Floats, server_seconds: Floats, factors: Floats, num_ranks: int
+    computed: ComputedStep, *, own_exchange: Floats, server_seconds: Floats, factors: Floats, num_ranks: int
 ) -> Floats:
     """(R, K) seconds in which as many local batches are applied as there are ranks.
 
     `own_exchange` is a worker's push and pull while nobody else sends, `server_seconds` what the busiest link of a
     server needs for one worker's push, both (R, 1); `factors` are those of any one rank.
     """
-    alone = (profile.backward_seconds + profile.update_seconds) * factors + own_exchange
+    alone = (computed.backward_seconds + computed.update_seconds) * factors + own_exchange
     return np.maximum(alone, num_ranks * server_seconds)

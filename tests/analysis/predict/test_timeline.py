@@ -8,7 +8,7 @@ import pytest
 from dlscale.analysis.predict import backend_rules
 from dlscale.analysis.predict.backend_rules import Bucket, rule_of, with_algorithm
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
-from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.profile import ComputedStep, Gradient, Profile
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES
@@ -150,6 +150,13 @@ def test_what_is_overlapped_costs_only_what_is_left_after_backward():
     assert step(rule("ring"), 0.02, 0.2, 0.01) == pytest.approx(0.46)
     assert step(rule("ring", spare_core=False), 0.02, 0.05, 0.01) == pytest.approx(0.39)
     assert step(rule("none")) == pytest.approx(0.31)
+
+
+def test_a_timeline_asks_for_no_more_than_what_is_computed():
+    computed = ComputedStep(backward_seconds=0.3, update_seconds=0.01)
+    assert step_seconds(computed, rule("none"), [], ONCE, RNG) == pytest.approx(0.31)
+    servers = {"own_exchange": np.array([[0.1]]), "server_seconds": np.array([[0.02]]), "factors": ONCE}
+    assert asynchronous_seconds(computed, num_ranks=4, **servers) == pytest.approx(0.41)
 
 
 def test_delayed_by_a_step_the_longer_of_the_two_counts():
