@@ -8,7 +8,7 @@ statistics are computed over launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -259,6 +259,15 @@ def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:
 def latest_good(records: Iterable[Record]) -> list[Record]:
     """The latest good attempt of each case, in the order of the records."""
     return [case.record for case in select_attempts(records) if case.good]
+
+
+def good_by_cell(records: Iterable[Record], has: Callable[[Record], object]) -> list[list[Record]]:
+    """The good records that have something, by cell, in the order of the records."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.good and has(record):
+            groups.setdefault(record.case.cell.id, []).append(record)
+    return list(groups.values())
 
 
 def good_launches(

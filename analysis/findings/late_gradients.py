@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.render.tables import Column, TableOf, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, plural, points
 from dlscale.benchmarks.records.record import Cell, Record
@@ -49,11 +50,7 @@ class LateShare:
 
 def late_gradients(records: Iterable[Record]) -> list[LateShare]:
     """One per cell with records of it, in their order."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        if record.good and record.late_gradients:
-            groups.setdefault(record.case.cell.id, []).append(record)
-    return [_of_cell(members) for members in groups.values()]
+    return [_of_cell(members) for members in good_by_cell(records, lambda record: record.late_gradients)]
 
 
 def _of_cell(members: list[Record]) -> LateShare:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.render.tables import Column, TableOf, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, number, plural
 from dlscale.benchmarks.records.record import Cell, Record
@@ -57,17 +58,13 @@ class Staleness:
 
 def stalenesses(records: Iterable[Record]) -> list[Staleness]:
     """One per cell with records of it, in their order."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        if record.good and record.staleness:
-            groups.setdefault(record.case.cell.id, []).append(record)
     return [
         Staleness(
             cell=members[0].case.cell,
             num_launches=len(members),
             histogram=_total(r.staleness for r in members),
         )
-        for members in groups.values()
+        for members in good_by_cell(records, lambda record: record.staleness)
     ]
 
 

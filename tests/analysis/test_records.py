@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.launches import latest_good, launches_of, select_attempts
+from dlscale.analysis.launches import good_by_cell, latest_good, launches_of, select_attempts
 from dlscale.analysis.metrics import flaws
 from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
@@ -205,6 +205,14 @@ def test_environments_have_their_own_fingerprints(make_record):
         make_record(block=1, fingerprint="cccc", failure="was repaired afterwards"),
     ]
     assert sum(len(launches.cases) for launches in launches_of(records)) == 3
+
+
+def test_good_records_that_have_something_are_grouped_by_cell(make_record):
+    two, one = make_record(num_ranks=2, peak_rss_bytes=[7]), make_record(peak_rss_bytes=[7])
+    again = make_record(num_ranks=2, peak_rss_bytes=[7], block=1)
+    others = [make_record(failure="killed", peak_rss_bytes=[7]), make_record(block=2, peak_rss_bytes=[0])]
+    grouped = good_by_cell([two, *others, one, again], lambda record: record.ranks[0].peak_rss_bytes)
+    assert grouped == [[two, again], [one]]
 
 
 def test_no_records_are_no_launches():
