@@ -174,6 +174,7 @@ benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and p
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
+	@$(BIN)/python -m dlscale.analysis.predict.extra_p docs/prediction-validation.md
 
 benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
 	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py

@@ -57,6 +57,10 @@ def _missing(name: str) -> str | None:
         from dlscale.analysis.predict.simgrid_engine import available
 
         return available()
+    if name == "extra_p":
+        from dlscale.analysis.predict.extra_p import unavailable
+
+        return unavailable()
     if name == "smpirun":
         return None if shutil.which(name) else "no smpirun: apt-get install libsimgrid-dev"
     if name == "chromium":

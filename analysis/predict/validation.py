@@ -279,13 +279,13 @@ def validation_lines() -> list[str]:
     ]
 
 
-def written_into(text: str, lines: Sequence[str]) -> str:
+def written_into(text: str, lines: Sequence[str], *, begin: str = BEGIN, end: str = END) -> str:
     """`text` with the lines between its marks. Raises UsageError if it has no marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UsageError(f"no place for the results: write the lines {BEGIN} and {END} into the file")
-    return f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n{END}{after}"
+    before, begun, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise UsageError(f"no place for the results: write the lines {begin} and {end} into the file")
+    return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n{end}{after}"
 
 
 def main() -> None:

@@ -1,0 +1,170 @@
+"""Extra-P's answers to what the published curves ask, beside the universal scalability law's and ours.
+
+python -m dlscale.analysis.predict.extra_p docs/prediction-validation.md     writes its part of the page
+
+Extra-P (https://github.com/extra-p/extrap) fits c + a p^i (log2 p)^j to the times over p ranks, with exponents from a
+list, and takes what cross-validation prefers. Its package asks for the toolkit of its windows; what models is installed
+without by constraints-extra-p.txt. Like the law it is fitted to the base and the first three sizes of a curve, and
+asked for the largest; times are those of a sample per device, 1 / efficiency. It asks for five sizes, so that its
+answer with one more stands beside.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlscale.analysis.predict.anchors import (
+    FITTED_POINTS,
+    Anchor,
+    compared,
+    law_fit,
+    load_anchors,
+    points,
+)
+from dlscale.analysis.predict.validation import written_into
+from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.render.markdown import markdown_table
+from dlscale.base.errors import UsageError
+from dlscale.base.files import write_atomically
+
+BEGIN = "<!-- Extra-P: written by make validate-prediction where it is installed -->"
+END = "<!-- Extra-P end -->"
+PACKAGE = "extrap"
+COLUMNS = [
+    "curve",
+    "devices",
+    "published efficiency",
+    "ours",
+    "law",
+    "Extra-P",
+    "nearest",
+    "Extra-P, five sizes",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """The largest point of a curve, and three answers: efficiencies."""
+
+    anchor: Anchor
+    num_devices: int
+    published: float
+    ours: float  # fitted to nothing of the curve
+    law: float
+    extra_p: float
+    extra_p_of_five: float
+
+    @property
+    def nearest(self) -> str:
+        """Whose answer is nearest to what was published."""
+        answers = {"ours": self.ours, "law": self.law, "Extra-P": self.extra_p}
+        return min(answers, key=lambda name: abs(answers[name] - self.published))
+
+
+def unavailable() -> str | None:
+    """Why Extra-P cannot be used, and what to do; None if it can."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what its marshmallow will remove
+            importlib.import_module(f"{PACKAGE}.modelers.single_parameter.basic")
+    except ImportError as error:
+        return f"Extra-P cannot be used ({error}); pip install --no-deps -r constraints-extra-p.txt"
+    return None
+
+
+def model_of(seconds: Mapping[int, float]) -> Any:
+    """Extra-P's function of the number of ranks for times over numbers of ranks. Raises UsageError without Extra-P."""
+    if reason := unavailable():
+        raise UsageError(reason)
+    entities = importlib.import_module(f"{PACKAGE}.entities.measurement")
+    coordinate = importlib.import_module(f"{PACKAGE}.entities.coordinate")
+    basic = importlib.import_module(f"{PACKAGE}.modelers.single_parameter.basic")
+    measured = [
+        entities.Measurement(coordinate.Coordinate(num_ranks), None, None, [value])
+        for num_ranks, value in sorted(seconds.items())
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it asks for five points
+        return basic.SingleParameterModeler().create_model(measured).hypothesis.function
+
+
+def rivals(published: Published) -> list[Rivals]:
+    """One for each curve that the law is fitted to. Raises UsageError without Extra-P."""
+    anchors = load_anchors()
+    answers = []
+    for anchor in anchors.anchors:
+        fit = law_fit(anchor, published)
+        if fit is None:
+            continue
+        *_, largest = compared(anchors, anchor, published)
+        size = fit.point.num_devices
+        three, four = (
+            1 / float(model_of(_times(anchor, published, count)).evaluate(size))
+            for count in (FITTED_POINTS, FITTED_POINTS + 1)
+        )
+        answers.append(
+            Rivals(
+                anchor=anchor,
+                num_devices=size,
+                published=fit.point.efficiency,
+                ours=largest.median,
+                law=fit.predicted,
+                extra_p=three,
+                extra_p_of_five=four,
+            )
+        )
+    return answers
+
+
+def _times(anchor: Anchor, published: Published, count: int) -> dict[int, float]:
+    """The times of the base and so many further sizes, all below the largest."""
+    fitted = points(anchor, published)[:-1][:count]
+    return {anchor.base_devices: 1.0} | {point.num_devices: 1 / point.efficiency for point in fitted}
+
+
+def rival_lines(answers: list[Rivals]) -> list[str]:
+    """Markdown: who is nearest how often, and a row for each curve."""
+    names = [one.nearest for one in answers]
+    mean = {
+        name: sum(abs(getattr(one, field) - one.published) for one in answers) / len(answers)
+        for name, field in (("ours", "ours"), ("law", "law"), ("Extra-P", "extra_p"))
+    }
+    verdict = "; ".join(
+        f"{name}: nearest for {names.count(name)} of {len(answers)} curves, {100 * error:.1f} points off in the mean"
+        for name, error in mean.items()
+    )
+    rows = [
+        [
+            one.anchor.name,
+            str(one.num_devices),
+            *(f"{value:.3f}" for value in (one.published, one.ours, one.law, one.extra_p)),
+            one.nearest,
+            f"{one.extra_p_of_five:.3f}",
+        ]
+        for one in answers
+    ]
+    return [f"{verdict}.", "", *markdown_table(COLUMNS, rows, words=["curve", "nearest"]), ""]
+
+
+def main() -> None:
+    """Write the answers into the file named on the command line; without Extra-P leave it as it is, in one line."""
+    if reason := unavailable():
+        sys.stderr.write(f"make validate-prediction: the table with Extra-P stays as it is: {reason}\n")
+        return
+    path = Path(sys.argv[1])
+    try:
+        lines = rival_lines(rivals(load_published()))
+        text = written_into(path.read_text(encoding="utf-8"), lines, begin=BEGIN, end=END)
+        write_atomically(path, text, mode=0o644)
+    except UsageError as error:
+        sys.exit(f"make validate-prediction: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Extra-P beside the law and ours: what the page says of them, and its fits where it is installed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlscale.analysis.predict import extra_p
+from dlscale.analysis.predict.anchors import compared, law_fit, load_anchors
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.base.errors import UsageError
+
+PAGE = Path(__file__).parents[3] / "docs" / "prediction-validation.md"
+PINS = Path(__file__).parents[3] / "constraints-extra-p.txt"
+
+
+def part_of_page():
+    return PAGE.read_text(encoding="utf-8").partition(extra_p.BEGIN)[2].partition(extra_p.END)[0]
+
+
+def test_the_page_has_todays_answers_of_ours_and_the_law():
+    """Also where Extra-P, whose own column needs it, is not installed."""
+    anchors, published = load_anchors(), load_published()
+    rows = [line.split(" | ") for line in part_of_page().splitlines() if " | " in line][2:]
+    expected = []
+    for anchor in anchors.anchors:
+        if fit := law_fit(anchor, published):
+            *_, largest = compared(anchors, anchor, published)
+            numbers = (fit.point.efficiency, largest.median, fit.predicted)
+            expected.append([anchor.name, str(fit.point.num_devices), *(f"{value:.3f}" for value in numbers)])
+    assert [[cell.strip("| ") for cell in row[:5]] for row in rows] == expected, (
+        "run make validate-prediction"
+    )
+
+
+@pytest.mark.requires("extra_p")
+def test_the_page_is_what_extra_p_answers():
+    assert "\n".join(extra_p.rival_lines(extra_p.rivals(load_published()))).strip() == part_of_page().strip()
+
+
+@pytest.mark.requires("extra_p")
+def test_a_planted_model_is_found():
+    function = extra_p.model_of({p: 2 + 0.5 * p**0.5 for p in (1, 4, 16, 64, 256)})
+    assert function.evaluate(1024) == pytest.approx(2 + 0.5 * 32, rel=0.01)
+
+
+def test_the_nearest_answer_is_named_and_counted():
+    (anchor, *_) = load_anchors().anchors
+    one = extra_p.Rivals(
+        anchor=anchor, num_devices=64, published=0.9, ours=0.88, law=0.95, extra_p=0.8, extra_p_of_five=0.9
+    )
+    assert (one.nearest, replace(one, extra_p=0.9).nearest) == ("ours", "Extra-P")
+    verdict, _, _, _, row, _ = extra_p.rival_lines([one])
+    assert verdict.startswith(
+        "ours: nearest for 1 of 1 curves, 2.0 points off in the mean; law: nearest for 0"
+    )
+    assert row == f"| {anchor.name} | 64 | 0.900 | 0.880 | 0.950 | 0.800 | ours | 0.900 |"
+
+
+def test_without_extra_p_the_page_stays_and_one_line_says_why(monkeypatch, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"{extra_p.BEGIN}\nold\n{extra_p.END}\n")
+    monkeypatch.setattr(extra_p, "PACKAGE", "none_such_package")
+    monkeypatch.setattr("sys.argv", ["extra_p", str(page)])
+    extra_p.main()
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "stays as it is: Extra-P cannot be used (No module named 'none_such_package')" in said
+    assert said.endswith("pip install --no-deps -r constraints-extra-p.txt")
+    assert "old" in page.read_text()
+    with pytest.raises(UsageError):
+        extra_p.model_of({1: 1.0})
+    assert "extrap==" in PINS.read_text()
