@@ -35,6 +35,7 @@ from dlscale.analysis.findings.outliers import (
     trim,
     trimmed,
 )
+from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.findings.predicted_solutions import WeakScaling
 from dlscale.analysis.findings.profiles import StepParts, step_parts
 from dlscale.analysis.findings.rank_times import RankTimes, rank_times
@@ -239,6 +240,7 @@ class ScalingTable:
     provenance: Provenance
     launches: tuple[CellLaunches, ...] = field(repr=False)
     weak_scaling: WeakScaling | None = None  # whose rates predict times to solution; None: their own do
+    predicted: tuple[SimulatedPoint, ...] = ()  # beside the rows, in no number of them
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -264,6 +266,10 @@ class ScalingTable:
             if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
         ]
         return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
+
+    def predicted_of(self, family: Family) -> tuple[SimulatedPoint, ...]:
+        """What is predicted beside a family, by curve and ranks."""
+        return tuple(point for point in self.predicted if point.family == family)
 
     def launches_of(self, row: ScalingRow, *, cell: Cell | None = None) -> CellLaunches | None:
         """The good launches behind a row, or those of another cell of its family and kind of evidence."""

@@ -89,6 +89,7 @@ def dodge(index: int, count: int) -> float:
 SINGLE_COLUMN_INCHES = 3.5
 DOUBLE_COLUMN_INCHES = 7.0
 DOTS_PER_INCH = 300  # of the PNG
+MOST_TICKS = 10  # of an axis of ranks
 
 GREY = "#777777"
 RIM = "#333333"
@@ -278,7 +279,10 @@ def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
 
 
 def rank_axis(axes: Axes, rows: Sequence[Point]) -> None:
-    """Set a base-2 axis of ranks with plain numbers; if the number of nodes varies, it is shown below the ranks."""
+    """Set a base-2 axis of ranks with plain numbers; if the number of nodes varies, it is shown below the ranks.
+
+    Of more than MOST_TICKS numbers some are left out, evenly.
+    """
     nodes: dict[int, set[int]] = {}
     for row in rows:
         nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)
@@ -286,7 +290,7 @@ def rank_axis(axes: Axes, rows: Sequence[Point]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlim(ranks[0] * 2**-0.45, ranks[-1] * 2**0.45)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(FixedLocator(ranks))
+    axes.xaxis.set_major_locator(FixedLocator(ranks[:: -(-len(ranks) // MOST_TICKS)]))
     kinds = set().union(*nodes.values())
     if len(kinds) == 1:
         (num_nodes,) = kinds

@@ -31,13 +31,22 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.predicted import (
+    BandCurve,
+    band_curves,
+    band_handles,
+    band_notes,
+    draw_bands,
+    with_doubts,
+)
 from dlscale.analysis.findings.bounds import loosest_bounds
+from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name, rate
 from dlscale.analysis.statistics import LEVEL, Interval
 
 
-def against_none(row: ScalingRow) -> Interval | None:
+def against_none(row: ScalingRow | SimulatedPoint) -> Interval | None:
     """Efficiency against base case (a), without a communication layer."""
     return row.efficiency_none
 
@@ -54,43 +63,57 @@ PANELS: tuple[tuple[str, Value], ...] = (
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, form: Form = SCREEN
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    form: Form = SCREEN,
+    predicted: Sequence[SimulatedPoint] = (),
 ) -> tuple[Captioned, list[ScalingRow]] | None:
-    """The figure and the rows that it shows; None if only base cases have an efficiency."""
+    """The figure and the rows that it shows; None if only base cases have an efficiency.
+
+    What is `predicted` stands beside them in (a).
+    """
     chosen = form.chosen(rows)
     panels = [curves_of(chosen, value) for _, value in PANELS]
     shown = list({id(row): row for curves in panels for curve in curves for row in curve.rows}.values())
     if all(row.cell.num_ranks == row.base_ranks for row in shown):
         return None
     # One order for both panels, so that a backend has the same offset and look in both.
-    everywhere = curves_of(chosen, lambda row: row.efficiency_none or row.efficiency_backend)
+    measured = curves_of(chosen, lambda row: row.efficiency_none or row.efficiency_backend)
+    bands = band_curves(predicted, against_none, form)
+    everywhere = [*measured, *bands]
+    points = [point for band in bands for point in band.rows]
     bounds = _bounds(shown)
     figure, axes = figure_with_axes(
         form=form,
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
         title=family.title,
-        warning=warning(rows),
+        warning=with_doubts(warning(rows), bands),
         subtitle=family.constants,
         handles=[
             *curve_handles(everywhere),
             Line2D([], [], **IDEAL),
             *limit_handles(bounds),
             *evidence_handles(everywhere, form),
+            *band_handles(bands),
         ],
-        small_print=_small_print(rows, shown, panels, provenance, limit_text(bounds), form=form),
+        small_print=_small_print(rows, shown, panels, bands, provenance, limit_text(bounds), form=form),
     )
     for panel, (title, value), curves in zip(axes, PANELS, panels, strict=True):
-        rank_axis(panel, shown)
+        rank_axis(panel, [*shown, *points])
         # In print the caption explains the letter: one column has no room for the rest.
         whole = title.format(base_text(rows))
         panel.set_title(whole[:3] if form.printed else whole, loc="left")
         panel.axhline(1.0, **IDEAL)
+        if value is against_none:
+            draw_bands(panel, bands, value, among=everywhere, form=form)
         draw_curves(panel, curves, value, among=everywhere, form=form)
         if not curves:
             panel.text(0.5, 0.5, "base case not measured", transform=panel.transAxes, ha="center")
     draw_limits(axes[0], bounds)
-    percent_axis(axes[0], [interval for _, value in PANELS for row in shown if (interval := value(row))])
+    drawn = [interval for _, value in PANELS for row in shown if (interval := value(row))]
+    percent_axis(axes[0], [*drawn, *(interval for point in points if (interval := against_none(point)))])
     return figure, shown
 
 
@@ -113,6 +136,7 @@ def _small_print(
     rows: Sequence[ScalingRow],
     shown: Sequence[ScalingRow],
     panels: Sequence[Sequence[Curve]],
+    bands: Sequence[BandCurve],
     provenance: Provenance,
     bounds: str,
     *,
@@ -148,8 +172,8 @@ def _small_print(
     for name, curves in zip("ab", panels, strict=True):
         if missing := missing_from(form.chosen(rows), curves):
             text.append(f"No point in ({name}): {', '.join(missing)}.")
-    text += evidence_text([curve for curves in panels for curve in curves], form)
-    return [" ".join(text), *parity(rows), origin(shown, provenance)]
+    text += evidence_text([*(curve for curves in panels for curve in curves), *bands], form)
+    return [" ".join(text), *band_notes(bands), *parity(rows), origin(shown, provenance)]
 
 
 Points = Sequence[tuple[int, float]]

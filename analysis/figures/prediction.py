@@ -19,13 +19,12 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
 )
 from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.figures.predicted import BAND_ALPHA
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.predict.prediction import PredictedCurve
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.prediction import prediction_rows, rows_digest, title
 from dlscale.base.files import make_folder
-
-BAND_ALPHA = 0.18
 
 
 def draw_prediction(

@@ -17,6 +17,7 @@ from dlscale.analysis.figures.drawing import (
     REFERENCE,
     SINGLE_COLUMN_INCHES,
     Curve,
+    Point,
     curve_handles,
     curves_of,
     dodge,
@@ -29,20 +30,33 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.predicted import (
+    BandCurve,
+    band_curves,
+    band_handles,
+    band_notes,
+    draw_bands,
+    with_doubts,
+)
+from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import number, rate
 from dlscale.analysis.statistics import Interval
 
 
-def throughput(row: ScalingRow) -> Interval | None:
+def throughput(row: ScalingRow | SimulatedPoint) -> Interval | None:
     """Samples per second over all ranks."""
     return row.throughput
 
 
 def draw(
-    family: Family, rows: Sequence[ScalingRow], provenance: Provenance, form: Form = SCREEN
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    form: Form = SCREEN,
+    predicted: Sequence[SimulatedPoint] = (),
 ) -> tuple[Captioned, list[ScalingRow]] | None:
-    """The figure and the rows that it shows; None if no cell has a rate.
+    """The figure and the rows that it shows, beside what is `predicted`; None if no cell has a rate.
 
     The figure is one column of a page wide, or two with more than 5 curves.
     """
@@ -53,24 +67,27 @@ def draw(
     base = bases[0] if len({row.family for row in bases}) == 1 else None
     reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
     shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
-    names = {curve.name for curve in curves}
+    bands = band_curves(predicted, throughput, form)
+    every = [*curves, *bands]
+    names = {curve.name for curve in every}
     figure, (axes,) = figure_with_axes(
         form=form,
         width=SINGLE_COLUMN_INCHES if len(names) <= 5 else DOUBLE_COLUMN_INCHES,
         num_panels=1,
         title=family.title,
-        warning=warning(rows),
+        warning=with_doubts(warning(rows), bands),
         subtitle=family.constants,
-        handles=_handles(curves, base, reference, form),
-        small_print=_small_print(rows, curves, base, reference, provenance, form=form),
+        handles=[*_handles(every, base, reference, form), *band_handles(bands)],
+        small_print=_small_print(rows, curves, bands, base, reference, provenance, form=form),
     )
-    rank_axis(axes, [row for curve in curves for row in curve.rows])
+    rank_axis(axes, [row for curve in every for row in curve.rows])
     if base and base.throughput:
-        _draw_ideal(axes, base.throughput.center / base.base_ranks, curves, form=form)
+        _draw_ideal(axes, base.throughput.center / base.base_ranks, every, form=form)
     if reference and reference.throughput:
         axes.axhline(reference.throughput.center, **REFERENCE)
-    draw_curves(axes, curves, throughput, form=form)
-    rate_axis(axes, shown)
+    draw_bands(axes, bands, throughput, among=every, form=form)
+    draw_curves(axes, curves, throughput, among=every, form=form)
+    rate_axis(axes, [*shown, *(point for band in bands for point in band.rows)])
     return figure, shown
 
 
@@ -110,7 +127,7 @@ def _handles(
     return handles + evidence_handles(curves, form)
 
 
-def rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
+def rate_axis(axes: Axes, rows: Sequence[Point]) -> None:
     """Set a logarithmic axis that spans all intervals, with plain numbers; round steps if it spans little."""
     low, high = limits([row.throughput for row in rows if row.throughput])
     axes.set_yscale("log")
@@ -125,6 +142,7 @@ def rate_axis(axes: Axes, rows: Sequence[ScalingRow]) -> None:
 def _small_print(
     rows: Sequence[ScalingRow],
     curves: Sequence[Curve],
+    bands: Sequence[BandCurve],
     base: ScalingRow | None,
     reference: ScalingRow | None,
     provenance: Provenance,
@@ -157,5 +175,5 @@ def _small_print(
         )
     if missing := missing_from(form.chosen(rows), curves):
         text.append(f"No point: {', '.join(missing)}.")
-    text += evidence_text(curves, form)
-    return [" ".join(text), *parity(rows), origin(shown, provenance)]
+    text += evidence_text([*curves, *bands], form)
+    return [" ".join(text), *band_notes(bands), *parity(rows), origin(shown, provenance)]

@@ -38,8 +38,10 @@ from dlscale.analysis.figures import (
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
 from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, warning
+from dlscale.analysis.figures.predicted import drawn_points
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
+from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scaling_columns
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
@@ -73,7 +75,8 @@ def write_figures(
 
     Names are `<workload>-<preset>-<framework>-<scaling mode>-<precision>-<figure>.{png,pdf,svg,csv}`, with `-compiled`
     and an unusual memory format after the precision; families that differ in something else, such as cores
-    per rank, get a short digest of it before the figure's name.
+    per rank, get a short digest of it before the figure's name. What the table has `predicted` is in `throughput` and
+    `efficiency`, and in their CSV.
     `throughput` needs a rate, `efficiency` a base case. `step-time` needs more than one rank and includes the speed-up
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
@@ -193,8 +196,9 @@ def _drawn(
     """A figure of a family and the rows behind it; None if nothing can be drawn, or the figure is of no family."""
     common = (family, table.of(family), table.provenance)
     if name in FIGURES:
-        drawn = FIGURES[name](*common, form)
-        return drawn and (drawn[0], csv_rows(drawn[1]))
+        points = drawn_points(table.predicted_of(family), form)
+        drawn = FIGURES[name](*common, form, points)
+        return drawn and (drawn[0], csv_rows(drawn[1], points))
     if name == "step-time":
         return step_time.draw(*common, form)
     if name == "ecdf":
@@ -242,15 +246,23 @@ _SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "dlscale", "svg.image_inlin
 
 
 def save(
-    figure: Figure, stem: Path, *, title: str, rows: Iterable[ScalingRow], provenance: Provenance
+    figure: Figure,
+    stem: Path,
+    *,
+    title: str,
+    rows: Iterable[ScalingRow],
+    predicted: Iterable[SimulatedPoint] = (),
+    provenance: Provenance,
 ) -> list[Path]:
-    """Call `save_drawing` with the rows of `--json`, their notes joined by "; "."""
-    return save_drawing(figure, stem, title=title, rows=csv_rows(rows), provenance=provenance)
+    """Call `save_drawing` with `csv_rows`."""
+    return save_drawing(figure, stem, title=title, rows=csv_rows(rows, predicted), provenance=provenance)
 
 
-def csv_rows(rows: Iterable[ScalingRow]) -> list[dict[str, Any]]:
-    """The rows of `--json`, their notes joined by "; "."""
-    return [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
+def csv_rows(rows: Iterable[ScalingRow], predicted: Iterable[SimulatedPoint] = ()) -> list[dict[str, Any]]:
+    """The rows of `--json`, their notes joined by "; ", and behind them what is predicted, in the same columns."""
+    lines = [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
+    unknown = dict.fromkeys(lines[0]) if lines else {}
+    return [*lines, *(unknown | to_scaling_columns(point) for point in predicted)]
 
 
 def save_drawing(

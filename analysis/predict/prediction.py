@@ -15,9 +15,9 @@ without a communication layer, whose time per sample is the profile's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ class Situation:
         "it takes --calibrate with a run of dlscale collectives"  # to measure the jitter of messages
     )
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
+    backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
+    exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlscale.analysis.efficiency import scaling_row
+from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, lead_sentences
 from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
@@ -56,8 +58,13 @@ def _curve(
     if samples is not None:
         yield Paragraph(request_sentence(node_hours_request(curve, samples=samples, runs=runs), curve))
     yield curve_table(curve, stem)
+    if curve.predicted:
+        yield from map(Paragraph, predicted_sentences(curve))
+        yield replace(PREDICTED_POINTS.of(curve.predicted), name=f"{stem}-predicted")
     for name in figures:
         kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
+        if curve.predicted and name != "step-time":
+            kind += " Bands and half-filled markers are simulated."
         caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
         yield Picture(label=f"fig:{stem}-{name}", caption=caption, stem=f"{stem}-{name}")
     if items := tuple(caveats(curve)):
@@ -196,6 +203,15 @@ def result_sentence(curve: Curve) -> str:
             f"{factor_text(largest.per_doubling)}, ideally by 2."
         )
     return f"{text} Intervals of ratios are {100 * LEVEL:.0f} % t intervals over blocks of launches."
+
+
+def predicted_sentences(curve: Curve) -> list[str]:
+    """What is predicted beyond the measured sizes, and how far that can be trusted."""
+    return [
+        "The sizes of the next table were predicted by a model: they are simulated, and no measurements. No "
+        "node-hours are derived from them.",
+        *lead_sentences(curve.predicted),
+    ]
 
 
 def threshold_sentence(curve: Curve) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
+from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.machine import machine_sentence
 from dlscale.analysis.render.text import backend_name
@@ -61,6 +62,7 @@ class Curve:
     sizes: tuple[Size, ...]
     machine: str = ""  # with its software, in a sentence
     others: tuple[str, ...] = ()  # other backends that were measured on several ranks
+    predicted: tuple[SimulatedPoint, ...] = ()  # over the same backend, ascending
 
     @property
     def backend(self) -> str:
@@ -183,6 +185,9 @@ def _curve(
         sizes=tuple(sizes),
         machine=machine_sentence(
             record for row in rows if (own := table.launches_of(row)) for record in own.records
+        ),
+        predicted=tuple(
+            point for point in table.predicted_of(rows[0].family) if point.name == backend_name(rows[0].cell)
         ),
     )
 

@@ -15,6 +15,7 @@ from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.figures import efficiency, step_time, throughput
 from dlscale.analysis.figures.drawing import GREY, drawing
 from dlscale.analysis.figures.write import save, save_drawing, save_rows
+from dlscale.analysis.findings.predicted_points import simulated_row
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
 from dlscale.analysis.proposal.sizes import Curve, curves
@@ -52,6 +53,9 @@ def write_proposal(
     sections = []
     for curve, stem in zip(shown, _stems(shown), strict=True):
         files.append(save_rows(folder / stem, table_lines(curve), table.provenance))
+        if curve.predicted:
+            lines = map(simulated_row, curve.predicted)
+            files.append(save_rows(folder / f"{stem}-predicted", lines, table.provenance))
         names, drawn = _figures(curve, table, folder / stem)
         files += drawn
         sections.append((curve, stem, names))
@@ -89,8 +93,8 @@ def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], 
     names, files = [], []
     with drawing():
         common = (curve.family, rows, table.provenance)
-        rated = throughput.draw(*common)
-        kept = efficiency.draw(*common)
+        rated = throughput.draw(*common, predicted=curve.predicted)
+        kept = efficiency.draw(*common, predicted=curve.predicted)
         timed = step_time.draw(*common) if curve.family.scaling_mode == "strong" else None
         if rated:
             names.append("throughput")
@@ -129,6 +133,7 @@ def _save_cells(
         _with(stem, name),
         title=f"{name}: {curve.family.title}",
         rows=rows,
+        predicted=curve.predicted,
         provenance=table.provenance,
     )
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.energy import energy_table
+from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, SimulatedPoint, lead_sentences
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.tables import Table, header, numbered
 from dlscale.analysis.render.terminal_table import efficiency_summary
@@ -61,6 +62,7 @@ def study_markdown(
         if table.rows
         else ["No records: nothing has been measured yet.", ""]
     )
+    lines += _predicted(table.predicted)
     if (energy := energy_table(table.energies)).rows:
         lines += [f"### {escape_markdown(energy.caption)}", "", *table_markdown(energy)]
     lines += _problems(table, bad_files, left_out)
@@ -84,6 +86,19 @@ def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
     ):
         yield f"* {escape_markdown(sentence)}"
     yield ""
+
+
+def _predicted(points: Sequence[SimulatedPoint]) -> Iterator[str]:
+    """Predictions by themselves, with how wrong they are where something is measured."""
+    predicted = PREDICTED_POINTS.of(points)
+    if predicted.rows:
+        yield f"### {escape_markdown(predicted.caption)}"
+        yield ""
+        yield from table_markdown(predicted)
+        yield from (f"* {escape_markdown(sentence)}" for sentence in lead_sentences(points))
+        yield ""
+        yield escape_markdown(predicted.legend)
+        yield ""
 
 
 def _problems(table: ScalingTable, bad_files: Sequence[BadFile], left_out: Sequence[str]) -> Iterator[str]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dlscale.analysis.predict.engines import digest_of
+from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation, method_of
+from dlscale.analysis.predict.prediction_records import noise_texts, prediction_record
 from dlscale.analysis.render.tables import Column, Table, TableOf
 from dlscale.analysis.render.text import number
+from dlscale.benchmarks.records.prediction import ENDING
 
 LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
 NOT_SIMULATED = "fullest link: more flows at once than SimGrid is asked to simulate"
@@ -63,52 +63,18 @@ def rows_digest(curves: Sequence[PredictedCurve]) -> str:
 
 
 def is_written(curves: Sequence[PredictedCurve], stem: Path) -> bool:
-    """Whether the figure and the CSV at `stem` are there, and of these rows."""
+    """Whether the figure, the CSV and the records at `stem` are there, and of these rows."""
     try:
         text = Path(f"{stem}.csv").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
     return rows_digest(curves) in text and all(
-        Path(f"{stem}.{kind}").is_file() for kind in ("png", "pdf", "svg")
+        Path(f"{stem}{ending}").is_file() for ending in (".png", ".pdf", ".svg", ENDING)
     )
 
 
 def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
-    situation = curve.situation
-    profile = situation.profile
-    noise, not_measured = _noise_texts(situation)
-    return {
-        "system": situation.network.name,
-        "workload": profile.workload,
-        "backend": situation.rule.backend,
-        "num_nodes": point.num_nodes,
-        "num_ranks": point.num_ranks,
-        "samples_per_second": point.samples_per_second.center,
-        "efficiency": point.efficiency.center,
-        "low": point.efficiency.low,
-        "high": point.efficiency.high,
-        "evidence": "simulated",
-        "preset": profile.preset,
-        "framework": profile.framework,
-        "scaling_mode": situation.scaling_mode,
-        "num_servers": point.num_servers,
-        "local_batch": point.local_batch,
-        "samples_per_second_low": point.samples_per_second.low,
-        "samples_per_second_high": point.samples_per_second.high,
-        "step_seconds": point.step_seconds.center,
-        **{f"{name.replace(' ', '_')}_loss": share for name, share in point.parts.items()},
-        "engine": situation.engine.name,
-        "engine_version": situation.engine.version,
-        "engine_method": method_of(situation, point.num_nodes),
-        "profile_evidence": profile.evidence,
-        "profile_digest": digest_of(profile),
-        "network_digest": digest_of(situation.network),
-        "calibrated_nodes": situation.calibrated_nodes,
-        "held_out_error": situation.held_out_error,
-        "doubts": "; ".join(situation.doubts),
-        "noise": "; ".join(noise),
-        "noise_not_measured": "; ".join(not_measured),
-    }
+    return prediction_row(prediction_record(curve, point))
 
 
 def _engine(situation: Situation, point: PredictedPoint) -> str:
@@ -131,35 +97,12 @@ def profile_lines(situation: Situation) -> Iterator[str]:
 
     The jitter of messages on a calibrated network is its backend's, and not in these lines.
     """
-    measured, not_measured = _noise_texts(situation, of_messages=situation.calibrated_nodes is None)
+    measured, not_measured = noise_texts(situation, of_messages=situation.calibrated_nodes is None)
     yield from (f"noise: {text}" for text in measured)
     if not_measured:
         yield f"noise, not measured: {'; '.join(not_measured)}"
     for text in situation.profile.derived:
         yield f"derived: {text}"
-
-
-def jitter_text(situation: Situation) -> str:
-    """How late single messages are, or why that was not measured."""
-    jitter = situation.network.message_jitter_seconds
-    if jitter is None:
-        return f"jitter of messages ({situation.no_jitter})"
-    return f"messages are late by {1e6 * jitter:.3g} us in the mean"
-
-
-def _noise_texts(situation: Situation, *, of_messages: bool = True) -> tuple[list[str], list[str]]:
-    """What is measured of the noise, and what is not."""
-    measured, not_measured = list(situation.noise.measured), list(situation.noise.not_measured)
-    if steps := situation.noise.steps:
-        measured.insert(
-            0,
-            f"{len(steps)} measured steps, standard deviation {100 * float(np.std(steps)):.1f} % of their mean; a busy "
-            "machine makes it too large",
-        )
-    if of_messages and situation.rule.exchanges:
-        known = situation.network.message_jitter_seconds is not None
-        (measured if known else not_measured).append(jitter_text(situation))
-    return measured, not_measured
 
 
 def explanation(curve: PredictedCurve) -> Iterator[str]:

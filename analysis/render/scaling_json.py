@@ -17,6 +17,7 @@ from dlscale.analysis.findings.ladder import ladder_rows
 from dlscale.analysis.findings.late_gradients import to_late_row
 from dlscale.analysis.findings.noise_scale import noise_scales, to_noise_row
 from dlscale.analysis.findings.pareto import priced, to_pareto_row
+from dlscale.analysis.findings.predicted_points import simulated_row
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.productivity import to_productivity_row
 from dlscale.analysis.findings.profiles import to_profile_row
@@ -61,4 +62,5 @@ def scaling_json(table: ScalingTable) -> dict[str, Any]:
         **({"compression": [to_compression_row(cell) for cell in compressed]} if compressed else {}),
         **({"learning_rates": rate_rows(searches)} if searches else {}),
         **({"ladders": ladder_rows(table.ladders)} if table.ladders else {}),
+        **({"predicted": [simulated_row(point) for point in table.predicted]} if table.predicted else {}),
     }

@@ -20,6 +20,12 @@ from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts
 from dlscale.analysis.findings.ladder import LADDER, Ladder, ladder_sentences, ladder_title, rungs
 from dlscale.analysis.findings.noise_scale import noise_scales
+from dlscale.analysis.findings.predicted_points import (
+    SimulatedPoint,
+    comparison_sentence,
+    curve_sentences,
+    doubts_of,
+)
 from dlscale.analysis.findings.predicted_solutions import predictions
 from dlscale.analysis.findings.solution_table import solution_legend, solution_table
 from dlscale.analysis.findings.solutions import (
@@ -56,6 +62,7 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
     for family in () if table.ladders else table.families:
         render = _render_solutions if table.solutions_of(family) else _render_family
         parts += [*render(table, family), ""]
+    parts += _render_predicted(table.predicted)
     if compressed:
         parts += [Text(COMPRESSION.caption, style="bold")]
         parts += [Text(cell.text, style="bold" if cell.gate == FAILED else "") for cell in compressed]
@@ -76,6 +83,19 @@ def render_screen(table: ScalingTable, *, warnings: Iterable[str] = ()) -> Rende
         parts.append("No records: nothing has been measured yet.")
     parts += _warning_lines([*warnings, *_gaps(table)])
     return Group(*parts)
+
+
+def _render_predicted(points: Sequence[SimulatedPoint]) -> Iterator[RenderableType]:
+    """What is predicted for the largest size of each curve, and how wrong that is where something is measured."""
+    if not points:
+        return
+    if doubts := doubts_of(points):
+        yield Text(doubts, style="bold")
+    for sentence in curve_sentences(points):
+        yield Text(sentence)
+    if sentence := comparison_sentence(points):
+        yield Text(sentence)
+    yield ""
 
 
 def _render_ladder(ladder: Ladder) -> Iterator[RenderableType]:

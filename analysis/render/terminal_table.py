@@ -18,6 +18,7 @@ from dlscale.analysis.findings.ladder import LADDER, ladder_sentences, ladder_ti
 from dlscale.analysis.findings.late_gradients import LATE_GRADIENTS
 from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
 from dlscale.analysis.findings.pareto import PARETO, priced
+from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, SimulatedPoint, lead_sentences
 from dlscale.analysis.findings.predicted_solutions import PREDICTED, predictions, shown_points
 from dlscale.analysis.findings.productivity import PRODUCTIVITY, stored_changes
 from dlscale.analysis.findings.profiles import PROFILES
@@ -42,6 +43,7 @@ def render_scaling(table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) ->
         parts += waterfall_table.render_waterfalls(table.waterfalls_of(family))
         parts += communication.render_communication(table.exchanges_of(family))
         parts += stragglers.render_stragglers(table.lateness_of(family))
+    parts += _render_predicted(table.predicted)
     if table.rows:
         parts += render_legend(SCALING.legend)
     else:
@@ -86,6 +88,14 @@ def _render_family(rows: Sequence[ScalingRow], family: Family) -> Iterator[Rende
     for sentence in bounds.bound_sentences([(row.cell, row.limits) for row in _on_most_ranks(rows)]):
         yield escape(sentence)
     yield ""
+
+
+def _render_predicted(points: Sequence[SimulatedPoint]) -> Iterator[RenderableType]:
+    """The predictions, by themselves; nothing without any."""
+    if points:
+        yield from render_table(PREDICTED_POINTS.of(points))
+        yield from map(escape, lead_sentences(points))
+        yield ""
 
 
 def efficiency_summary(rows: Sequence[ScalingRow]) -> str:

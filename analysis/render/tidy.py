@@ -2,7 +2,7 @@
 
 `launches` has a row per launch and attempt, failed ones included; `windows` a row per window; `ranks` a row per window
 and rank; `trainings`, `evaluations` and `metrics` are of trainings with a target (`tidy_trainings`); `gradients` has a
-row per gradient of a profile.
+row per gradient of a profile, `predictions` a row per prediction (`tidy_predictions`).
 """
 
 from __future__ import annotations
@@ -37,15 +37,19 @@ from dlscale.analysis.render.tidy_columns import (
     GRADIENTS,
     KEY,
     LAUNCHES,
+    PREDICTION_KEY,
+    PREDICTIONS,
     RANKS,
     ROW_KEYS,
     TABLES,
     WINDOWS,
     Column,
 )
+from dlscale.analysis.render.tidy_predictions import tidy_prediction
 from dlscale.analysis.render.tidy_trainings import evaluation_arrays, metric_arrays, training_row
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Phases, Record
 
 Format = Literal["csv", "parquet"]
@@ -53,12 +57,17 @@ DESCRIPTION = "datapackage.json"
 
 
 def write_tables(
-    records: Sequence[Record], folder: Path, *, form: Format, per_rank: bool = False
+    records: Sequence[Record],
+    folder: Path,
+    *,
+    form: Format,
+    per_rank: bool = False,
+    predicted: Sequence[PredictionRecord] = (),
 ) -> list[Path]:
     """Write `launches`, `windows` and, if `per_rank`, `ranks` into `folder` and return the paths of the files.
 
-    Where a training with a target ended by itself, `trainings`, `evaluations` and `metrics` are written too, and
-    `gradients` where a step was profiled.
+    Where a training with a target ended by itself, `trainings`, `evaluations` and `metrics` are written too,
+    `gradients` where a step was profiled, and `predictions` where any are given.
     Equal records in any order give equal bytes. Raises UsageError if Parquet is requested without pyarrow.
     """
     if form == "parquet":
@@ -73,7 +82,8 @@ def write_tables(
     of_trainings = ["trainings", "evaluations", "metrics"] if ended else []
     profiled = [record for record in ordered if record.profile]
     of_profiles = ["gradients"] if profiled else []
-    for name in ("launches", "windows", *of_ranks, *of_trainings, *of_profiles):
+    of_predictions = ["predictions"] if predicted else []
+    for name in ("launches", "windows", *of_ranks, *of_trainings, *of_profiles, *of_predictions):
         if name == "launches":
             frame = launch_frame(ordered, counts)
         elif name == "windows":
@@ -82,6 +92,8 @@ def write_tables(
             frame = rank_frame(ordered)
         elif name == "gradients":
             frame = gradient_frame(profiled, counts)
+        elif name == "predictions":
+            frame = typed([tidy_prediction(record) for record in predicted], PREDICTIONS)
         else:
             frame = solution_frame(name, ended, counts)
         path = folder / f"{name}.{form}"
@@ -128,8 +140,9 @@ def _description(names: Sequence[str], where: Provenance) -> dict[str, Any]:
             for column in TABLES[name]
         ]
         schema: dict[str, Any] = {"fields": fields}
-        schema["primaryKey"] = [*key, *ROW_KEYS[name]]
-        if name != "launches":
+        of_launch = name != "predictions"
+        schema["primaryKey"] = [*key, *ROW_KEYS[name]] if of_launch else [*PREDICTION_KEY]
+        if of_launch and name != "launches":
             schema["foreignKeys"] = [{"fields": key, "reference": {"resource": "launches", "fields": key}}]
         profile = "tabular-data-resource" if form == "csv" else "data-resource"
         resources.append({"name": name, "path": file, "profile": profile, "schema": schema})

@@ -211,6 +211,44 @@ GRADIENTS = (
     ),
     Column("ready_high_seconds", "number", "95 % quantile"),
 )
+PREDICTIONS = (
+    Column("system", "string", "the machine that is predicted"),
+    Column("workload", "string", "as in launches"),
+    Column("preset", "string", "as in launches"),
+    Column("framework", "string", "as in launches"),
+    Column("backend", "string", "as in launches"),
+    Column("backend_options", "string", "as in launches"),
+    Column("exchange_algorithm", "string", "between nodes, in the place of the backend's own; else empty"),
+    Column("scaling_mode", "string", "as in launches"),
+    Column("num_ranks", "integer", "as in launches"),
+    Column("num_servers", "integer", "as in launches"),
+    Column("num_nodes", "integer", "that the ranks are on; servers are on further ones"),
+    Column("local_batch", "integer", "as in launches"),
+    Column("global_batch", "integer", "as in launches"),
+    Column("evidence", "string", "always simulated"),
+    Column("samples_per_second", "number", "predicted, over all ranks: the median of the replicates"),
+    Column("samples_per_second_low", "number", "their 5 % quantile"),
+    Column("samples_per_second_high", "number", "their 95 % quantile"),
+    Column("efficiency", "number", "predicted, relative to one rank without a communication layer"),
+    Column("efficiency_low", "number", "5 % quantile"),
+    Column("efficiency_high", "number", "95 % quantile"),
+    Column("seconds_per_step", "number", "predicted, the median"),
+    Column("seconds_per_step_low", "number", "5 % quantile"),
+    Column("seconds_per_step_high", "number", "95 % quantile"),
+    Column("batch_effect_loss", "number", "share of the predicted step"),
+    Column("stragglers_loss", "number", "share of the predicted step"),
+    Column("exposed_communication_loss", "number", "share of the predicted step"),
+    Column("engine", "string", "loggp or simgrid"),
+    Column("engine_version", "string", "its version"),
+    Column("engine_method", "string", "flows, or fullest link where there are too many to simulate"),
+    Column("num_replicates", "integer", "of the Monte Carlo"),
+    Column("profile_evidence", "string", "of the step that it was made from: measured or published"),
+    Column("profile_digest", "string", "of that profile"),
+    Column("network_digest", "string", "of the network"),
+    Column("calibrated_nodes", "integer", "the most that the network was calibrated on"),
+    Column("held_out_error", "number", "of the largest calibration point, by a calibration without it"),
+    Column("doubts", "string", "why it is not to be trusted; else empty"),
+)
 TABLES: dict[str, tuple[Column, ...]] = {
     "launches": LAUNCHES,
     "windows": WINDOWS,
@@ -219,6 +257,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "evaluations": EVALUATIONS,
     "metrics": METRICS,
     "gradients": GRADIENTS,
+    "predictions": PREDICTIONS,
 }
 ROW_KEYS: dict[str, tuple[str, ...]] = {  # what identifies a row beside KEY
     "launches": (),
@@ -229,3 +268,8 @@ ROW_KEYS: dict[str, tuple[str, ...]] = {  # what identifies a row beside KEY
     "metrics": ("evaluation", "metric"),
     "gradients": ("place",),
 }
+# What identifies a prediction, which no launch has made.
+PREDICTION_KEY = (
+    *("system", "workload", "preset", "framework", "backend", "backend_options", "exchange_algorithm"),
+    *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "local_batch"),
+)

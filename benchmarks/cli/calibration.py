@@ -15,7 +15,7 @@ from pathlib import Path
 from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
 from dlscale.analysis.predict.calibration_points import exchanges_of, points_of_run, points_of_study
 from dlscale.analysis.predict.prediction import Situation
-from dlscale.analysis.render.prediction import jitter_text
+from dlscale.analysis.predict.prediction_records import jitter_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.launch.campaign import stated_emulation, stated_fabric

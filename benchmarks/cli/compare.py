@@ -31,8 +31,10 @@ from dlscale.analysis.findings.variants import declare_variants
 from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli.compare_predicted import compare_predicted
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
+from dlscale.benchmarks.cli.predicted_option import predicted_option
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
@@ -57,6 +59,7 @@ from dlscale.benchmarks.study.study import read_study_file
     "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
 )
 @click.option("--backends", type=Backends(), help="Backends to compare with the reference, in one study.")
+@predicted_option
 @results_option
 @json_option
 def compare(
@@ -66,6 +69,7 @@ def compare(
     reference: str | None,
     ranks: list[int] | None,
     backends: list[str] | None,
+    predicted: list[str],
     results: Path,
     as_json: bool,
 ) -> int:
@@ -78,16 +82,28 @@ def compare(
     by class: those that forbid a comparison, those that may explain a difference, and those for information
     (docs/comparing.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
 
+    With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
+    inside the band (docs/prediction.md).
+
     Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
-    comparison inside a study is significant.
+    comparison inside a study is significant, or no predicted size was measured.
 
     \b
     Examples:
       dlscale compare weak-scaling --reference ring
       dlscale compare weak-scaling --factor framework --ranks 8
+      dlscale compare weak-scaling --predicted latest
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --factor code,versions
     """  # noqa: D301
+    if predicted:
+        folder = _folder(a, results)
+        if b is not None or factor or reference or ranks or backends or folder is None:
+            raise UsageError(
+                "--predicted is held against the numbers of one study; leave out --factor, --reference, --ranks, "
+                "--backends, records and a second study"
+            )
+        return compare_predicted(folder, predicted, as_json=as_json)
     if b is None:
         records, bad = _attempts(a, results)
         status = contrast_study(

@@ -20,6 +20,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.export_formats import lines, mllog
 from dlscale.benchmarks.cli.export_harness import jube, ramble, reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
+from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.files import PACK_FILE, BadFile, load_records
 from dlscale.benchmarks.records.packing import pack as pack_records
@@ -45,14 +46,20 @@ ANOTHER = "free space or choose another place with --out"
     type=click.Path(path_type=Path),
     help="Folder for the tables; default: tables in the study's folder.",
 )
+@predicted_option
 @results_option
 def tidy(
-    study: str | None, form: Literal["csv", "parquet"], per_rank: bool, out: Path | None, results: Path
+    study: str | None,
+    form: Literal["csv", "parquet"],
+    per_rank: bool,
+    out: Path | None,
+    predicted: list[str],
+    results: Path,
 ) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
-    docs/tidy-tables.md says what each column is, and so does datapackage.json beside the tables. Exit status: 2 if
-    records are invalid.
+    docs/tidy-tables.md says what each column is, and so does datapackage.json beside the tables. With --predicted there
+    is a table of predictions, too. Exit status: 2 if records are invalid.
 
     \b
     Examples:
@@ -61,7 +68,14 @@ def tidy(
     """  # noqa: D301
     folder = choose_study(results, study)
     records, bad_files = load_records(folder)
-    written = write_tables(records, out or folder / "tables", form=form, per_rank=per_rank)
+    points = with_predictions(load(Store(folder)), predicted).table.predicted if predicted else ()
+    written = write_tables(
+        records,
+        out or folder / "tables",
+        form=form,
+        per_rank=per_rank,
+        predicted=[point.record for point in points],
+    )
     click.echo(f"{len(records)} launches: {', '.join(path.name for path in written)} in {written[0].parent}")
     return _complain(bad_files)
 
@@ -103,8 +117,9 @@ def extrap(study: str | None, out: Path | None, results: Path) -> int:
 @click.command()
 @click.argument("study", required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
+@predicted_option
 @results_option
-def markdown(study: str | None, out: Path | None, results: Path) -> int:
+def markdown(study: str | None, out: Path | None, predicted: list[str], results: Path) -> int:
     """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
 
     Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
@@ -114,7 +129,7 @@ def markdown(study: str | None, out: Path | None, results: Path) -> int:
       dlscale export markdown weak-scaling >> pull-request.md
       dlscale export markdown --out scaling.md
     """  # noqa: D301
-    loaded = load(Store(choose_study(results, study)))
+    loaded = with_predictions(load(Store(choose_study(results, study))), predicted)
     text = markdown_text(loaded.table, bad_files=loaded.bad_files, left_out=loaded.left_out)
     if out:
         write_atomically(out, text, mode=0o644, remedy=ANOTHER)

@@ -14,6 +14,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
+from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.published import all_option, draw_published, on_option
 from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
@@ -54,6 +55,7 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
 @on_option
 @system_option
 @base_option
+@predicted_option
 @results_option
 def figures(
     names: tuple[str, ...],
@@ -67,6 +69,7 @@ def figures(
     on: str | None,
     system: str | None,
     base: Base | None,
+    predicted: list[str],
     results: Path,
 ) -> int:
     """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
@@ -80,14 +83,15 @@ def figures(
     \b
     Examples:
       dlscale figures weak-scaling
+      dlscale figures weak-scaling --predicted latest
       dlscale figures --for paper --width 3.3in --only efficiency --backends ring,mpi
       dlscale figures --published
       dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
     """  # noqa: D301
     if published:
-        if medium == PAPER or width or only or backends or out:
+        if medium == PAPER or width or only or backends or out or predicted:
             raise UsageError(
-                "--for, --width, --only, --backends and --out are of a study's figures; drop --published"
+                "--for, --width, --only, --backends, --out and --predicted are of a study's figures; drop --published"
             )
         return draw_published(results, names=list(names), on=on, everything=everything)
     if everything:
@@ -105,7 +109,7 @@ def figures(
         )
     store = Store(choose_study(results, names[0] if names else None, system=system))
     with uncollected():
-        loaded = load(store, base=base)
+        loaded = with_predictions(load(store, base=base), predicted)
         _check_backends(loaded, backends)
         form = Form(
             width=(width or SINGLE_COLUMN_INCHES) if medium == PAPER else None, backends=tuple(backends)

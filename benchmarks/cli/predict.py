@@ -22,6 +22,7 @@ from dlscale.analysis.predict.prediction import (
     check_sizes,
     predict_curve,
 )
+from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.stored import load_stored
 from dlscale.analysis.render.prediction import (
@@ -34,17 +35,18 @@ from dlscale.analysis.render.prediction import (
 )
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli.network_options import background_option, slow_nodes_option
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, write_predictions
 from dlscale.benchmarks.systems.anchors import load_anchors
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 
-FOLDER = "predictions"  # in the system's folder of results
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
 
 
@@ -139,7 +141,8 @@ def predict(
 
     A node's profile (stored, or measured by a study) and the network of the system's file go through a model of each
     backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). The table,
-    a CSV and a figure are marked as simulated; --json prints rows and writes no files.
+    a CSV, a figure and records, which `dlscale report --predicted` shows beside a study, are marked as simulated;
+    --json prints rows and writes no files.
 
     \b
     Examples:
@@ -271,18 +274,31 @@ def _show(
         for curve in curves:
             for text in explanation(curve):
                 console.print(text, markup=False, soft_wrap=True)
-    stem = results / machine.name / FOLDER / f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
+    stem = (
+        results
+        / machine.name
+        / PREDICTIONS_FOLDER
+        / f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
+    )
     if not is_written(curves, stem):
-        _draw(curves, stem, list(_published(machine, profile.workload, situation.scaling_mode)))
-    console.print(f"figure and CSV: {stem}.png, {stem.name}.csv", markup=False, soft_wrap=True)
+        _write(curves, stem, list(_published(machine, profile.workload, situation.scaling_mode)))
+    console.print(
+        f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
-def _draw(curves: Sequence[PredictedCurve], stem: Path, published: Sequence[str]) -> None:
+def _write(curves: Sequence[PredictedCurve], stem: Path, published: Sequence[str]) -> None:
     """Imports matplotlib, which takes longer than the prediction."""
     from dlscale.analysis.figures.prediction import draw_prediction
     from dlscale.benchmarks.launch.environment import commit
 
     situation = curves[0].situation
+    checkout, command = commit(), redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
+    make_folder(stem.parent)
+    # First: the CSV, which says that all is written, comes last.
+    write_predictions(prediction_records(curves, commit=checkout, command=command), Path(f"{stem}{ENDING}"))
     draw_prediction(
         curves,
         stem,
@@ -290,8 +306,8 @@ def _draw(curves: Sequence[PredictedCurve], stem: Path, published: Sequence[str]
             f"Profile: {situation.profile.source}. Network: {situation.network.source}.",
             *published,
         ],
-        commit=commit(),
-        command=redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
+        commit=checkout,
+        command=command,
     )
 
 

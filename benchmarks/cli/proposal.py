@@ -13,6 +13,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
+from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
@@ -51,6 +52,7 @@ from dlscale.benchmarks.records.store import Store
 )
 @system_option
 @base_option
+@predicted_option
 @results_option
 def proposal(
     study: str | None,
@@ -61,12 +63,13 @@ def proposal(
     samples: int | None,
     runs: int,
     out: Path | None,
+    predicted: list[str],
     results: Path,
 ) -> int:
     """Write the scaling section of a proposal for compute time from STUDY (default: the latest).
 
     Text in markdown and LaTeX, a table per workload with its CSV, figures, and with --samples the node-hours of
-    --runs trainings (docs/proposal.md).
+    --runs trainings (docs/proposal.md). Sizes of --predicted are in a table of their own; no node-hours come from them.
 
     Exit status: 2 if records are corrupt or were left out, 4 if no size above 1 rank has an efficiency with an
     interval.
@@ -82,6 +85,7 @@ def proposal(
     if runs > 1 and samples is None:
         raise UsageError(f"--runs {runs} says how many trainings, but not how long they are; add --samples")
     loaded = load(Store(choose_study(results, study, system=system)), base=base)
+    loaded = with_predictions(loaded, predicted)
     out = out or loaded.folder / NAME
     written = write_proposal(
         loaded.table,

@@ -28,6 +28,7 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
+from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.report_together import report_together
 from dlscale.benchmarks.cli.study_report import Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
@@ -40,6 +41,7 @@ from dlscale.benchmarks.records.store import Store
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @system_option
 @base_option
+@predicted_option
 @results_option
 @json_option
 @click.option(
@@ -50,6 +52,7 @@ def report(
     studies: tuple[str, ...],
     system: str | None,
     base: Base | None,
+    predicted: list[str],
     results: Path,
     as_json: bool,
     full: bool,
@@ -64,6 +67,8 @@ def report(
     Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table, a page
     and figures together, in reports in the results folder; each curve is of one study.
 
+    --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
+
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 3 if the
     parity gate found that a workload's networks differ between the frameworks or studies may not be compared, 4 if no
     number can carry an interval, no training reached its target, or a search of learning rates found none for a
@@ -75,18 +80,22 @@ def report(
       dlscale report --full
       dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
+      dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale report results/local/weak-scaling-1a2b3c4d ../other/results/cori/weak-scaling-5e6f7a8b
     """  # noqa: D301
     if len(studies) > 1:
         if full or as_text:
             raise UsageError("--full and --text are of one study; name one, or leave them out")
+        if predicted:
+            raise UsageError("--predicted stands beside one study; name one, or leave it out")
         folders = [named_folder(results, name, system=system) for name in studies]
         return report_together(folders, results=results, base=base, as_json=as_json)
     store = Store(named_folder(results, studies[0] if studies else None, system=system))
     running = store.busy
     with uncollected():
-        return _show(load(store, base=base), as_json=as_json, full=full, as_text=as_text, running=running)
+        loaded = with_predictions(load(store, base=base), predicted)
+        return _show(loaded, as_json=as_json, full=full, as_text=as_text, running=running)
 
 
 def show_study(store: Store, *, figures: bool = True) -> int:

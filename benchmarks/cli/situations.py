@@ -63,6 +63,8 @@ def situation_of(
         ranks_per_node=per_node,
         num_servers=lambda num_ranks: num_servers(spec, num_ranks),
         num_replicates=replicates,
+        backend_options=backend_options,
+        exchange_algorithm=algorithm if algorithm and not rule.serves else "",
     )
 
 

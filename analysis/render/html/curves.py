@@ -12,13 +12,17 @@ from dataclasses import replace
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import Curve, Value, curves_of, dodge, looks_of, missing_from
+from dlscale.analysis.figures.predicted import band_curves
+from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.render.html.labels import interval_note, training_title
 from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.model import Axis, Guide, Look, Plot, Point, Series
+from dlscale.analysis.render.html.predicted import predicted_notes, predicted_series
 from dlscale.analysis.render.tables import Tags, tags_of
 from dlscale.analysis.render.text import backend_name, listed, number, percent, plural, rate
 from dlscale.analysis.statistics import Interval
 
+Shown = ScalingRow | SimulatedPoint  # what has a place over ranks
 STEPS = (
     (12, (1.0, 2.0, 5.0)),
     (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
@@ -36,7 +40,10 @@ def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
         value, base = (against_none, NONE) if _scaled(rows, against_none) else (against_backend, BACKEND)
         guides = (IDEAL, *causes.bounds.get(family, ()))
         if _scaled(rows, value):
-            plot = _efficiency(f"efficiency-{index}", family, rows, value=value, base=base, guides=guides)
+            points = table.predicted_of(family) if value is against_none else ()
+            plot = _efficiency(
+                f"efficiency-{index}", family, rows, points, value=value, base=base, guides=guides
+            )
             note = causes.bound_notes.get(family)
             plots.append(replace(plot, notes=(*plot.notes, note)) if note else plot)
     return plots
@@ -50,7 +57,7 @@ def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
         if _scaled(rows, against_none) and _scaled(rows, against_backend):
             plots.append(
                 _efficiency(
-                    f"own-{index}", family, rows, value=against_backend, base=BACKEND, guides=(IDEAL,)
+                    f"own-{index}", family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,)
                 )
             )
     return plots
@@ -64,17 +71,21 @@ def throughput_plots(table: ScalingTable) -> list[Plot]:
         curves = curves_of(rows, throughput_of)
         if not curves:
             continue
-        shown = [row for curve in curves for row in curve.rows]
+        shown, points = [row for curve in curves for row in curve.rows], table.predicted_of(family)
+        names = [curve.name for curve in curves]
         plots.append(
             Plot(
                 name=f"throughput-{index}",
                 title=training_title(family),
                 says=says("Throughput", rows, throughput_of, samples_text),
-                x=rank_axis(shown),
-                y=rate_axis(shown),
-                series=series_of(curves, throughput_of, say=samples_text, unit="launch"),
-                guides=_ideal_rate(shown),
-                notes=(f"{family.constants}.", *without_point(rows, curves)),
+                x=rank_axis([*shown, *points]),
+                y=rate_axis([*shown, *points]),
+                series=(
+                    *series_of(curves, throughput_of, say=samples_text, unit="launch"),
+                    *predicted_series(points, throughput_of, names),
+                ),
+                guides=_ideal_rate(shown, points),
+                notes=(f"{family.constants}.", *without_point(rows, curves), *predicted_notes(points)),
                 table="numbers",
                 tags=_tags(family),
             )
@@ -86,6 +97,7 @@ def _efficiency(
     name: str,
     family: Family,
     rows: Sequence[ScalingRow],
+    points: Sequence[SimulatedPoint],
     *,
     value: Value,
     base: str,
@@ -93,20 +105,28 @@ def _efficiency(
 ) -> Plot:
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
+    points = [point for point in points if value(point)]
     tops = [
         interval.center if interval.high is None else interval.high
-        for row in shown
+        for row in (*shown, *points)
         if (interval := value(row))
     ]
     return Plot(
         name=name,
         title=training_title(family),
         says=says("Efficiency", rows, value, percent),
-        x=rank_axis(shown),
+        x=rank_axis([*shown, *points]),
         y=Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * max(tops))),
-        series=series_of(curves, value, say=percent, unit="block"),
+        series=(
+            *series_of(curves, value, say=percent, unit="block"),
+            *predicted_series(points, value, [curve.name for curve in curves]),
+        ),
         guides=guides,
-        notes=(f"{family.constants}; against {base.format(base_text(rows))}.", *without_point(rows, curves)),
+        notes=(
+            f"{family.constants}; against {base.format(base_text(rows))}.",
+            *without_point(rows, curves),
+            *predicted_notes(points),
+        ),
         table="numbers",
         tags=_tags(family),
     )
@@ -116,7 +136,7 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
-def rate_axis(rows: Sequence[ScalingRow]) -> Axis:
+def rate_axis(rows: Sequence[Shown]) -> Axis:
     """A logarithmic axis with plain numbers: steps of 1, 2 and 5, and finer ones if it spans little."""
     intervals = [row.throughput for row in rows if row.throughput]
     low = min(interval.center if interval.low is None else interval.low for interval in intervals) / 1.2
@@ -128,13 +148,14 @@ def rate_axis(rows: Sequence[ScalingRow]) -> Axis:
     return Axis(title="throughput [samples/s]", kind="log", ticks=ticks, low=low, high=high)
 
 
-def _ideal_rate(rows: Sequence[ScalingRow]) -> tuple[Guide, ...]:
+def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[SimulatedPoint]) -> tuple[Guide, ...]:
     base = next(
         (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
     )
     if base is None or base.throughput is None:
         return ()
-    ranks = [row.cell.num_ranks for row in rows]
+    every: list[Shown] = [*rows, *points]
+    ranks = [row.cell.num_ranks for row in every]
     each = base.throughput.center / base.base_ranks
     return (Guide(label="ideal", points=tuple((float(n), n * each) for n in (min(ranks), max(ranks)))),)
 
@@ -143,7 +164,7 @@ def _tags(family: Family) -> Tags:
     return Tags(workload=family.workload, framework=family.framework)
 
 
-def against_none(row: ScalingRow) -> Interval | None:
+def against_none(row: Shown) -> Interval | None:
     """The efficiency against base case (a)."""
     return row.efficiency_none
 
@@ -153,7 +174,7 @@ def against_backend(row: ScalingRow) -> Interval | None:
     return row.efficiency_backend
 
 
-def throughput_of(row: ScalingRow) -> Interval | None:
+def throughput_of(row: Shown) -> Interval | None:
     """Samples per second over all ranks."""
     return row.throughput
 
@@ -166,9 +187,10 @@ def samples_text(interval: Interval) -> str:
 Say = Callable[[Interval], str]
 
 
-def looks(rows: Iterable[ScalingRow]) -> dict[str, Look]:
+def looks(rows: Iterable[ScalingRow], predicted: Iterable[SimulatedPoint] = ()) -> dict[str, Look]:
     """A look for each name of a curve on the page, the same as in the figures."""
     curves = curves_of(rows, lambda row: row.throughput or row.efficiency_none or row.efficiency_backend)
+    curves += band_curves(predicted, throughput_of)
     return {
         name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
         for name, look in looks_of(curves).items()
@@ -217,7 +239,7 @@ def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
     return f"{what} on {plural(most, 'rank')}: {values}."
 
 
-def rank_axis(rows: Sequence[ScalingRow]) -> Axis:
+def rank_axis(rows: Sequence[Shown]) -> Axis:
     """A base-2 axis with plain numbers; if the number of nodes varies, it is shown below the ranks."""
     nodes: dict[int, set[int]] = {}
     for row in rows:

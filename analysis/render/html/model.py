@@ -28,7 +28,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points of one kind of evidence; a line joins them only if `joined`. `look` is a key of `Page.looks`."""
+    """Points of one kind of evidence; a line joins them only if `joined`. `look` is a key of `Page.looks`.
+
+    The limits of points in a `band` are drawn as one area, else each as a bar.
+    """
 
     name: str
     look: str
@@ -36,6 +39,7 @@ class Series:
     points: tuple[Point, ...]
     tags: Tags = NO_TAGS
     joined: bool = False
+    band: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

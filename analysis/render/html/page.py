@@ -49,6 +49,8 @@ from dlscale.analysis.render.html.model import (
     Sentence,
     Strip,
 )
+from dlscale.analysis.render.html.predicted import LEAD as PREDICTED_LEAD
+from dlscale.analysis.render.html.predicted import predicted_blocks
 from dlscale.analysis.render.html.rules import Facts, judged
 from dlscale.analysis.render.html.solutions import (
     LEAD,
@@ -82,7 +84,7 @@ def page_of(
     efficiency = efficiency_plots(table, causes)
     rates = throughput_plots(table)
     own, base = own_efficiency_plots(table), base_text(table.rows)
-    drawn = looks(table.rows)
+    drawn = looks(table.rows, table.predicted)
     every = launch_plot(table.launches, outlier_marks(table.rows))
     facts = Facts(
         table=table,
@@ -113,6 +115,9 @@ def page_of(
         ),
         _section("profiles", "Inside a step", _known(PROFILES.of(table.profiles))),
         _section("throughput", "Throughput", rates),
+        _section(
+            "predicted", "Predicted, not measured", predicted_blocks(table.predicted), lead=PREDICTED_LEAD
+        ),
         _section(
             "own",
             f"Relative to {'one rank' if base == '1 rank' else base} of the same backend",

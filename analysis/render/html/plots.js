@@ -42,7 +42,7 @@ drawers.curves = (name) => {
   const traces = shown.map((one) => {
     const look = report.data.looks[one.look] ?? { color: variable("--muted"), symbol: "circle", dash: "solid" };
     const color = colorOf(look);
-    const bars = one.low.length ? {
+    const bars = one.low.length && !one.band ? {
       error_y: { type: "data", symmetric: false, thickness: 1.2, width: 4, color: variable("--ink"),
         array: one.high.map((high, i) => (high === null ? 0 : high - one.y[i])),
         arrayminus: one.low.map((low, i) => (low === null ? 0 : one.y[i] - low)) },
@@ -53,6 +53,17 @@ drawers.curves = (name) => {
       line: { color, width: 2, dash: look.dash },
       marker: { color, symbol: look.symbol + one.filling, size: (dense ? 4 : 8) * (look.symbol.startsWith("triangle") ? 1.3 : 1), opacity: dense ? 0.6 : 1,
         line: { width: dense ? 0 : 1, color: one.filling ? color : variable("--paper") } },
+    };
+  });
+  // Behind all marks, from the low limits to the high ones and back; that of one point is as wide as its mark.
+  const bands = shown.filter((one) => one.band).map((one) => {
+    const aside = one.x.length > 1 ? [1] : [1 / 1.08, 1.08];
+    const xs = one.x.flatMap((at) => aside.map((by) => at * by));
+    const wide = (limits) => limits.flatMap((limit) => aside.map(() => limit));
+    return {
+      type: "scatter", mode: "lines", hoverinfo: "skip", fill: "toself", opacity: 0.2, line: { width: 0 },
+      fillcolor: colorOf(report.data.looks[one.look] ?? { color: variable("--muted") }),
+      x: [...xs, ...xs.slice().reverse()], y: [...wide(one.low), ...wide(one.high).reverse()],
     };
   });
   // A ring of its own around what stands out, whatever the mark inside is.
@@ -66,7 +77,7 @@ drawers.curves = (name) => {
     marker: { symbol: "line-ew", size: 28, line: { color: variable("--faint"), width: 1.5 } },
     x: guide.y === null ? guide.xs : ends(x, shown), y: guide.y === null ? guide.ys : [guide.y, guide.y],
   }));
-  return [[...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
+  return [[...bands, ...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
 };
 
 function ends(axis, shown) {

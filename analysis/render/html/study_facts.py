@@ -133,7 +133,8 @@ def heading_facts(
 
 def evidence_note(table: ScalingTable) -> str:
     """A note on the kinds of evidence in the table."""
-    kinds = [kind for kind in EVIDENCE if any(row.evidence == kind for row in table.rows)]
+    shown = {row.evidence for row in table.rows} | {point.evidence for point in table.predicted}
+    kinds = [kind for kind in EVIDENCE if kind in shown]
     return "; ".join(EVIDENCE[kind] for kind in kinds)
 
 
@@ -151,7 +152,9 @@ def study_warnings(
         warnings.append(
             (f"Records of {len(systems)} systems: {listed(list(systems))}. Each curve is of one.", "numbers")
         )
-    kinds = {row.evidence for row in table.rows if row.evidence}
+    kinds = {row.evidence for row in table.rows if row.evidence} | {
+        point.evidence for point in table.predicted
+    }
     if len(kinds) > 1:
         warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "numbers"))
     if table.interference and table.interference.text:

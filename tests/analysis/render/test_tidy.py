@@ -16,15 +16,16 @@ from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
 from dlscale.benchmarks.records.record import Cell, Phases
 from tests.analysis.findings.test_solutions import training
+from tests.analysis.made_predictions import predictions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text()
 NAMES = [column.name for column in KEY]
 
 
-def tables(records, folder, form="csv"):
+def tables(records, folder, form="csv", predicted=()):
     """Name -> frame, as another program reads them."""
     found = {}
-    for path in write_tables(records, folder, form=form, per_rank=True):
+    for path in write_tables(records, folder, form=form, per_rank=True, predicted=predicted):
         if path.suffix == ".csv":
             found[path.stem] = pd.read_csv(path)
         elif path.suffix == ".parquet":
@@ -83,7 +84,11 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
         training(make_record, steps=40, step_seconds=0.5, num_training=800),
         profile_record(block=8),
     ]
-    csv, parquet = tables(records, tmp_path / "c"), tables(records, tmp_path / "p", "parquet")
+    words_alone = dict.fromkeys(("engine_version", "profile_digest", "network_digest"), "a")
+    csv, parquet = (
+        tables(records, tmp_path / form, form, predictions(**words_alone, doubts=("far",)))
+        for form in ("csv", "parquet")
+    )
     assert csv.keys() == parquet.keys() == TABLES.keys()
     for name in TABLES:
         one, other = csv[name], parquet[name]
@@ -93,7 +98,7 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
                 assert words(one[column.name]) == words(other[column.name])
             else:
                 assert one[column.name].astype(float).equals(other[column.name].astype(float)), column.name
-    schema = pyarrow.parquet.read_schema(tmp_path / "p" / "windows.parquet")
+    schema = pyarrow.parquet.read_schema(tmp_path / "parquet" / "windows.parquet")
     assert (
         schema.field("start_skew_seconds").metadata[b"description"]
         == b"last start - first start of ranks on one machine"
@@ -259,3 +264,19 @@ def test_profiles_have_a_row_per_gradient(make_record, profile_record, tmp_path)
     assert rows.counts.all()
     assert (rows.block == 1).all()
     assert "gradients" not in tables([make_record()], tmp_path / "without")
+
+
+def test_a_prediction_is_a_row_of_its_own_table_and_no_launch_s(make_study, tmp_path):
+    found = tables(make_study(num_blocks=2), tmp_path, predicted=predictions(ranks=(2, 64)))
+    rows = found["predictions"]
+    assert rows["num_ranks"].tolist() == [2, 64]
+    assert set(rows["evidence"]) == {"simulated"}
+    assert (rows["samples_per_second_low"] < rows["samples_per_second"]).all()
+    assert (rows["seconds_per_step"] * rows["samples_per_second"]).tolist() == pytest.approx([16, 512])
+    assert set(found["launches"]["evidence"]) == {"measured"}
+    package = json.loads((tmp_path / "datapackage.json").read_text())
+    (described,) = [one["schema"] for one in package["resources"] if one["name"] == "predictions"]
+    assert "foreignKeys" not in described
+    fields = {field["name"] for field in described["fields"]}
+    assert set(described["primaryKey"]) <= fields
+    assert not rows.duplicated(described["primaryKey"]).any()

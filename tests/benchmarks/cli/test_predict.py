@@ -11,11 +11,13 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.calibrate import Calibration, CalibrationPoint
 from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.stored import load_stored
 from dlscale.benchmarks.cli import calibration, cli, main
+from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.system import load_system
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
@@ -103,11 +105,33 @@ def test_table_figure_and_csv_say_that_nothing_was_measured(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["num_nodes"] for row in rows] == ["1", "64"]
     assert {row["evidence"] for row in rows} == {"simulated"}
+    records = read_predictions(stem.with_suffix(".jsonl"))
+    assert [str(prediction_row(record)["efficiency"]) for record in records] == [
+        row["efficiency"] for row in rows
+    ]
+    assert [record.num_replicates for record in records] == [200, 200]
+    assert [sum(record.parts.values()) for record in records] == [
+        pytest.approx(1 - record.efficiency.center, abs=0.01) for record in records
+    ]
     drawn = stem.with_suffix(".png").stat().st_mtime_ns
     assert said(*words) == text
     assert stem.with_suffix(".png").stat().st_mtime_ns == drawn  # the same numbers are not drawn again
     said(*words[:3], "1,32", *words[4:])
     assert stem.with_suffix(".png").stat().st_mtime_ns != drawn
+    assert [record.num_nodes for record in read_predictions(stem.with_suffix(".jsonl"))] == [1, 32]
+
+
+def test_a_record_says_what_was_asked_for(tmp_path):
+    words = ["--nodes", "4", "--results", str(tmp_path), "--algorithm", "two_level_ring"]
+    said(*words, "--backend-options", "ring.pipelined=true")
+    (record,) = read_predictions(
+        tmp_path / "cori" / "predictions" / "hep_cnn-paper-tensorflow-weak-scaling.jsonl"
+    )
+    assert (record.backend, record.backend_options) == ("ring", {"pipelined": True})
+    assert record.exchange_algorithm == "two_level_ring"
+    assert (record.system, record.num_nodes, record.batch) == ("cori", 4, 128)
+    assert record.profile_evidence == "published"
+    assert "Cray" in record.network_source
 
 
 def test_the_sensitivity_is_data_too():

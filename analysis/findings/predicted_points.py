@@ -1,0 +1,411 @@
+"""Predictions beside what a study measured: which belong to it, how wrong they are, and their table.
+
+A prediction belongs to the family that trains what it states: system, workload, preset, framework, scaling mode and
+batch. It is held against the training over the same backend, with the same of the options that predictions model, on as
+many ranks, nodes and servers:
+
+    error    predicted samples/s / measured samples/s - 1
+    inside   whether the measured samples/s lie within the band of the predicted ones
+
+Nothing that is measured ever contains a prediction: they are beside a table's rows, and never among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dlscale.analysis.families import Family
+from dlscale.analysis.predict.backend_rules import HARMLESS
+from dlscale.analysis.records import settings_text
+from dlscale.analysis.render.tables import Column, TableOf, Tags, Value, training_columns
+from dlscale.analysis.render.text import (
+    backend_name,
+    interval_columns,
+    listed,
+    percent,
+    plural,
+    points,
+    rate,
+    with_limits,
+)
+from dlscale.analysis.statistics import Interval
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import Band, PredictionRecord
+from dlscale.benchmarks.records.record import Setting
+from dlscale.collectives.algorithms.registry import SYNC
+
+if TYPE_CHECKING:  # whose table holds these points
+    from dlscale.analysis.efficiency import ScalingRow
+
+
+class Place(NamedTuple):
+    """Where a prediction stands over ranks; nodes of servers are counted, as in a cell."""
+
+    num_ranks: int
+    num_nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPoint:
+    """A prediction beside a family of a study; `measured` is what it can be held against, None where nothing is."""
+
+    record: PredictionRecord
+    family: Family
+    name: str  # of its curve: that of the measured one over the same backend, if there is one
+    base_ranks: int  # of the family's base cases
+    measured: ScalingRow | None = None
+
+    @property
+    def cell(self) -> Place:
+        """What axes over ranks ask of a row's cell."""
+        return Place(self.record.num_ranks, self.record.num_all_nodes)
+
+    @property
+    def evidence(self) -> str:
+        """The kind of evidence."""
+        return self.record.evidence
+
+    @property
+    def throughput(self) -> Interval:
+        """Predicted samples per second over all ranks."""
+        return self._interval(self.record.samples_per_second)
+
+    @property
+    def efficiency_none(self) -> Interval | None:
+        """Predicted efficiency against base case (a); None if the study's is not of one rank."""
+        return self._interval(self.record.efficiency) if self.base_ranks == 1 else None
+
+    @property
+    def error(self) -> float | None:
+        """By which share the predicted rate is too high; None where nothing is measured."""
+        rated = self.measured and self.measured.throughput
+        return relative_error(self.throughput.center, rated.center) if rated else None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether what is measured lies within the band; None where nothing is."""
+        rated = self.measured and self.measured.throughput
+        return is_inside(self.throughput, rated.center) if rated else None
+
+    @property
+    def where(self) -> str:
+        """`ring on 64 ranks (64 nodes)`."""
+        ranks, nodes = plural(self.cell.num_ranks, "rank"), plural(self.cell.num_nodes, "node")
+        return f"{self.name} on {ranks} ({nodes})"
+
+    @property
+    def tags(self) -> Tags:
+        """What the page's filters match."""
+        record = self.record
+        return Tags(workload=record.workload, framework=record.framework, backend=record.backend)
+
+    def _interval(self, band: Band) -> Interval:
+        return Interval(
+            center=band.center,
+            low=band.low,
+            high=band.high,
+            level=self.record.level,
+            method=self.record.method,
+            n=self.record.num_replicates,
+        )
+
+
+def relative_error(predicted: float, measured: float) -> float:
+    """By which share a prediction is above what was measured; below is negative."""
+    return predicted / measured - 1
+
+
+def is_inside(band: Interval, measured: float) -> bool:
+    """Whether a measured value is within the limits of a prediction, which has both."""
+    return band.low is not None and band.high is not None and band.low <= measured <= band.high
+
+
+def simulated_points(
+    records: Iterable[PredictionRecord], rows: Iterable[ScalingRow]
+) -> tuple[tuple[SimulatedPoint, ...], tuple[str, ...]]:
+    """The predictions that belong to a family of these rows, and a sentence for each training whose do not.
+
+    Raises UsageError if two are of one point: nothing tells which to show.
+    """
+    trained = [row for row in rows if row.cell.control == "train"]
+    families = list(dict.fromkeys(row.family for row in trained))
+    found: list[SimulatedPoint] = []
+    left: dict[tuple[str, int], int] = {}
+    for record in records:
+        own = [family for family in families if _belongs(record, family)]
+        if len(own) == 1:
+            found.append(_point(record, own[0], trained))
+        else:
+            kind = (training_text(record), len(own))
+            left[kind] = left.get(kind, 0) + 1
+    ordered = sorted(found, key=_order)
+    for first, second in pairwise(ordered):
+        if _order(first) == _order(second):
+            raise UsageError(
+                f"two predictions of {first.where}, {training_text(first.record)}; give the files of one with "
+                "--predicted"
+            )
+    return tuple(ordered), tuple(_left_text(*kind, count) for kind, count in left.items())
+
+
+def training_text(record: PredictionRecord) -> str:
+    """`hep_cnn paper in torch, weak scaling on cori, batch 128`: what has to be equal to what a study trains."""
+    what = f"{record.workload} {record.preset} in {record.framework}"
+    return f"{what}, {record.scaling_mode} scaling on {record.system}, batch {record.batch}"
+
+
+def _left_text(training: str, num_families: int, count: int) -> str:
+    predicted = f"{plural(count, 'prediction')} of {training}"
+    if num_families == 0:
+        return f"{predicted}: the study has no such training"
+    return (
+        f"{predicted}: the study has {num_families} such trainings, which differ in what predictions do not state "
+        "(precision, compilation, data ...)"
+    )
+
+
+def _belongs(record: PredictionRecord, family: Family) -> bool:
+    stated = ("system", "workload", "preset", "framework", "scaling_mode", "batch")
+    return all(getattr(record, name) == getattr(family, name) for name in stated)
+
+
+def _point(record: PredictionRecord, family: Family, trained: Iterable[ScalingRow]) -> SimulatedPoint:
+    own = [row for row in trained if row.family == family]
+    same = [row for row in own if _same_backend(record, row)]
+    size = (record.num_ranks, record.num_all_nodes, record.num_servers)
+    at = [
+        row
+        for row in same
+        if row.throughput and (row.cell.num_ranks, row.cell.num_nodes, row.cell.num_servers) == size
+    ]
+    return SimulatedPoint(
+        record=record,
+        family=family,
+        name=backend_name(same[0].cell) if same else _own_name(record),
+        base_ranks=own[0].base_ranks,
+        measured=min(at, key=lambda row: row.evidence != "measured", default=None),
+    )
+
+
+def _same_backend(record: PredictionRecord, row: ScalingRow) -> bool:
+    cell = row.cell
+    return (
+        (cell.backend, cell.algorithm) == (record.backend, SYNC)
+        and not record.exchange_algorithm
+        and _modelled(cell.backend_options) == _modelled(record.backend_options)
+    )
+
+
+def _modelled(options: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The options that change what is predicted."""
+    return {name: value for name, value in options.items() if name not in HARMLESS}
+
+
+def _own_name(record: PredictionRecord) -> str:
+    options = dict(record.backend_options)
+    if record.exchange_algorithm:
+        options["algorithm"] = record.exchange_algorithm
+    return f"{record.backend} ({settings_text(options)})" if options else record.backend
+
+
+def _order(point: SimulatedPoint) -> tuple[object, ...]:
+    record = point.record
+    size = (record.num_ranks, record.num_nodes, record.num_servers)
+    return point.family, record.backend != "none", point.name, *size
+
+
+def prediction_row(record: PredictionRecord) -> dict[str, Any]:
+    """A prediction as a flat row; `low` and `high` are the efficiency's."""
+    return {
+        "system": record.system,
+        "workload": record.workload,
+        "backend": record.backend,
+        "num_nodes": record.num_nodes,
+        "num_ranks": record.num_ranks,
+        "samples_per_second": record.samples_per_second.center,
+        "efficiency": record.efficiency.center,
+        "low": record.efficiency.low,
+        "high": record.efficiency.high,
+        "evidence": record.evidence,
+        "preset": record.preset,
+        "framework": record.framework,
+        "scaling_mode": record.scaling_mode,
+        "num_servers": record.num_servers,
+        "local_batch": record.local_batch,
+        "samples_per_second_low": record.samples_per_second.low,
+        "samples_per_second_high": record.samples_per_second.high,
+        "step_seconds": record.step_seconds.center,
+        **{f"{name.replace(' ', '_')}_loss": share for name, share in record.parts.items()},
+        "engine": record.engine,
+        "engine_version": record.engine_version,
+        "engine_method": record.engine_method,
+        "profile_evidence": record.profile_evidence,
+        "profile_digest": record.profile_digest,
+        "network_digest": record.network_digest,
+        "calibrated_nodes": record.calibrated_nodes,
+        "held_out_error": record.held_out_error,
+        "doubts": "; ".join(record.doubts),
+        "noise": "; ".join(record.noise),
+        "noise_not_measured": "; ".join(record.noise_not_measured),
+        "backend_options": settings_text(record.backend_options),
+        "exchange_algorithm": record.exchange_algorithm,
+        "global_batch": record.global_batch,
+    }
+
+
+def simulated_row(point: SimulatedPoint) -> dict[str, Any]:
+    """The prediction's row, with what it is held against: None where nothing is measured."""
+    measured = point.measured
+    return {
+        **prediction_row(point.record),
+        "curve": point.name,
+        "measured_evidence": measured and measured.evidence,
+        **interval_columns("measured_samples_per_second", measured.throughput if measured else None),
+        "error": point.error,
+        "inside_band": point.inside,
+    }
+
+
+def to_scaling_columns(point: SimulatedPoint) -> dict[str, Any]:
+    """The prediction in columns of a scaling table's rows (`efficiency.scaling_row`), for a CSV of both."""
+    record, family = point.record, point.family
+    return {
+        "system": record.system,
+        "workload": record.workload,
+        "preset": record.preset,
+        "framework": record.framework,
+        "backend": record.backend,
+        "backend_options": settings_text(record.backend_options),
+        "scaling_mode": family.scaling_mode,
+        "num_ranks": record.num_ranks,
+        "num_servers": record.num_servers,
+        "num_nodes": record.num_all_nodes,
+        "local_batch": record.local_batch,
+        "global_batch": record.global_batch,
+        "evidence": record.evidence,
+        **interval_columns("samples_per_second", point.throughput),
+        **interval_columns("efficiency_none", point.efficiency_none),
+        "base_ranks": point.base_ranks,
+        "notes": "; ".join([f"predicted by {record.engine} {record.engine_version}", *record.doubts]),
+    }
+
+
+def _measured_text(point: SimulatedPoint) -> Value:
+    rated = point.measured and point.measured.throughput
+    if not rated or point.measured is None:
+        return Value(text="")
+    kind = "" if point.measured.evidence == "measured" else f" ({point.measured.evidence})"
+    return Value(text=f"{rate(rated)}{kind}", order=rated.center)
+
+
+def _error_text(point: SimulatedPoint) -> Value:
+    return Value(text="" if point.error is None else points(point.error, sign="+"), order=point.error)
+
+
+def _inside_text(point: SimulatedPoint) -> str:
+    return "" if point.inside is None else "yes" if point.inside else "no"
+
+
+PREDICTED_POINTS = TableOf[SimulatedPoint](
+    name="predicted",
+    caption="Predicted: simulated, nothing of it was run",
+    columns=(
+        *training_columns(lambda point: point.family),
+        Column("backend", lambda point: point.name, numeric=False),
+        Column("ranks", lambda point: point.record.num_ranks),
+        Column("nodes", lambda point: point.cell.num_nodes),
+        Column("servers", lambda point: point.record.num_servers or ""),
+        Column("predicted", lambda point: point.throughput, unit="samples/s"),
+        Column(
+            "efficiency (a)",
+            lambda point: Value(
+                text=percent(point.efficiency_none, unit="") if point.efficiency_none else "",
+                order=point.record.efficiency.center,
+            ),
+            unit="%",
+        ),
+        Column("measured", _measured_text, unit="samples/s"),
+        Column("error", _error_text, unit="%"),
+        Column("inside", _inside_text, numeric=False),
+        Column(
+            "engine",
+            lambda point: f"{point.record.engine} {point.record.engine_version}",
+            numeric=False,
+            detail=True,
+        ),
+        Column(
+            "doubts",
+            lambda point: Value(text="; ".join(point.record.doubts), notes=point.record.doubts),
+            numeric=False,
+        ),
+    ),
+    data=simulated_row,
+    legend=(
+        "[ ]: the band of the prediction, 5 to 95 % of its replicates. Efficiency: relative to one rank without a "
+        "communication layer, by the profile. Error: predicted over measured samples/s, less 1; inside: whether "
+        "the measured rate is within the band."
+    ),
+    tags=lambda point: point.tags,
+    group=lambda point: (point.family, point.name),
+)
+
+
+def compared_points(every: Iterable[SimulatedPoint]) -> list[SimulatedPoint]:
+    """The points that can be held against something measured."""
+    return [point for point in every if point.error is not None]
+
+
+def comparison_sentence(every: Iterable[SimulatedPoint]) -> str:
+    """How wrong predictions are where something is measured; empty without such a point."""
+    compared = [(point, point.error) for point in every if point.error is not None]
+    if not compared:
+        return ""
+    kinds = sorted({str(point.measured.evidence) for point, _ in compared if point.measured})
+    typical = median(abs(error) for _, error in compared)
+    worst, largest = max(compared, key=lambda pair: abs(pair[1]))
+    num_inside = sum(bool(point.inside) for point, _ in compared)
+    return (
+        f"Predictions against {plural(len(compared), f'{listed(kinds)} size')}: {num_inside} inside the band; the "
+        f"rate is wrong by {points(typical)} % in the median, by {points(largest, sign='+')} % at worst "
+        f"({worst.where})."
+    )
+
+
+def curve_sentences(every: Iterable[SimulatedPoint]) -> Iterator[str]:
+    """What is predicted for the largest size of each curve, always called so."""
+    for _, group in groupby(every, key=lambda point: (point.family, point.name)):
+        last = list(group)[-1]
+        kept = f", efficiency {percent(last.efficiency_none)}" if last.efficiency_none else ""
+        yield f"Predicted, not measured: {last.where}: {with_limits(last.throughput)} samples/s{kept}."
+
+
+def doubts_of(every: Iterable[SimulatedPoint]) -> str:
+    """Why some are not to be trusted; empty if nothing speaks against them."""
+    doubts = dict.fromkeys(doubt for point in every for doubt in point.record.doubts)
+    return f"Predictions are not to be trusted: {'; '.join(doubts)}" if doubts else ""
+
+
+def lead_sentences(every: Sequence[SimulatedPoint]) -> Iterator[str]:
+    """Why predictions are not to be trusted, how wrong they are, and where they come from, as far as there is any."""
+    doubts = doubts_of(every)
+    yield from filter(None, (doubts and f"{doubts}.", comparison_sentence(every), origin_sentence(every)))
+
+
+def origin_sentence(every: Sequence[SimulatedPoint]) -> str:
+    """By which engines, from which profiles and networks they are; empty without any."""
+    if not every:
+        return ""
+    records = [point.record for point in every]
+    engines = sorted({f"{record.engine} {record.engine_version}" for record in records})
+    profiles = sorted({f"{record.profile_evidence} profile ({record.profile_source})" for record in records})
+    networks = sorted({record.network_source for record in records if record.network_source})
+    between = f" and the network of {'; '.join(networks)}" if networks else ""
+    share = f"{100 * records[0].level:.0f} %"
+    return (
+        f"Simulated by {listed(engines)} from {'; '.join(profiles)}{between}: medians, with bands that hold {share} of "
+        "the replicates. Nothing of it was run."
+    )

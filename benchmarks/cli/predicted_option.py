@@ -1,0 +1,75 @@
+"""`--predicted`: predictions that a verb shows beside a study's numbers, from files that `dlscale predict` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dlscale.analysis.findings.predicted_points import simulated_points, training_text
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.option_kinds import Words
+from dlscale.benchmarks.cli.study_report import Loaded
+from dlscale.benchmarks.records.prediction import (
+    ENDING,
+    PREDICTIONS_FOLDER,
+    PredictionRecord,
+    read_predictions,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+LATEST = "latest"
+
+
+def predicted_option(command: F) -> F:
+    """Add --predicted."""
+    return click.option(
+        "--predicted",
+        type=Words(),
+        default=[],
+        metavar="FILE,...",
+        help=f"Predictions to show beside what was measured: {ENDING} files that dlscale predict wrote, by path or by "
+        f"the beginning of the name, or {LATEST}: all of the system; default: none.",
+    )(command)
+
+
+def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
+    """The study with the named predictions beside its table; those of other trainings are told on stderr.
+
+    Raises UsageError for a file that is not there or not sound, and if no prediction belongs to the study.
+    """
+    if not named:
+        return loaded
+    records = _read(loaded.folder.resolve().parent / PREDICTIONS_FOLDER, named)
+    points, left = simulated_points(records, loaded.table.rows)
+    if not points:
+        predicted = "; ".join(dict.fromkeys(map(training_text, records)))
+        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.table.families)
+        raise UsageError(
+            f"no prediction in {', '.join(named)} belongs to {loaded.folder.name}: predicted is {predicted}; the "
+            f"study has {trained or 'no training'}; predict that with dlscale predict"
+        )
+    for sentence in left:
+        click.echo(f"not shown: {sentence}", err=True)
+    return replace(loaded, table=replace(loaded.table, predicted=points))
+
+
+def _read(folder: Path, named: Sequence[str]) -> list[PredictionRecord]:
+    files = dict.fromkeys(path for name in named for path in _files(folder, name))
+    return [record for path in files for record in read_predictions(path)]
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The files of that name: a path, the beginning of names in `folder`, or all of it. Raises UsageError for none."""
+    if name != LATEST and Path(name).is_file():
+        return [Path(name)]
+    known = sorted(folder.glob(f"*{ENDING}"))
+    if found := [path for path in known if name == LATEST or path.name.startswith(name)]:
+        return found
+    choices = (
+        f"choose one of: {', '.join(path.name for path in known)}" if known else "make some: dlscale predict"
+    )
+    raise UsageError(f"no predictions {name!r} in {folder}; {choices}")

@@ -1,0 +1,124 @@
+"""Records of predictions: what is predicted of one backend on one number of nodes, a line of JSON each.
+
+They are a type of their own. Nothing ran, so that there are no launches, ranks and windows, and what averages records
+of launches cannot take a prediction for one of them. `dlscale predict` writes a file per training, beside its figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from dlscale.base.definitions import Frozen, first_problem
+from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular, write_atomically
+from dlscale.benchmarks.records.record import Setting
+
+PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
+ENDING = ".jsonl"
+LARGEST_BYTES = 64 << 20  # of a file
+AGAIN = "give a file that dlscale predict wrote, or predict again"
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=2**40)]
+CountFromZero = Annotated[int, Field(ge=0, le=2**40)]
+
+
+class Band(Frozen):
+    """A predicted value and what it lies between, by the record's `method`."""
+
+    low: Positive
+    center: Positive
+    high: Positive
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Band:
+        if not self.low <= self.center <= self.high:
+            raise ValueError(f"{self.center} is not between {self.low} and {self.high}")
+        return self
+
+
+class PredictionRecord(Frozen):
+    """The prediction for one backend on one number of nodes, and what it was made from.
+
+    Efficiency is relative to one rank without a communication layer, whose time is the profile's. `parts` are shares of
+    the predicted step that are lost, by their names in a waterfall; they add up to 1 - efficiency.
+    """
+
+    schema_version: Literal[1] = 1
+    evidence: Literal["simulated"] = "simulated"
+    system: str
+    workload: str
+    preset: str
+    framework: str
+    backend: str
+    backend_options: dict[str, Setting] = {}
+    exchange_algorithm: str = ""  # between nodes, in the place of the backend's own; empty: its own
+    scaling_mode: Literal["weak", "strong"]
+    num_ranks: Count
+    num_servers: CountFromZero
+    num_nodes: Count  # of the ranks; servers are on further ones
+    local_batch: Count
+    global_batch: Count
+    samples_per_second: Band
+    efficiency: Band
+    step_seconds: Band
+    parts: dict[str, Share]
+    method: str  # of the bands
+    level: Annotated[float, Field(gt=0, lt=1)]  # the share of replicates that they hold
+    num_replicates: Count
+    seed: CountFromZero
+    engine: str
+    engine_version: str
+    engine_method: str
+    profile_evidence: str
+    profile_source: str
+    profile_digest: str
+    network_source: str
+    network_digest: str
+    calibrated_nodes: Count | None  # the most that the network was calibrated on; None: it was not
+    held_out_error: Share | None  # of the largest calibration point, by a calibration without it
+    noise: tuple[str, ...] = ()  # what was measured of it, in words
+    noise_not_measured: tuple[str, ...] = ()  # what was not, and why
+    doubts: tuple[str, ...]  # why it is not to be trusted, where it was asked for all the same
+    commit: str
+    command: str
+
+    @property
+    def batch(self) -> int:
+        """What is constant along its curve: samples per rank under weak scaling, over all ranks under strong."""
+        return self.local_batch if self.scaling_mode == "weak" else self.global_batch
+
+    @property
+    def num_all_nodes(self) -> int:
+        """The nodes of ranks and servers, as a cell counts them; a node has as many servers as others have ranks."""
+        return self.num_nodes + -(-self.num_servers * self.num_nodes // self.num_ranks)
+
+
+def write_predictions(records: Iterable[PredictionRecord], path: Path) -> None:
+    """Write the records to `path`, atomically and durably. Raises UsageError."""
+    write_atomically(path, "".join(f"{record.model_dump_json()}\n" for record in records), mode=0o644)
+
+
+def read_predictions(path: Path) -> list[PredictionRecord]:
+    """The records of a file, at least one. Raises UsageError for a file that is not wholly sound."""
+    try:
+        lines = read_regular(path, limit=LARGEST_BYTES).splitlines()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {AGAIN}") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(PredictionRecord.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors()[0]
+            broken = not first["loc"] and first["type"] in ("json_invalid", "model_type")
+            problem = "no complete JSON object" if broken else first_problem(error)
+            raise UsageError(f"{path}, line {number}, is no prediction: {problem}; {AGAIN}") from None
+    if not records:
+        raise UsageError(f"{path} has no predictions; {AGAIN}")
+    return records

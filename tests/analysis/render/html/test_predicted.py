@@ -1,0 +1,93 @@
+"""Predictions on the page: marks of their own, a section of their own, and nothing without any."""
+
+from dataclasses import replace
+
+import pytest
+
+from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.predicted_points import simulated_points
+from dlscale.analysis.render.html.document import payload, render, write_page
+from dlscale.analysis.render.html.losses import causes_of
+from dlscale.analysis.render.html.model import Plot, Sentence
+from dlscale.analysis.render.html.page import page_of
+from tests.analysis.made_predictions import predictions
+
+
+@pytest.fixture
+def pages(make_study):
+    """The page without predictions, and with them."""
+    records = make_study()
+    table = scaling_table(records)
+    asked = [*predictions(doubts=("too far",)), *predictions("horovod", (4,))]
+    points, _ = simulated_points(asked, table.rows)
+    causes = causes_of(table)
+    return page_of(table, records, causes=causes), page_of(
+        replace(table, predicted=points), records, causes=causes
+    )
+
+
+def plots(page):
+    blocks = [*page.first, *(block for section in page.sections for block in section.blocks)]
+    return {one.name: one for one in blocks if isinstance(one, Plot)}
+
+
+def section(page, name):
+    return [one for one in page.sections if one.name == name]
+
+
+@pytest.mark.parametrize("name", ["efficiency-0", "throughput-0"])
+def test_predictions_are_series_of_their_own_without_a_line(pages, name):
+    plain, both = (plots(page)[name] for page in pages)
+    assert both.series[: len(plain.series)] == plain.series
+    ours = both.series[len(plain.series) :]
+    assert [(one.name, one.evidence, one.joined, one.band) for one in ours] == [
+        ("horovod, predicted", "simulated", False, True),
+        ("ring, predicted", "simulated", False, True),
+    ]
+    assert "ring on 16 ranks (8 nodes), simulated: nothing was run" in ours[1].points[-1].lines
+    assert any("%" in line and "of what was measured" in line for line in ours[1].points[0].lines)
+    assert "of what was measured" not in " ".join(ours[1].points[-1].lines)
+    assert [place for place, _ in both.x.ticks] == [1, 2, 4, 8, 16]
+    assert both.y.high >= max(point.high for one in ours for point in one.points)
+    assert any("Nothing of it was run." in note for note in both.notes)
+    assert {one.look for one in ours} <= set(pages[1].looks)
+
+
+def test_the_same_backend_is_not_predicted_against_itself(pages):
+    assert plots(pages[1])["own-0"] == plots(pages[0])["own-0"]
+
+
+def test_a_section_says_what_they_are(pages):
+    plain, both = pages
+    assert section(plain, "predicted") == []
+    (found,) = section(both, "predicted")
+    sentences = [block for block in found.blocks if isinstance(block, Sentence)]
+    assert sentences[0].text == "Predictions are not to be trusted: too far."
+    assert sentences[0].strong
+    assert found.blocks[-1].name == "predicted"
+    assert len(found.blocks[-1].rows) == 6
+    assert "simulated: predicted by a model, nothing was run" in both.evidence
+    assert ("Evidence is measured and simulated: never joined by a line.", "numbers") in both.warnings
+    assert both.summary == plain.summary
+    assert [one for one in both.rules if one.verdict != "pass"] == [
+        one for one in plain.rules if one.verdict != "pass"
+    ]
+
+
+def test_only_their_series_are_bands_to_the_scripts(pages):
+    series = payload(pages[1])["plots"]["efficiency-0"]["series"]
+    assert [one["name"] for one in series if one.get("band")] == ["horovod, predicted", "ring, predicted"]
+    assert not any("band" in one for one in payload(pages[0])["plots"]["efficiency-0"]["series"])
+    assert "ring, predicted</li>" in render(pages[1])
+
+
+@pytest.mark.requires("chromium")
+@pytest.mark.requires("selenium")
+def test_a_browser_draws_the_bands(browser, pages, tmp_path):
+    path = tmp_path / "report.html"
+    write_page(pages[1], path)
+    browser.open(path)
+    browser.run("canvases.forEach(draw)")
+    filled = "document.getElementById('efficiency-0').data.filter((one) => one.fill === 'toself').length"
+    assert browser.run(f"return {filled}") == 2
+    assert browser.said() == []

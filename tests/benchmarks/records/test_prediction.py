@@ -1,0 +1,79 @@
+"""Files of predictions: what was written is read, and nothing else."""
+
+import json
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import read_predictions, write_predictions
+from dlscale.benchmarks.records.record import Record
+from tests.analysis.made_predictions import prediction, predictions
+
+
+def test_records_come_back_equal_a_line_each(tmp_path):
+    path = tmp_path / "hep_cnn.jsonl"
+    records = [
+        *predictions(doubts=("too far", "too few")),
+        prediction("horovod", backend_options={"cycle_time_ms": 0.5}),
+    ]
+    write_predictions(records, path)
+    assert read_predictions(path) == records
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["evidence"] for line in lines} == {"simulated"}
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file is left
+
+
+def test_no_prediction_passes_for_the_record_of_a_launch():
+    with pytest.raises(ValueError, match="Field required"):
+        Record.model_validate(prediction().model_dump())
+
+
+LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"evidence": "measured"}, "evidence: input should be 'simulated'"),
+        ({"schema_version": 2}, "schema_version: input should be 1"),
+        ({"colour": "red"}, "colour: extra inputs are not permitted"),
+        ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
+        (
+            {"efficiency": {"low": 0, "center": 1, "high": 1}},
+            "efficiency.low: input should be greater than 0",
+        ),
+        ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: input should be a finite number"),
+        ({"num_ranks": 0}, "num_ranks: input should be greater than 0"),
+        ({"num_ranks": 10**30}, "num_ranks: "),
+        ({"system": None}, "system: input should be a valid string"),
+    ],
+)
+def test_a_line_with_anything_else_in_it_is_refused(change, problem, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    good = prediction().model_dump(mode="json")
+    path.write_text(f"{json.dumps(good)}\n{json.dumps(good | change)}\n")
+    with pytest.raises(UsageError) as caught:
+        read_predictions(path)
+    assert str(caught.value).startswith(f"{path}, line 2, is no prediction: {problem}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "has no predictions"),
+        (b"{", "line 1, is no prediction: no complete JSON object"),
+        (b"\xff\xfe", "line 1, is no prediction: no complete JSON"),
+        (b"[]", "line 1, is no prediction: no complete JSON object"),
+        (None, "cannot be read: Is a directory"),
+    ],
+)
+def test_a_file_that_is_no_predictions_is_one_line(content, problem, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=problem) as caught:
+        read_predictions(path)
+    assert str(caught.value).endswith("give a file that dlscale predict wrote, or predict again")
