@@ -384,9 +384,11 @@ def curve_sentences(every: Iterable[SimulatedPoint]) -> Iterator[str]:
 
 
 def doubts_of(every: Iterable[SimulatedPoint]) -> str:
-    """Why some are not to be trusted; empty if nothing speaks against them."""
-    doubts = dict.fromkeys(doubt for point in every for doubt in point.record.doubts)
-    return f"Predictions are not to be trusted: {'; '.join(doubts)}" if doubts else ""
+    """Which curves are not to be trusted, and why; empty if nothing speaks against any."""
+    doubted = [point for point in every if point.record.doubts]
+    doubts = dict.fromkeys(doubt for point in doubted for doubt in point.record.doubts)
+    names = listed(list(dict.fromkeys(point.name for point in doubted)))
+    return f"Predictions over {names} are not to be trusted: {'; '.join(doubts)}" if doubts else ""
 
 
 def lead_sentences(every: Sequence[SimulatedPoint]) -> Iterator[str]:

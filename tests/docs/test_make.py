@@ -42,6 +42,11 @@ def test_a_known_variable_is_passed_on(word):
     assert name == "PYTHON" or f"--{name.lower()} '{value}'" in done.stdout
 
 
+@pytest.mark.parametrize("target", ["report", "proposal"])
+def test_predictions_are_asked_for_by_a_variable(target):
+    assert "--predicted 'latest'" in make(target, "PREDICTED=latest").stdout
+
+
 def test_a_value_is_one_word_of_the_shell():
     """Else `ACCOUNT=it's` ends in a shell's complaint, and more after a quotation mark is run."""
     done = make("weak-scaling", "ACCOUNT=it's; touch x")

@@ -74,7 +74,7 @@ def test_efficiency_against_the_same_backend_is_not_predicted(table):
 def test_a_doubt_is_in_the_heading(table):
     figure, _ = drawn(table, "throughput", predictions(doubts=("65 times too far",)))
     said = " ".join(" ".join(one.get_text() for one in figure.texts).split())
-    assert "Predictions are not to be trusted: 65 times too far" in said
+    assert "Predictions over ring are not to be trusted: 65 times too far" in said
 
 
 def test_a_printed_figure_names_both_kinds_and_no_backend_that_is_not_asked_for(table):

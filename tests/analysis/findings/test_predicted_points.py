@@ -158,15 +158,15 @@ def text(renderable, width=100):
 
 
 def test_tables_have_predictions_apart_and_say_what_they_are(table, table_text):
-    both = beside(table, *predictions(doubts=("beyond 64 times",)))
+    both = beside(table, *predictions(doubts=("beyond 64 times",)), prediction("mpi", 4))
     for shown in (table_text(both), study_markdown(both)):
         assert "Predicted: simulated, nothing of it was run" in shown
-        assert "Predictions are not to be trusted: beyond 64 times" in shown
+        assert "Predictions over ring are not to be trusted: beyond 64 times" in shown
         assert "Simulated by loggp 1 from measured profile (a profile)" in shown
         assert "Predictions against 2 measured sizes: 2 inside the band" in shown
     assert "Predicted" not in table_text(table)
     assert "Predicted" not in study_markdown(table)
     screen = text(render_screen(both))
     assert "Predicted, not measured: ring on 16 ranks (8 nodes)" in screen
-    assert "Predictions are not to be trusted: beyond 64 times" in screen
+    assert "Predictions over ring are not to be trusted: beyond 64 times" in screen
     assert "Predict" not in text(render_screen(table))

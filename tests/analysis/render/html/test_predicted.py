@@ -62,7 +62,7 @@ def test_a_section_says_what_they_are(pages):
     assert section(plain, "predicted") == []
     (found,) = section(both, "predicted")
     sentences = [block for block in found.blocks if isinstance(block, Sentence)]
-    assert sentences[0].text == "Predictions are not to be trusted: too far."
+    assert sentences[0].text == "Predictions over ring are not to be trusted: too far."
     assert sentences[0].strong
     assert found.blocks[-1].name == "predicted"
     assert len(found.blocks[-1].rows) == 6
