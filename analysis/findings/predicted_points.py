@@ -380,7 +380,7 @@ def curve_sentences(every: Iterable[SimulatedPoint]) -> Iterator[str]:
     for _, group in groupby(every, key=lambda point: (point.family, point.name)):
         last = list(group)[-1]
         kept = f", efficiency {percent(last.efficiency_none)}" if last.efficiency_none else ""
-        yield f"Predicted, not measured: {last.where}: {with_limits(last.throughput)} samples/s{kept}."
+        yield f"Predicted (simulated): {last.where}, {with_limits(last.throughput)} samples/s{kept}."
 
 
 def doubts_of(every: Iterable[SimulatedPoint]) -> str:

@@ -167,6 +167,6 @@ def test_tables_have_predictions_apart_and_say_what_they_are(table, table_text):
     assert "Predicted" not in table_text(table)
     assert "Predicted" not in study_markdown(table)
     screen = text(render_screen(both))
-    assert "Predicted, not measured: ring on 16 ranks (8 nodes)" in screen
+    assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in screen
     assert "Predictions over ring are not to be trusted: beyond 64 times" in screen
     assert "Predict" not in text(render_screen(table))

@@ -19,22 +19,28 @@ _MAKER.loader.exec_module(_module)
 STUDY = "weak-scaling-1a2b3c4d"
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Results with a study over none and ring on 1 and 2 ranks, and with its system's predictions."""
-    folder = tmp_path / "results" / "local"
+def write_study(folder, records):
     (folder / STUDY / "records").mkdir(parents=True)
-    records = [
-        _module._make_record(backend=backend, num_ranks=n, block=b, samples_per_second=95 * n)
-        for backend in ("none", "ring")
-        for n in (1, 2)
-        for b in range(6)
-    ]
     plan = {"launches": [[record.case.model_dump(mode="json")] for record in records]}
     (folder / STUDY / "study.json").write_text(json.dumps(plan))
     for record in records:
         path = folder / STUDY / "records" / f"{record.case.id}.{record.attempt}.json"
         path.write_text(record.model_dump_json())
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Results with a study over none and ring on 1 and 2 ranks, and with its system's predictions."""
+    folder = tmp_path / "results" / "local"
+    write_study(
+        folder,
+        [
+            _module._make_record(backend=backend, num_ranks=n, block=b, samples_per_second=95 * n)
+            for backend in ("none", "ring")
+            for n in (1, 2)
+            for b in range(6)
+        ],
+    )
     (folder / "predictions").mkdir()
     write_predictions(predictions(), folder / "predictions" / "hep_cnn-tiny-torch-weak-scaling.jsonl")
     return folder
@@ -68,7 +74,7 @@ def test_files_are_named_by_path_by_their_beginning_or_all_of_the_system(told, p
 def test_screen_and_page_have_them_only_where_they_were_asked_for(told, place):
     status, out, _ = told("report", "--predicted", "latest")
     assert status == 0
-    assert "Predicted, not measured: ring on 16 ranks (8 nodes)" in out
+    assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in out
     assert "ring, predicted" in (place / STUDY / "report.html").read_text()
     told("report")
     assert "ring, predicted" not in (place / STUDY / "report.html").read_text()
@@ -95,6 +101,31 @@ def test_a_study_is_compared_with_its_predictions_size_by_size(told):
     status, out, _ = told("compare", STUDY, "--predicted", "latest")
     assert status == 0
     assert "Predictions against 2 measured sizes: 2 inside the band" in " ".join(out.split())
+
+
+def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    machine = {"system": "cori", "framework": "tensorflow", "preset": "paper", "local_batch": 128}
+    write_study(
+        place.parent / "cori",
+        [
+            _module._make_record(
+                backend="ring", num_ranks=n, num_nodes=n, block=b, samples_per_second=20 * n, **machine
+            )
+            for n in (1, 2, 4)
+            for b in range(6)
+        ],
+    )
+    words = ["weak-scaling", "--system", "cori", "--engine", "loggp", "--nodes", "1,2,4,8"]
+    assert told("predict", *words, "--replicates", "100")[0] == 0
+    folder = str(place.parent / "cori" / STUDY)
+    status, out, err = told("compare", folder, "--predicted", "latest", "--json")
+    rows = json.loads(out)["rows"]
+    assert (status, err) == (0, "")
+    assert [(row["num_ranks"], row["inside_band"]) for row in rows] == [(1, False), (2, False), (4, False)]
+    assert all(
+        row["error"] == pytest.approx(row["samples_per_second"] / 20 / row["num_ranks"] - 1) for row in rows
+    )
 
 
 def test_predictions_of_sizes_that_were_not_measured_are_insufficient(told, place):
