@@ -1,4 +1,4 @@
-"""What a rehearsal predicts of its study: the largest size in words, and a figure per workload.
+"""What a rehearsal predicts of its study: the largest size in words, and a figure with its records per workload.
 
 The engine is the one that is always there, so that a rehearsal takes seconds; `dlscale predict` has the others.
 """
@@ -6,18 +6,21 @@ The engine is the one that is always there, so that a rehearsal takes seconds; `
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
+from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.stored import load_stored
 from dlscale.analysis.render.text import percent
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.benchmarks.records.prediction import ENDING, write_predictions
 from dlscale.collectives import capabilities
 
 
@@ -81,12 +84,15 @@ def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve]) ->
     from dlscale.analysis.figures.prediction import draw_prediction
 
     situation = curves[0].situation
+    folder, commit = campaign.store.figures_folder, campaign.fingerprint.commit
+    command = str(describe_campaign(campaign)["command"])
+    stem = folder / f"{profile.workload}-{profile.preset}-{situation.scaling_mode}-predicted"
     png, *_ = draw_prediction(
         curves,
-        campaign.store.figures_folder
-        / f"{profile.workload}-{profile.preset}-{situation.scaling_mode}-predicted",
+        stem,
         small_print=[f"Profile: {profile.source}. Network: {situation.network.source}."],
-        commit=campaign.fingerprint.commit,
-        command=str(describe_campaign(campaign)["command"]),
+        commit=commit,
+        command=command,
     )
+    write_predictions(prediction_records(curves, commit=commit, command=command), Path(f"{stem}{ENDING}"))
     return str(png)

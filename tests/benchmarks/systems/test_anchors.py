@@ -9,6 +9,7 @@ import pytest
 
 from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.anchors import ANCHOR_COLUMNS, compute_time, load_anchors, sample_seconds
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import NAMES, load_workload
@@ -90,7 +91,10 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
     kinds = ("csv", "pdf", "png", "svg")
     names = ("hep_cnn-paper-weak-bounds", "hep_cnn-paper-weak-predicted")
-    assert drawn == [f"{name}.{kind}" for name in names for kind in kinds]
+    assert drawn == sorted([*(f"{name}.{kind}" for name in names for kind in kinds), f"{names[1]}.jsonl"])
+    records = read_predictions(folder / "figures" / f"{names[1]}.jsonl")
+    assert {(record.evidence, record.system) for record in records} == {("simulated", "cori")}
+    assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
 
 
 @pytest.mark.parametrize(
