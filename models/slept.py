@@ -8,6 +8,8 @@ does not fall.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -17,6 +19,18 @@ from dlscale.base.quantities import parse_quantity
 
 PassSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 UNCHECKED = "loss and gradients are no network's: computation was replaced by sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class SleptPass:
+    """One objective's part of a step: seconds of its forward pass, then those before each of its gradients.
+
+    `gradients` has (place of the parameter in the objective, seconds since the gradient before), in the order in which
+    they become ready.
+    """
+
+    forward_seconds: float
+    gradients: tuple[tuple[int, float], ...]
 
 
 class Slept(Frozen):
@@ -30,6 +44,21 @@ class Slept(Frozen):
         """For names of curves and tables."""
         forward, backward = 1e3 * self.forward_seconds, 1e3 * self.backward_seconds
         return f"sleep of {forward:g} + {backward:g} ms for computation"
+
+    def passes(self, objectives: Sequence[Sequence[str]]) -> list[SleptPass]:
+        """The sleeps of a step of objectives whose parameters have these names."""
+        share = 1 / len(objectives)
+        return [
+            SleptPass(
+                self.forward_seconds * share,
+                tuple((place, self.backward_seconds * share / len(names)) for place in _last_first(names)),
+            )
+            for names in objectives
+        ]
+
+
+def _last_first(names: Sequence[str]) -> list[int]:
+    return list(reversed(range(len(names))))
 
 
 def read_slept(text: str) -> Slept | None:
@@ -54,10 +83,10 @@ class Sleeper:
     def __init__(self) -> None:
         self._late = 0.0
 
-    def sleep(self, seconds: float) -> None:
-        """Return after that time, less what earlier calls took too long."""
-        begin = time.perf_counter()
-        wanted = seconds - self._late
+    def sleep(self, seconds: float, *, since: float | None = None) -> None:
+        """Return that time after `since` (`time.perf_counter`; None: now), less what earlier calls took too long."""
+        end = (time.perf_counter() if since is None else since) + seconds - self._late
+        wanted = end - time.perf_counter()
         if wanted > 0:
             time.sleep(wanted)
-        self._late = time.perf_counter() - begin - wanted
+        self._late = time.perf_counter() - end

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,7 +66,8 @@ class Execution:
 
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in
     torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow. On `device` gpu
-    a replica lives on the GPU that its process has taken (`prepare`).
+    a replica lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is compared: it is how
+    TensorFlow sleeps (`collectives/training/sleep.py`).
     """
 
     precision: str = "fp32"
@@ -76,6 +77,7 @@ class Execution:
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
     optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
     slept: Slept | None = None  # in place of forward pass and backpropagation; None: they are computed
+    sleep: Callable[..., Any] | None = None  # (begin, seconds, held) -> (end, held); torch needs none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

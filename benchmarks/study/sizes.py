@@ -104,8 +104,6 @@ def check_slept(study: Study, system: System) -> None:
         raise UsageError(f"{asked} in {study.name}: sleep learns nothing; leave it out, or run weak-scaling")
     if study.compiled or "compiled" in study.axes:
         raise UsageError(f"{asked} with --compiled: there is nothing to compile; leave one out")
-    if "tensorflow" in study.frameworks:
-        raise UsageError(f"{asked} in tensorflow, which has no such replacement yet; give --frameworks torch")
 
 
 def _of_one_node(study: Study, system: System) -> Shape:

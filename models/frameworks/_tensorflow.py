@@ -58,13 +58,13 @@ class TensorFlowProgram:
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
 
 
-def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> None:
+def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0, slept: bool = False) -> None:
     """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
 
-    Before it has computed anything. One operation runs at a time.
+    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept`.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2 if slept else 1)
     if device == "gpu":
         gpu_module("tensorflow").take(local_rank)
     else:
@@ -126,6 +126,11 @@ def replica_factory(
                     for objective in program.objectives
                 ],
             )
+        if execution.slept:
+            from dlscale.models.frameworks._tensorflow_slept import SleptPasses  # which have a `Forward`
+
+            passes = SleptPasses(program.objectives, execution.slept, execution.sleep)
+            program = replace(program, forward=passes.forward)
         replica = _kind()(program, batches, execution)
         if program.first_weights:
             replica.load(program.first_weights(seed))

@@ -22,6 +22,7 @@ from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
+from dlscale.models.slept import Slept
 from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
 from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
 
@@ -120,8 +121,17 @@ class TorchProgram:
     predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
 
 
-def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0) -> None:
-    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything."""
+def prepare(
+    num_threads: int,
+    *,
+    device: str = "cpu",
+    local_rank: int = 0,
+    slept: bool = False,  # noqa: ARG001
+) -> None:
+    """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything.
+
+    Steps that are `slept` need no more of them: what sleeps is the thread that would compute.
+    """
     if device == "gpu":
         gpu_module("torch").take(local_rank)
     torch.set_num_threads(num_threads)
@@ -221,12 +231,13 @@ class TorchReplica:
     framework = "torch"
 
     def __init__(self, program: TorchProgram, batches: LocalBatches, execution: Execution) -> None:
-        self.objectives = tuple(
-            replace(
-                objective,
-                loss=_executed(objective, execution, share=1 / len(program.objectives)),
+        self.objectives = (
+            _slept(program, execution.slept)
+            if execution.slept
+            else tuple(
+                replace(objective, loss=_executed(objective.loss, execution))
+                for objective in program.objectives
             )
-            for objective in program.objectives
         )
         self.device = execution.device
         self._program, self._execution, self._batches = program, execution, batches
@@ -406,11 +417,17 @@ class _Mixed(nn.Module):
         return loss
 
 
-def _executed(objective: TorchObjective, execution: Execution, *, share: float) -> nn.Module:
-    """The loss of an objective, as it is run; `share` of a step's sleep is its own where sleep replaces it."""
-    loss = objective.loss
-    if execution.slept:
-        return SleptLoss(loss, objective.parameters, slept=execution.slept, share=share)
+def _slept(program: TorchProgram, slept: Slept) -> tuple[TorchObjective, ...]:
+    """The objectives of a program whose passes sleep."""
+    passes = slept.passes([objective.names for objective in program.objectives])
+    return tuple(
+        replace(objective, loss=SleptLoss(objective.loss, objective.parameters, sleeps=sleeps))
+        for objective, sleeps in zip(program.objectives, passes, strict=True)
+    )
+
+
+def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
+    """The loss as it is run."""
     module = loss if execution.precision == "fp32" else _Mixed(loss, execution)
     if execution.compiled:
         # What a network of the user's draws at random is what it would draw without: audits replay steps so.

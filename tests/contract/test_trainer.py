@@ -13,7 +13,9 @@ from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
 from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
+from dlscale.collectives.training.sleep import sleep_operation
 from dlscale.models import load_workload
+from dlscale.models.slept import Slept
 from dlscale.models.workload import Execution, Input, Shard
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
@@ -39,10 +41,10 @@ def shard(world):
     return Shard(index=world.Get_rank(), count=world.Get_size())
 
 
-def make_factory(name, framework, *, synthetic=True, device="cpu"):
+def make_factory(name, framework, *, synthetic=True, device="cpu", **computing):
     workload = load_workload(name)
     source = Input() if synthetic else workload.input("tiny")
-    execution = Execution(device=device)
+    execution = Execution(device=device, **computing)
     return workload.factory(
         framework=framework, preset="tiny", local_batch=2, source=source, execution=execution
     )
@@ -67,6 +69,19 @@ def test_the_gates_pass(backend, factory, world, shard):
     assert [gate.name for gate in gates if not gate.passed] == []
     expected = {"broadcast", "gradient"} if backend.capabilities.exchanges else {"gradient"}
     assert {gate.name for gate in gates} == expected
+
+
+@pytest.mark.on_ranks(2)
+def test_the_gates_pass_where_steps_sleep(backend, framework, device, world, shard):
+    """Its gradients reach the exchange as computed ones do: of the real sizes, other ones on each rank."""
+    if device != "cpu":
+        pytest.skip("steps sleep on cores")
+    slept = Slept(forward_seconds=0.001, backward_seconds=0.002)
+    factory = make_factory(
+        "hep_cnn", framework, synthetic=False, slept=slept, sleep=sleep_operation(framework)
+    )
+    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert [gate.name for gate in gates if not gate.passed] == []
 
 
 @pytest.mark.on_ranks(2)

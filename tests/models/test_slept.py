@@ -35,6 +35,23 @@ def test_sleeps_add_up():
     assert time.perf_counter() - begin >= 0.05 - 0.001
 
 
+def test_what_is_computed_meanwhile_is_a_part_of_the_sleep():
+    sleeper, begin = Sleeper(), time.perf_counter()
+    sleeper.sleep(0.01, since=begin - 0.1)  # 90 ms too long, which the next ones take less
+    sleeper.sleep(0.08)
+    assert time.perf_counter() - begin < 0.01
+    sleeper.sleep(0.02)
+    assert time.perf_counter() - begin >= 0.01
+
+
+def test_objectives_share_a_sleep():
+    first, second = SLEPT.passes([["a", "b", "c"], ["d"]])
+    assert (first.forward_seconds, second.forward_seconds) == (0.01, 0.01)
+    assert [place for place, _ in first.gradients] == [2, 1, 0]
+    assert [seconds for _, seconds in first.gradients] == pytest.approx([0.01] * 3)
+    assert second.gradients == ((0, 0.03),)
+
+
 @pytest.mark.requires("torch")
 def test_a_replica_sleeps_and_has_gradients_of_the_real_sizes_last_layer_first():
     workload = load_workload("hep_cnn")
@@ -66,7 +83,6 @@ def test_a_replica_sleeps_and_has_gradients_of_the_real_sizes_last_layer_first()
     ("words", "reason"),
     [
         (("--system", "local"), "--compute sleep on local, which is not emulated"),
-        (("--system", "emulated-4", "--frameworks", "tensorflow"), "--compute sleep in tensorflow"),
         (("--system", "emulated-4", "--compiled", "yes"), "there is nothing to compile"),
     ],
 )

@@ -13,8 +13,8 @@ from .test_hosts import gone
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces", "torch"),
-    pytest.mark.timeout(400),
+    pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces", "torch", "tensorflow"),
+    pytest.mark.timeout(600),
 ]
 
 STUDY = """
@@ -22,8 +22,8 @@ name = "two-hosts"
 title = "Two hosts"
 scaling_mode = "weak"
 workloads = ["hep_cnn"]
-frameworks = ["torch"]
-backends = ["ring", "mpi", "mpi_ps"]
+frameworks = ["torch", "tensorflow"]
+backends = ["ring", "mpi_ps", "tf_collective"]
 preset = "tiny"
 precision = "fp32"
 nodes = [2]
@@ -88,11 +88,17 @@ def test_a_study_between_two_hosts_is_killed_and_resumed(tmp_path: Path):
     assert until(lambda: not any(users(network) for network in made), 20)
     assert gone(spool)
 
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     records = [json.loads(path.read_text()) for path in results.glob("emulated-4/*/records/*.json")]
-    good = {record["case"]["cell"]["backend"]: record for record in records if record["failure"] is None}
-    assert set(good) == {"ring", "mpi", "mpi_ps"}
+    cells = [record["case"]["cell"] for record in records]
+    good = {
+        (cell["framework"], cell["backend"]): record
+        for cell, record in zip(cells, records, strict=True)
+        if record["failure"] is None
+    }
+    both = {(framework, backend) for framework in ("torch", "tensorflow") for backend in ("ring", "mpi_ps")}
+    assert set(good) == both | {("tensorflow", "tf_collective")}
     for record in good.values():
         assert record["evidence"] == "emulated"
         assert record["case"]["cell"]["slept"] == {"forward_seconds": 0.005, "backward_seconds": 0.01}
@@ -100,4 +106,4 @@ def test_a_study_between_two_hosts_is_killed_and_resumed(tmp_path: Path):
         assert [rank["node"] for rank in record["ranks"]] == ["h1", "h2"]
         assert record["configuration"]["fabric"]["bandwidth"] == 12.5e6
         assert record["configuration"]["emulation"]["slow_link 2"] == 0.5
-    assert [rank["node"] for rank in good["mpi_ps"]["servers"]] == ["h3"]
+    assert [rank["node"] for rank in good["torch", "mpi_ps"]["servers"]] == ["h3"]
