@@ -1,6 +1,7 @@
 """Computation that is replaced by sleep: a few cores then stand for many nodes, while gradients keep their real sizes.
 
-A step sleeps for the forward pass; in backpropagation it sleeps an equal share before each gradient, last layer first.
+A step sleeps for the forward pass; in backpropagation it sleeps an equal share before each gradient, last layer first,
+or until the moment at which a profile has that gradient complete.
 Gradients are constants of the local batch, so that ranks differ and exchanges can be checked; the loss is one, too, and
 does not fall.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_quantity
 
 PassSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
@@ -34,19 +36,37 @@ class SleptPass:
 
 
 class Slept(Frozen):
-    """Seconds of one step's forward pass and of its backpropagation, over all objectives."""
+    """Seconds of one step's forward pass and of its backpropagation, over all objectives.
+
+    By a profile, `forward_seconds` end with the first objective's forward pass, and `backward_seconds` with the last
+    gradient; `ready` has when each is complete, by name, in seconds after the forward pass.
+    """
 
     forward_seconds: PassSeconds
     backward_seconds: PassSeconds
+    source: str = ""  # of the profile: study and cell, or publication
+    digest: str = ""  # of the profile's numbers here
+    ready: dict[str, PassSeconds] = {}  # empty: equal shares, last layer first
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Sleep in equal shares is written as before there were profiles."""
+        return without_empty(handler(self), {"source", "digest", "ready"})
 
     @property
     def text(self) -> str:
         """For names of curves and tables."""
         forward, backward = 1e3 * self.forward_seconds, 1e3 * self.backward_seconds
-        return f"sleep of {forward:g} + {backward:g} ms for computation"
+        profile = f", profile {self.digest}" if self.digest else ""
+        return f"sleep of {forward:g} + {backward:g} ms for computation{profile}"
 
     def passes(self, objectives: Sequence[Sequence[str]]) -> list[SleptPass]:
-        """The sleeps of a step of objectives whose parameters have these names."""
+        """The sleeps of a step of objectives whose parameters have these names.
+
+        Raises UsageError if they are not those of the profile.
+        """
+        if self.ready:
+            return self._profiled(objectives)
         share = 1 / len(objectives)
         return [
             SleptPass(
@@ -56,9 +76,35 @@ class Slept(Frozen):
             for names in objectives
         ]
 
+    def _profiled(self, objectives: Sequence[Sequence[str]]) -> list[SleptPass]:
+        """Each gradient when the profile has it, but after those of the objectives before."""
+        asked = [name for names in objectives for name in names]
+        if differing := sorted(self.ready.keys() ^ set(asked)):
+            whose = "the network" if differing[0] in asked else "the profile"
+            raise UsageError(
+                f"profile {self.digest} ({self.source}): only {whose} has the gradient {differing[0]}; measure the "
+                "profile again, with this network"
+            )
+        now = 0.0
+        passes: list[SleptPass] = []
+        for names in objectives:
+            gradients = []
+            for place in sorted(_last_first(names), key=lambda place: self.ready[names[place]]):
+                moment = max(now, self.ready[names[place]])
+                gradients.append((place, moment - now))
+                now = moment
+            # A later objective's forward pass is in the time up to its first gradient.
+            passes.append(SleptPass(0.0 if passes else self.forward_seconds, tuple(gradients)))
+        return passes
+
 
 def _last_first(names: Sequence[str]) -> list[int]:
     return list(reversed(range(len(names))))
+
+
+def slept_key(*, workload: str, preset: str, framework: str, precision: str, local_batch: int) -> str:
+    """What a study's profiles are told apart by: `hep_cnn tiny in torch, fp32, batch 8`."""
+    return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}"
 
 
 def read_slept(text: str) -> Slept | None:
@@ -69,7 +115,7 @@ def read_slept(text: str) -> Slept | None:
     forward, comma, backward = times.partition(",")
     if kind != "sleep" or not comma:
         raise ValueError(
-            f"{text!r} is not a computation; write real, or sleep:20ms,40ms for forward and backward"
+            f"{text!r} is not a computation; write real, or sleep:20ms,40ms for forward and backward, or profile:STUDY"
         )
     return Slept(
         forward_seconds=parse_quantity(forward, "seconds"),

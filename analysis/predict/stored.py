@@ -93,9 +93,9 @@ def profile_of_file(path: str, system: System) -> Profile:
     per_flop = seconds / (sum(forward) + sum(backward))
     done = list(accumulate(reversed(backward), initial=sum(forward)))[1:]  # by layer, the last one first
     gradients = [
-        Gradient(name=f"{layer.name}/{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=per_flop * flops)
+        Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=per_flop * flops)
         for layer, flops in zip(reversed(layers), done, strict=True)
-        for part, count in (("bias", layer.bias), ("kernel", layer.kernel))
+        for part, count in (("bias", layer.bias), ("weight", layer.kernel))
     ]
     num_bytes = sum(gradient.num_bytes for gradient in gradients)
     update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / memory.number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -121,13 +121,28 @@ class AlgorithmOptions(click.ParamType[dict[str, dict[str, Setting]]]):
             self.fail(str(error), param, ctx)
 
 
-class Compute(click.ParamType[Slept | None]):
-    """`real`, or `sleep:FORWARD,BACKWARD`."""
+class ByProfile(NamedTuple):
+    """Sleep by a profile: of a study, or a stored one, of a system or without a name the only one."""
+
+    name: str
+
+    @property
+    def option(self) -> str:
+        """The option, as it was given."""
+        return f"--compute profile{':' * bool(self.name)}{self.name}"
+
+
+class Compute(click.ParamType[Slept | ByProfile | None]):
+    """`real`, `sleep:FORWARD,BACKWARD`, `profile` or `profile:STUDY`."""
 
     name = "computation"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Slept | None:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Slept | ByProfile | None:
         """What replaces computation; a malformed value is a one-line error."""
+        if isinstance(value, str) and value.partition(":")[0] == "profile":
+            return ByProfile(value.partition(":")[2])
         try:
             return read_slept(value) if isinstance(value, str) else value
         except ValueError as error:

@@ -20,6 +20,7 @@ from dlscale.benchmarks.cli.control_option import CONTROLS_OPTION
 from dlscale.benchmarks.cli.option_kinds import (
     AlgorithmOptions,
     BackendOptions,
+    ByProfile,
     Compute,
     Counts,
     Goal,
@@ -32,7 +33,7 @@ from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.records.target import LearningRateScaling
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.plan import num_comparisons
+from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import Study, load_study, with_own_models
 from dlscale.benchmarks.study.tuned import read_tuned
@@ -189,7 +190,7 @@ STUDY_OPTIONS = (
         "--compute",
         type=Compute(),
         help="Computation of a step: real (default), or sleep:20ms,40ms in the place of forward pass and "
-        "backpropagation, on emulated hosts.",
+        "backpropagation, on emulated hosts; profile:STUDY sleeps as its control profile measured.",
     ),
     click.option(
         "--device",
@@ -352,12 +353,13 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
     """
     if not machine.has_jobs:
         _check_placement(machine, options)
+    compute = options["compute"]
     study = load_study(
         name,
         system=machine,
         **{field: options[field] for field in STUDY_FIELDS} | fields,
         backend_options=_with_open_ports(options, private=bool(machine.emulation)),
-        slept=options["compute"],
+        slept=None if isinstance(compute, ByProfile) else compute,
         rules={field: options[field] for field in RULE_OPTIONS},
         target=(options["target"] or {})
         | {field: options[field] for field in TARGET_OPTIONS}
@@ -372,18 +374,29 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
     if study.slept:
         check_slept(study, machine)
     study = _with_files(study, machine, options, from_file=name.endswith(".toml"))
+    if isinstance(compute, ByProfile):
+        # Here, because profiles take longer to import than a plan takes.
+        from dlscale.benchmarks.cli.slept_profiles import with_profiles
+
+        check_slept(study, machine, asked=compute.option)
+        cells = [case.cell for launch in _expanded(study, machine, options).launches for case in launch.cases]
+        study = with_profiles(study, compute, cells, results=options["results"])
     if study.launches:
         return study
-    plan = expand(
+    comparisons = num_comparisons(launch.cell for launch in _expanded(study, machine, options).launches)
+    enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
+    return study.model_copy(update={"launches": enough})
+
+
+def _expanded(study: Study, machine: System, options: dict[str, Any]) -> Plan:
+    """The plan, as far as it is the same in every environment."""
+    return expand(
         study,
         environment="",
         shape=shape(study, machine),
         data=data_of(machine, options),
         policy=machine.policy,
     )
-    comparisons = num_comparisons(launch.cell for launch in plan.launches)
-    enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
-    return study.model_copy(update={"launches": enough})
 
 
 def _with_files(study: Study, machine: System, options: dict[str, Any], *, from_file: bool) -> Study:

@@ -129,6 +129,8 @@ def plan_and_run(
     study = study_of(name, system, options, **(fields or {}))
     if not as_json and (line := own_defaults(study, system, options)):
         click.echo(line)
+    for key, slept in ({} if as_json else study.slept_by_profile).items():
+        click.echo(f"{key}: {slept.text} ({slept.source})")
     options = options | {"data": data_of(system, options)}
     wait_seconds = seconds_of_wait(wait_quiet)
     if system.has_jobs and not in_allocation:

@@ -22,6 +22,7 @@ from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolve
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
+from dlscale.models.slept import Slept
 from dlscale.models.workload import SYNTHETIC, Preset
 
 PROFILE: tuple[Control, ...] = ("profile",)
@@ -88,7 +89,13 @@ class CellMaker:
             return []
         local_batch, _ = self._batches(num_ranks)
         base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
-        cell = base.model_copy(update={"local_batch": local_batch, "global_batch": local_batch})
+        cell = base.model_copy(
+            update={
+                "local_batch": local_batch,
+                "global_batch": local_batch,
+                "slept": self._slept(local_batch),
+            }
+        )
         group = [(cell, path)]
         if not self._source.synthetic:
             group.append((cell.model_copy(update={"data": "synthetic"}), path))
@@ -129,7 +136,7 @@ class CellMaker:
             memory_format=self._study.memory_format,
             device=self._study.device,
             control=control,
-            slept=self._study.slept,
+            slept=self._slept(local_batch),
             target=self._target(global_batch, self._study.target),
             data=self._data_name,
         )
@@ -140,6 +147,14 @@ class CellMaker:
                 update={"target": target and target.model_copy(update={"tuning": rules.tuned.budget})}
             )
         return cell, None if cell.own else self._source.path  # an own model's file brings its data
+
+    def _slept(self, local_batch: int) -> Slept | None:
+        return self._study.slept_of(
+            workload=self._facts.name,
+            preset=self._preset.name,
+            framework=self._framework,
+            local_batch=local_batch,
+        )
 
     def _target(self, global_batch: int, rules: TargetRules | None) -> Target | None:
         if rules is None:

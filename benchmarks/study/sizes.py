@@ -93,9 +93,8 @@ def chosen_partition(study: Study, system: System) -> Partition:
     return system.partitions[name]
 
 
-def check_slept(study: Study, system: System) -> None:
-    """Raises UsageError for a study whose computation cannot be replaced by sleep."""
-    asked = "--compute sleep"
+def check_slept(study: Study, system: System, *, asked: str = "--compute sleep") -> None:
+    """Raises UsageError for a study whose computation cannot be replaced by sleep, which was `asked` for."""
     if not system.emulation:
         raise UsageError(
             f"{asked} on {system.name}, which is not emulated; leave it out, or give --system emulated-4"

@@ -54,7 +54,7 @@ from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
-from dlscale.models.slept import Slept
+from dlscale.models.slept import Slept, slept_key
 from dlscale.models.workload import Workload
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
@@ -182,6 +182,7 @@ class Study(Frozen):
     memory_format: Literal["channels_last", "channels_first"] = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     slept: Slept | None = None  # in the place of computation, on emulated hosts
+    slept_by_profile: dict[str, Slept] = {}  # the same by `slept_key`, where it differs between cells
     skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
     ranks: Counts | None = None  # None: up to the machine's cores, or as `nodes` says
     nodes: Counts | None = None  # on systems with a scheduler
@@ -207,6 +208,23 @@ class Study(Frozen):
     own_models: dict[str, OwnModel] = {}  # workload -> facts, of those that are files of the user's
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
     own_files: dict[str, Path] = Field({}, exclude=True)
+
+    def slept_of(self, *, workload: str, preset: str, framework: str, local_batch: int) -> Slept | None:
+        """What replaces computation in one of its cells. Raises UsageError if it has profiles, and none of that one."""
+        if not self.slept_by_profile:
+            return self.slept
+        key = slept_key(
+            workload=workload,
+            preset=preset,
+            framework=framework,
+            precision=self.precision,
+            local_batch=local_batch,
+        )
+        if key not in self.slept_by_profile:
+            raise UsageError(
+                f"{self.name} has no profile of {key}, but of: {'; '.join(self.slept_by_profile)}; give --compute again"
+            )
+        return self.slept_by_profile[key]
 
     def facts(self, workload: str) -> Workload:
         """The facts of one of its workloads. Raises UsageError for an unknown one."""
@@ -322,7 +340,9 @@ class Study(Frozen):
         return parse_seconds(value) if isinstance(value, str) else value
 
 
-_WHERE_GIVEN = ("algorithm_options", "environment_variables", "axes", "ladder", "target", "own_models")
+_WHERE_GIVEN = (
+    "algorithm_options", "environment_variables", "axes", "ladder", "target", "own_models", "slept_by_profile",
+)  # fmt: skip
 
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}

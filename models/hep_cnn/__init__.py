@@ -119,7 +119,7 @@ def layers(preset: str) -> list[Layer]:
         kernel = 9 * (filters if index else channels) * filters
         pixels = (height >> index) * (width >> index)
         found.append(
-            Layer(f"conv{index + 1}", kernel=kernel, bias=filters, forward_flops=2 * kernel * pixels)
+            Layer(f"convolutions.{index}", kernel=kernel, bias=filters, forward_flops=2 * kernel * pixels)
         )
     units = filters
     if network.num_hidden:
@@ -127,7 +127,7 @@ def layers(preset: str) -> list[Layer]:
         kernel = units * network.num_hidden
         found.append(Layer("hidden", kernel=kernel, bias=network.num_hidden, forward_flops=2 * kernel))
         units = network.num_hidden
-    found.append(Layer("dense", kernel=2 * units, bias=2, forward_flops=4 * units))
+    found.append(Layer("classifier", kernel=2 * units, bias=2, forward_flops=4 * units))
     return found
 
 

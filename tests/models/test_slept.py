@@ -12,6 +12,13 @@ from dlscale.models.slept import Sleeper, Slept, read_slept
 from dlscale.models.workload import Execution, Input, Shard
 
 SLEPT = Slept(forward_seconds=0.02, backward_seconds=0.06)
+PROFILED = Slept(
+    forward_seconds=0.02,
+    backward_seconds=0.06,
+    source="weak-scaling, a cell",
+    digest="0123456789ab",
+    ready={"a.weight": 0.06, "a.bias": 0.03, "b.weight": 0.01, "c.weight": 0.05, "c.bias": 0.05},
+)
 
 
 def test_seconds_are_read_with_their_units():
@@ -50,6 +57,36 @@ def test_objectives_share_a_sleep():
     assert [place for place, _ in first.gradients] == [2, 1, 0]
     assert [seconds for _, seconds in first.gradients] == pytest.approx([0.01] * 3)
     assert second.gradients == ((0, 0.03),)
+
+
+def test_by_a_profile_gradients_are_ready_when_they_were_measured():
+    first, second = PROFILED.passes([["a.weight", "a.bias", "b.weight"], ["c.weight", "c.bias"]])
+    assert (first.forward_seconds, second.forward_seconds) == (0.02, 0.0)
+    assert [place for place, _ in first.gradients] == [2, 1, 0]
+    assert [seconds for _, seconds in first.gradients] == pytest.approx([0.01, 0.02, 0.03])
+    # After those of the first objective, though the profile had them before: objectives have an order here.
+    assert second.gradients == ((1, 0.0), (0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (["a.weight", "a.bias", "b.weight"], r"only the profile has the gradient c\.bias"),
+        (
+            [*PROFILED.ready, "d.weight"],
+            r"0123456789ab \(weak-scaling, a cell\): only the network .* d\.weight",
+        ),
+    ],
+)
+def test_a_profile_of_other_gradients_is_refused(names, problem):
+    with pytest.raises(UsageError, match=problem):
+        PROFILED.passes([names])
+
+
+def test_only_a_profile_adds_fields_and_its_digest():
+    assert SLEPT.model_dump() == {"forward_seconds": 0.02, "backward_seconds": 0.06}
+    assert Slept.model_validate(PROFILED.model_dump()) == PROFILED
+    assert PROFILED.text == "sleep of 20 + 60 ms for computation, profile 0123456789ab"
 
 
 @pytest.mark.requires("torch")

@@ -287,6 +287,8 @@ def _entries(record: Record) -> Iterator[Entry]:
     yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
     if cell.slept:
         yield "computation", cell.workload, cell.slept.text, Tags(workload=cell.workload)
+        if cell.slept.source:
+            yield "profile of the computation", cell.workload, cell.slept.source, Tags(workload=cell.workload)
     if cell.unchecked:
         yield "not checked", cell.workload, cell.unchecked, Tags(workload=cell.workload)
     yield from _group("variables", record.environment_variables, framework)
