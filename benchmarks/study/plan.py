@@ -140,7 +140,8 @@ class Plan:
         return (self.study.budget - taken) / max(1, sharing)
 
     def _step_seconds(self, cell: Cell) -> float:
-        published = self.sample_seconds.get(cell.workload) if cell.preset == "paper" else None
+        known = cell.preset == "paper" and not cell.slept
+        published = self.sample_seconds.get(cell.workload) if known else None
         if published is None:
             return step_seconds(cell)
         return published * cell.local_batch * (self.shape.ranks_per_node or 1)
@@ -162,7 +163,9 @@ class Plan:
 
 
 def step_seconds(cell: Cell) -> float:
-    """A rough estimate of one training step: three forward passes at a usual speed."""
+    """A rough estimate of one training step: its sleep, or three forward passes at a usual speed."""
+    if cell.slept:
+        return cell.slept.forward_seconds + cell.slept.backward_seconds
     preset = cell.facts.preset(cell.preset)
     flops = 3 * preset.forward_flops_per_sample * cell.local_batch
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)

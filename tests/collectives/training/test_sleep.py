@@ -1,10 +1,13 @@
 """Steps of TensorFlow that sleep: when gradients are ready in them, and what waits for which."""
 
+import types
+
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from dlscale.collectives.grpc_ps._tensorflow_server import session_config  # noqa: E402
 from dlscale.collectives.training import _tensorflow_native  # noqa: E402
 from dlscale.collectives.training._tensorflow import TensorFlowTrainer  # noqa: E402
 from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built  # noqa: E402
@@ -96,6 +99,15 @@ def awaited(operation):
         left += before - found
         found |= before
     return found
+
+
+def test_sessions_of_servers_have_the_thread_that_sleeps(monkeypatch):
+    job = types.SimpleNamespace(is_server=False, index=0)
+    assert session_config(job, 1, gpu=None).inter_op_parallelism_threads == 1
+    monkeypatch.setattr(
+        tf.config.threading, "get_inter_op_parallelism_threads", lambda: 2
+    )  # as `prepare` has it
+    assert session_config(job, 1, gpu=None).inter_op_parallelism_threads == 2
 
 
 def test_a_graph_cannot_sleep_without_the_operation():
