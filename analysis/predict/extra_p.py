@@ -14,20 +14,14 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.predict.anchors import (
-    FITTED_POINTS,
-    Anchor,
-    compared,
-    law_fit,
-    load_anchors,
-    points,
-)
-from dlscale.analysis.predict.validation import written_into
+from dlscale.analysis.landmarks.landmark import x_of
+from dlscale.analysis.landmarks.points import FITTED_POINTS, Point, law_fit, points
+from dlscale.analysis.predict.validation import published_curves, written_into
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.base.errors import UsageError
@@ -52,8 +46,8 @@ COLUMNS = [
 class Rivals:
     """The largest point of a curve, and three answers: efficiencies."""
 
-    anchor: Anchor
-    num_devices: int
+    title: str
+    size: float
     published: float
     ours: float  # fitted to nothing of the curve
     law: float
@@ -78,7 +72,7 @@ def unavailable() -> str | None:
     return None
 
 
-def model_of(seconds: Mapping[int, float]) -> Any:
+def model_of(seconds: Mapping[float, float]) -> Any:
     """Extra-P's function of the number of ranks for times over numbers of ranks. Raises UsageError without Extra-P."""
     if reason := unavailable():
         raise UsageError(reason)
@@ -96,24 +90,23 @@ def model_of(seconds: Mapping[int, float]) -> Any:
 
 def rivals(published: Published) -> list[Rivals]:
     """One for each curve that the law is fitted to. Raises UsageError without Extra-P."""
-    anchors = load_anchors()
     answers = []
-    for anchor in anchors.anchors:
-        fit = law_fit(anchor, published)
-        if fit is None:
+    for entry in published_curves(published):
+        base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
+        curve = points(published, entry.figure, entry.curve.figures[entry.figure], base=base)
+        fit, last = law_fit(curve, base), entry.rows[-1].predicted
+        if fit is None or last is None:
             continue
-        *_, largest = compared(anchors, anchor, published)
-        size = fit.point.num_devices
         three, four = (
-            1 / float(model_of(_times(anchor, published, count)).evaluate(size))
+            1 / float(model_of(_times(curve, base, count)).evaluate(fit.point.x))
             for count in (FITTED_POINTS, FITTED_POINTS + 1)
         )
         answers.append(
             Rivals(
-                anchor=anchor,
-                num_devices=size,
+                title=entry.title,
+                size=fit.point.x,
                 published=fit.point.efficiency,
-                ours=largest.median,
+                ours=last.median,
                 law=fit.predicted,
                 extra_p=three,
                 extra_p_of_five=four,
@@ -122,10 +115,9 @@ def rivals(published: Published) -> list[Rivals]:
     return answers
 
 
-def _times(anchor: Anchor, published: Published, count: int) -> dict[int, float]:
+def _times(curve: Sequence[Point], base: float, count: int) -> dict[float, float]:
     """The times of the base and so many further sizes, all below the largest."""
-    fitted = points(anchor, published)[:-1][:count]
-    return {anchor.base_devices: 1.0} | {point.num_devices: 1 / point.efficiency for point in fitted}
+    return {base: 1.0} | {point.x: 1 / point.efficiency for point in curve[:-1][:count]}
 
 
 def rival_lines(answers: list[Rivals]) -> list[str]:
@@ -141,8 +133,8 @@ def rival_lines(answers: list[Rivals]) -> list[str]:
     )
     rows = [
         [
-            one.anchor.name,
-            str(one.num_devices),
+            one.title,
+            f"{one.size:g}",
             *(f"{value:.3f}" for value in (one.published, one.ours, one.law, one.extra_p)),
             one.nearest,
             f"{one.extra_p_of_five:.3f}",

@@ -80,6 +80,9 @@ class PredictedPoint:
     efficiency: Interval
     step_seconds: Interval
     parts: dict[str, float]
+    replicates: Floats = field(
+        default_factory=lambda: np.empty(0), compare=False, repr=False
+    )  # (R,) efficiency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +173,20 @@ def predict_point(situation: Situation, num_nodes: int) -> PredictedPoint:
         efficiency=_band(efficiencies),
         step_seconds=_band(mean),
         parts=parts,
+        replicates=efficiencies,
     )
 
 
 def sensitivity(situation: Situation, num_nodes: int) -> dict[str, float]:
     """{what would be different: efficiency then}, from the same draws; "as it is" is first."""
+    return {
+        name: predict_point(other, num_nodes).efficiency.center
+        for name, other in changed_situations(situation).items()
+    }
+
+
+def changed_situations(situation: Situation) -> dict[str, Situation]:
+    """{what is different: the situation then}; "as it is" is first."""
     network, rule = situation.network, situation.rule
     groups = network.groups
     faster = replace(
@@ -202,7 +214,7 @@ def sensitivity(situation: Situation, num_nodes: int) -> dict[str, float]:
     }
     if rule.bytes_per_element > 2:
         changed["bf16 gradients"] = replace(situation, rule=replace(rule, bytes_per_element=2))
-    return {name: predict_point(other, num_nodes).efficiency.center for name, other in changed.items()}
+    return changed
 
 
 def _draw(situation: Situation, rng: np.random.Generator) -> _Draws:

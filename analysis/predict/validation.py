@@ -4,7 +4,7 @@ python -m dlscale.analysis.predict.validation docs/prediction-validation.md     
 
 Rungs: (1) both engines versus closed forms, (2) the engines versus SimGrid's replay of MPI's own algorithms, where no
 link is shared and where groups of nodes share theirs, (3) published curves versus predictions from public inputs
-(`anchors`). SimGrid is needed: a page is never half old and half new.
+(`landmarks`). SimGrid is needed: a page is never half old and half new.
 """
 
 from __future__ import annotations
@@ -15,13 +15,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlscale.analysis.predict.anchors import Number, Range, compared, law_fit, load_anchors
+from dlscale.analysis.landmarks.claims import DISAGREES, ClaimVerdict, claim_verdicts
+from dlscale.analysis.landmarks.landmark import (
+    DeviceCurve,
+    Landmark,
+    Number,
+    Range,
+    load_landmarks,
+    load_networks,
+    x_of,
+)
+from dlscale.analysis.landmarks.points import law_fit, points
+from dlscale.analysis.landmarks.predicted import Predictions
 from dlscale.analysis.predict.engine import Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.smpi import replayed_seconds
-from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.render.text import size_text
 from dlscale.base.errors import UsageError
@@ -183,77 +194,129 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
     return [verdict, "", *markdown_table(columns, cells, words=columns[:2] + columns[4:5]), ""]
 
 
-def anchor_lines() -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCurve:
+    """A published curve over devices, with the prediction of each of its points."""
+
+    landmark: Landmark
+    curve: DeviceCurve
+    title: str
+    figure: str
+    rows: tuple[ClaimVerdict, ...]
+
+
+def published_curves(published: Published) -> list[PublishedCurve]:
+    """The curves that landmarks hold to every published value."""
+    return [
+        PublishedCurve(
+            landmark=landmark,
+            curve=curve,
+            title=f"{published.figure(claim.figure).title}: {curve.name}",
+            figure=claim.figure,
+            rows=tuple(claim_verdicts(Predictions(landmark), claim, published)),
+        )
+        for landmark in load_landmarks(published)
+        for claim in landmark.claims
+        for curve in landmark.device_curves
+        if claim.check == "values" and claim.curves == (curve.name,)
+    ]
+
+
+def landmark_lines() -> list[str]:
     """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
-    anchors, published = load_anchors(), load_published()
-    points = [row for anchor in anchors.anchors for row in compared(anchors, anchor, published)]
-    fits = [fit for anchor in anchors.anchors if (fit := law_fit(anchor, published))]
-    largest = {row.anchor.name: row for row in points}  # the last one of each curve
+    published = load_published()
+    curves = published_curves(published)
+    points_of = [row for curve in curves for row in curve.rows]
+    inside = sum(row.verdict != DISAGREES for row in points_of)
     rows = [
         [
-            row.anchor.name,
-            str(row.point.num_devices),
-            f"{row.point.efficiency:.3f}",
-            f"{row.median:.3f} [{row.low:.3f}, {row.high:.3f}]",
-            "yes" if row.inside else "no",
+            curve.title,
+            f"{row.x:g}",
+            f"{_middle(row):.3f}",
+            f"{row.predicted.median:.3f} [{row.predicted.low:.3f}, {row.predicted.high:.3f}]",
+            "no" if row.verdict == DISAGREES else "yes",
         ]
-        for row in points
+        for curve in curves
+        for row in curve.rows
+        if row.predicted
     ]
-    laws = [
-        [
-            fit.anchor.name,
-            str(fit.point.num_devices),
-            f"{fit.point.efficiency:.3f}",
-            f"{largest[fit.anchor.name].median:.3f}",
-            f"{fit.predicted:.3f}",
-        ]
-        for fit in fits
-    ]
-    nearer = sum(
-        abs(largest[fit.anchor.name].median - fit.point.efficiency)
-        < abs(fit.predicted - fit.point.efficiency)
-        for fit in fits
-    )
-    missed = dict.fromkeys(row.anchor for row in points if not row.inside)
-    inputs = [
-        [
-            anchor.name,
-            name,
-            _input(getattr(anchor, name)),
-            getattr(anchor, name).kind,
-            getattr(anchor, name).source,
-        ]
-        for anchor in anchors.anchors
-        for name in ("step", "backward", "num_bytes", "rate", "latency", "variation")
-    ]
-    within = sum(row.inside for row in points)
+    missed = {curve.title: row.reason for curve in curves for row in curve.rows if row.verdict == DISAGREES}
     columns = ["curve", "devices", "published efficiency", "predicted [5, 95] %", "inside"]
-    law_columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
     return [
-        f"{within} of {len(points)} inside the band.",
+        f"{inside} of {len(points_of)} inside the band.",
         "",
         *markdown_table(columns, rows, words=["curve", "inside"]),
         "",
-        *(f"* Missed, {anchor.name}: {anchor.miss or 'not explained'}." for anchor in missed),
+        *(f"* Missed, {title}: {reason}." for title, reason in missed.items()),
         "",
-        "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
-        f"The prediction is nearer to what is published for {nearer} of {len(fits)} curves:",
-        "",
-        *markdown_table(law_columns, laws, words=["curve"]),
-        "",
+        *_law_lines(curves, published),
         "Inputs:",
         "",
         *markdown_table(
-            ["curve", "input", "value", "kind", "source"], inputs, words=["curve", "input", "kind", "source"]
+            ["curve", "input", "value", "kind", "source"],
+            [line for curve in curves for line in _inputs(curve)],
+            words=["curve", "input", "kind", "source"],
         ),
         "",
     ]
 
 
-def _input(value: Range | Number) -> str:
-    return (
-        f"{value.value} B" if isinstance(value, Number) else f"{value.low:g} to {value.high:g} {value.unit}"
-    )
+def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[str]:
+    rows, nearer = [], 0
+    for entry in curves:
+        base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
+        series = entry.curve.figures[entry.figure]
+        fit = law_fit(points(published, entry.figure, series, base=base), base)
+        last = entry.rows[-1].predicted
+        if fit is None or last is None:
+            continue
+        published_efficiency = fit.point.efficiency
+        nearer += abs(last.median - published_efficiency) < abs(fit.predicted - published_efficiency)
+        rows.append(
+            [
+                entry.title,
+                f"{fit.point.x:g}",
+                f"{published_efficiency:.3f}",
+                f"{last.median:.3f}",
+                f"{fit.predicted:.3f}",
+            ]
+        )
+    columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
+    return [
+        "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
+        f"The prediction is nearer to what is published for {nearer} of {len(rows)} curves:",
+        "",
+        *markdown_table(columns, rows, words=["curve"]),
+        "",
+    ]
+
+
+def _middle(row: ClaimVerdict) -> float:
+    return ((row.low or 0.0) + (row.high or 0.0)) / 2
+
+
+def _inputs(entry: PublishedCurve) -> Iterator[list[str]]:
+    curve, facts = entry.curve, load_networks()[entry.curve.network]
+    for place, number in curve.numbers:
+        value = (
+            f"{number.value}" if isinstance(number, Number) else curve.transport.algorithm.replace("_", " ")
+        )
+        yield [entry.title, place.replace("_", " "), value, number.kind, number.source]
+    parameters = facts.num_parameters
+    yield [
+        entry.title,
+        "gradients",
+        f"{facts.num_bytes} B",
+        parameters.kind,
+        f"4 bytes per parameter: {parameters.source}",
+    ]
+    for name in curve.inputs:
+        limits = entry.landmark.inputs[name]
+        yield [entry.title, name.replace("_", " "), _input(limits), limits.kind, limits.source]
+
+
+def _input(limits: Range) -> str:
+    return f"{limits.low:g} to {limits.high:g} {limits.unit}"
 
 
 def _percent(share: float) -> str:
@@ -275,7 +338,7 @@ def validation_lines() -> list[str]:
         *check_lines(list(replay_checks(engines))),
         "### Published curves",
         "",
-        *anchor_lines(),
+        *landmark_lines(),
     ]
 
 

@@ -128,12 +128,16 @@ class Series(Frozen):
 
 
 class Figure(Frozen):
-    """One published figure. `public` is a sentence that says which data are public."""
+    """One published figure. `public` is a sentence that says which data are public.
+
+    `missing` says which input of a prediction is not public, in figures that no landmark predicts.
+    """
 
     id: str
     title: str
     publication: str
     public: str
+    missing: str = ""
     workload: str  # in words, with the batch
     tolerance: PositiveFloat  # relative
     panels: tuple[Panel, ...]

@@ -1,4 +1,4 @@
-"""Published figures in their own layout: their public data, with our series for comparison.
+"""Published figures in their own layout: their public data, what is predicted of them, and our series.
 
 The small print says which data are public, what is only stated in words, and which of our series are drawn.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
 
@@ -32,8 +33,15 @@ from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published import panel_drawing
 from dlscale.analysis.published.catalogue import REAL, SYNTHETIC, Figure, Own, Published
-from dlscale.analysis.published.panel_drawing import PUBLISHED, ideal_lines, is_mark, x_axis, y_axis
-from dlscale.analysis.published.panels import Plot, plots_of
+from dlscale.analysis.published.panel_drawing import (
+    PUBLISHED,
+    SIMULATED,
+    ideal_lines,
+    is_mark,
+    x_axis,
+    y_axis,
+)
+from dlscale.analysis.published.panels import Plot, SimulatedCurve, plots_of
 from dlscale.analysis.published.tables import rows_of
 from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.files import all_or_nothing
@@ -47,20 +55,27 @@ def write_figures(
     *,
     names: Collection[str] = (),
     tables: Sequence[ScalingTable] = (),
+    simulated: Sequence[SimulatedCurve] = (),
     stand_in: str | None = None,
     alone: bool = True,
 ) -> list[Path]:
     """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
     Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
-    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
-    figures with cells of ours are drawn. Raises UsageError for an unknown figure, and where one file cannot be written;
-    those of an earlier call then stay, all of them.
+    if they match the catalogue. `simulated` are predicted curves, `stand_in` is a system of ours that replaces the
+    publication's. Without `alone`, only figures with cells of ours or a predicted curve are drawn. Raises UsageError
+    for an unknown figure, and where one file cannot be written; those of an earlier call then stay, all of them.
     """
     figures = [published.figure(name) for name in names or published.figures]
     with all_or_nothing(folder) as place:
         written = _write_figures(
-            published, place, figures=figures, tables=tables, stand_in=stand_in, alone=alone
+            published,
+            place,
+            figures=figures,
+            tables=tables,
+            simulated=simulated,
+            stand_in=stand_in,
+            alone=alone,
         )
     return [folder / path.name for path in written]
 
@@ -71,6 +86,7 @@ def _write_figures(
     *,
     figures: Sequence[Figure],
     tables: Sequence[ScalingTable],
+    simulated: Sequence[SimulatedCurve],
     stand_in: str | None,
     alone: bool,
 ) -> list[Path]:
@@ -79,8 +95,8 @@ def _write_figures(
         if not figure.panels:
             continue
         with figure_style():
-            plots = plots_of(published, figure, tables, stand_in=stand_in)
-            if not alone and not any(plot.ours for plot in plots):
+            plots = plots_of(published, figure, tables, stand_in=stand_in, simulated=simulated)
+            if not alone and not any(plot.ours or plot.simulated for plot in plots):
                 continue
             where = provenance(published, figure, plots, tables)
             picture = draw(published, figure, plots, where)
@@ -102,6 +118,7 @@ def provenance(
         [row.model_dump(mode="json") for row in published.values_of(figure.id)],
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
         sorted(origin.data_hash for origin in used),
+        *(asdict(curve) for plot in plots for curve in plot.simulated),
     ]
     return Provenance(
         studies=(PUBLISHED, *sorted({study for origin in used for study in origin.studies})),
@@ -150,23 +167,37 @@ def _alike(plots: Sequence[Plot]) -> bool:
 
 
 def _handles(figure: Figure, plots: Sequence[Plot], looks: dict[str, Look]) -> list[Line2D]:
-    handles = [] if figure.named_points else [_handle(name, look, plots) for name, look in looks.items()]
+    handles = (
+        [] if figure.named_points else [_handle(name, look, figure, plots) for name, look in looks.items()]
+    )
     if any(ideal_lines(plot, figure, figure.x_range) for plot in plots):
         handles.append(Line2D([], [], **IDEAL))
     kinds = {str(point.row.evidence) for plot in plots for point in plot.ours}
+    if any(plot.simulated for plot in plots):
+        kinds.add(SIMULATED)
     if any(plot.marks or any(is_mark(mark) for mark in plot.statements) for plot in plots):
         kinds.add(PUBLISHED)
     curves = [Curve(name="", backend="", evidence=kind, rows=()) for kind in sorted(kinds)]
     return handles + evidence_handles(curves)
 
 
-def _handle(name: str, look: Look, plots: Sequence[Plot]) -> Line2D:
+def _handle(name: str, look: Look, figure: Figure, plots: Sequence[Plot]) -> Line2D:
     series = [(plot, marks) for plot in plots for marks in plot.series.values() if marks[0].label == name]
     if series and all(mark.x is None for _, marks in series for mark in marks):
         return Line2D([], [], label=name, **line_style(look, joined=True))
     evidence = [str(point.row.evidence) for plot in plots for point in plot.ours if point.name == name]
-    style = line_style(look, joined=any(plot.joined(marks) for plot, marks in series))
+    predicted = [curve for plot in plots for curve in plot.simulated if curve.label == name]
+    if predicted and not series and not _is_stated(name, figure, plots):
+        evidence.append(SIMULATED)
+    joined = bool(predicted) or any(plot.joined(marks) for plot, marks in series)
+    style = line_style(look, joined=joined)
     return Line2D([], [], label=name, **style, **marker_style(look, evidence[0] if evidence else PUBLISHED))
+
+
+def _is_stated(name: str, figure: Figure, plots: Sequence[Plot]) -> bool:
+    """Whether a statement's mark has that name in the legend."""
+    marks = [mark for plot in plots for mark in plot.statements if is_mark(mark)]
+    return any(figure.label(mark.statement.series) == name for mark in marks)
 
 
 def small_print(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> list[str]:
@@ -180,6 +211,7 @@ def small_print(published: Published, figure: Figure, plots: Sequence[Plot], whe
     if not all(plot.in_full for plot in plots):
         lines.append("The ends of axes without published values are ours.")
     lines += _not_drawn(published, figure, plots)
+    lines += _predicted(figure, plots)
     lines.append(_ours(figure, plots, where))
     return lines
 
@@ -221,6 +253,18 @@ def _not_drawn(published: Published, figure: Figure, plots: Sequence[Plot]) -> l
     return lines
 
 
+def _predicted(figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
+    """Where the predicted curves are from, or what is missing for one."""
+    names = dict.fromkeys(curve.landmark for plot in plots for curve in plot.simulated)
+    if names:
+        yield (
+            f"Simulated: landmark {', '.join(names)}, from single-node facts and the network's description alone; "
+            "nothing is fitted to this figure; bands: 5 to 95 % of replicates."
+        )
+    elif figure.missing:
+        yield f"Not predicted: {figure.missing}"
+
+
 def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
     points = [point for plot in plots for point in plot.ours]
     data = f"Data {where.data_hash[:12]}."
@@ -235,7 +279,8 @@ def _ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
         return f"No study of ours measures this. {data}"
     if figure.own.unfillable:
         return f"Nothing of ours can join: {figure.own.unfillable}. {data}"
-    return f"Nothing of ours yet; what would join: {wanted(figure.own)}. {data}"
+    of_ours = "measured here" if any(plot.simulated for plot in plots) else "of ours"
+    return f"Nothing {of_ours} yet; what would join: {wanted(figure.own)}. {data}"
 
 
 def wanted(own: Own) -> str:

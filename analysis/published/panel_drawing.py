@@ -1,4 +1,4 @@
-"""Draws one panel: bands behind, published points with their lines, our points in front, and the axes.
+"""Draws one panel: bands behind, predicted curves, published points with their lines, our points in front, the axes.
 
 A statement in words is a mark at one place, or a band or thick line over a range. Axes have a range, ticks and
 labels even if the panel is empty.
@@ -119,7 +119,8 @@ def _range(axes: Axes, mark: StatementMark, words: str) -> None:
         _beside(axes, words, low_x, (mark.low + mark.high) / 2)
     elif mark.low == mark.high:
         axes.plot([low_x, high_x], [mark.low, mark.low], **_THICK)
-        _beside(axes, words, low_x, mark.low, down=8)
+        # An efficiency has the ideal line above it; others have room there.
+        _beside(axes, words, low_x, mark.low, down=8 if mark.quantity == "efficiency" else -8)
     else:
         axes.fill_between([low_x, high_x], mark.low, mark.high, **_BAND)
         _beside(axes, words, low_x, mark.high, down=-6)
@@ -138,6 +139,8 @@ def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: 
 
 
 NOT_PUBLISHED = "curve not published in text"
+SIMULATED = "simulated"
+_PREDICTED_ALPHA = 0.18
 _BARS: dict[str, Any] = {"ecolor": RIM, "elinewidth": 0.7, "capsize": 1.8, "barsabove": True}
 
 
@@ -147,6 +150,11 @@ def panel_looks(figure: Figure, plots: Sequence[Plot]) -> dict[str, Look]:
         Curve(name=point.name, backend=point.row.cell.backend, evidence=str(point.row.evidence), rows=())
         for plot in plots
         for point in plot.ours
+    ]
+    curves += [
+        Curve(name=curve.label, backend=curve.backend, evidence=SIMULATED, rows=())
+        for plot in plots
+        for curve in plot.simulated
     ]
     if figure.named_points:
         names = [PUBLISHED]
@@ -167,6 +175,7 @@ def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]
     if plot.panel.layout == "relative_throughput":
         axes.axhline(1.0, **REFERENCE)
     draw_statement(axes, plot, figure, looks)
+    _draw_simulated(axes, plot, looks)
     if figure.named_points:
         _draw_named(axes, plot, looks[PUBLISHED])
     else:
@@ -175,6 +184,25 @@ def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]
     if plot.empty:
         axes.text(0.5, 0.5, NOT_PUBLISHED, transform=axes.transAxes, color="#555555", style="italic",
                   ha="center", va="center", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
+
+
+def _draw_simulated(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
+    """Draw each predicted curve with its band behind it."""
+    for curve in plot.simulated:
+        look, places = looks[curve.label], [point.x for point in curve.points]
+        low, center, high = (
+            [plot.shown(getattr(point, end)) for point in curve.points] for end in ("low", "center", "high")
+        )
+        axes.fill_between(
+            places, low, high, color=look.color, alpha=_PREDICTED_ALPHA, linewidth=0, zorder=1.1
+        )
+        axes.plot(
+            places,
+            center,
+            zorder=2,
+            **line_style(look, joined=len(places) > 1),
+            **marker_style(look, SIMULATED),
+        )
 
 
 def _draw_series(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
@@ -258,9 +286,9 @@ _CLOSE = 1.45  # tick labels closer than this factor overlap
 
 def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
     """Set the x axis: the catalogue's range, extended to our points, with plain numbers."""
-    places = [point.x for plot in plots for point in plot.ours]
+    places = [place for plot in plots for place in plot.places]
     low, high = min((figure.x_range[0], *places)), max((figure.x_range[1], *places))
-    known = any(plot.marks or plot.statements or plot.ours for plot in plots)
+    known = not all(plot.empty for plot in plots)
     if figure.x_scale == "linear":
         margin = 0.06 * (high - low)
         axes.set_xlim(low - margin, high + margin)
@@ -272,7 +300,8 @@ def x_axis(axes: Axes, figure: Figure, plots: Sequence[Plot]) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
         marks = {mark.x for plot in plots for mark in plot.marks if mark.x is not None}
         if figure.x_scale == "log2":
-            axes.xaxis.set_major_locator(FixedLocator(_octaves(low, high, {*marks, *places})))
+            own = {point.x for plot in plots for point in plot.ours}
+            axes.xaxis.set_major_locator(FixedLocator(_octaves(low, high, marks | own)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     unit = "" if figure.x_unit in figure.x_label else f" [{figure.x_unit}]"
     axes.set_xlabel(figure.x_label + unit)
@@ -301,7 +330,7 @@ def y_axis(axes: Axes, plot: Plot, figure: Figure, alike: Sequence[Plot]) -> Non
     `alike` are the plots of the same quantity, including this one; they share a scale.
     """
     panel, heights = plot.panel, [height for peer in alike for height in peer.heights]
-    highest_x = max((figure.x_range[1], *(point.x for peer in alike for point in peer.ours)))
+    highest_x = max((figure.x_range[1], *(place for peer in alike for place in peer.places)))
     if panel.layout == "efficiency":
         whole = 1 / factor(panel.layout, panel.y_unit)
         axes.set_ylim(0, max(1.12 * whole, 1.06 * max(heights, default=0)))
@@ -370,4 +399,6 @@ def _starts(plot: Plot) -> list[tuple[float, float]]:
             for end in dict.fromkeys((anchor.low, anchor.high))
             if end is not None
         ]
+    if not starts:
+        starts = [(curve.points[0].x, plot.shown(curve.points[0].center)) for curve in plot.simulated[:1]]
     return starts

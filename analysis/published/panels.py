@@ -1,4 +1,4 @@
-"""The content of a panel: published points, statements as marks and bands, and our points.
+"""The content of a panel: published points, statements as marks and bands, predicted curves, and our points.
 
 Our points are the cells that match the figure, in its quantity and on its x axis.
 """
@@ -48,6 +48,28 @@ class StatementMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPoint:
+    """A place of a predicted curve, with its band, in the quantity's base unit."""
+
+    x: float
+    low: float
+    center: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedCurve:
+    """What a landmark predicts in one panel of a figure, in the quantity of that panel."""
+
+    figure: str
+    panel: int  # its place in the figure
+    label: str  # in the legend; that of the published series where it predicts one
+    backend: str  # of ours, whose colour it has
+    points: tuple[SimulatedPoint, ...]
+    landmark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """The content of one panel."""
 
@@ -55,6 +77,7 @@ class Plot:
     marks: tuple[Mark, ...]
     statements: tuple[StatementMark, ...]
     ours: tuple[Point, ...]
+    simulated: tuple[SimulatedCurve, ...] = ()
 
     @property
     def in_full(self) -> bool:
@@ -64,7 +87,7 @@ class Plot:
     @property
     def empty(self) -> bool:
         """Whether the panel has only axes."""
-        return not (self.marks or self.statements or self.ours)
+        return not (self.marks or self.statements or self.ours or self.simulated)
 
     @property
     def series(self) -> dict[str, list[Mark]]:
@@ -107,7 +130,15 @@ class Plot:
         for point in self.ours:
             ends = (point.value.center, point.value.low, point.value.high)
             heights += [self.shown(end) for end in ends if end is not None]
+        for curve in self.simulated:
+            heights += [self.shown(end) for place in curve.points for end in (place.low, place.high)]
         return heights
+
+    @property
+    def places(self) -> list[float]:
+        """All x of what is ours, measured or predicted."""
+        predicted = [place.x for curve in self.simulated for place in curve.points]
+        return [point.x for point in self.ours] + predicted
 
 
 def aside(name: str, among: Sequence[str]) -> float:
@@ -116,17 +147,25 @@ def aside(name: str, among: Sequence[str]) -> float:
 
 
 def plots_of(
-    published: Published, figure: Figure, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+    published: Published,
+    figure: Figure,
+    tables: Sequence[ScalingTable],
+    *,
+    stand_in: str | None = None,
+    simulated: Sequence[SimulatedCurve] = (),
 ) -> list[Plot]:
-    """One plot per panel."""
+    """One plot per panel, with the curves of `simulated` that are predicted of it."""
     return [
         Plot(
             panel=panel,
             marks=tuple(_marks(published.values_of(figure.id), figure, panel)),
             statements=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
             ours=tuple(own_points(figure, panel, tables, stand_in=stand_in)),
+            simulated=tuple(
+                curve for curve in simulated if (curve.figure, curve.panel) == (figure.id, index)
+            ),
         )
-        for panel in figure.panels
+        for index, panel in enumerate(figure.panels)
     ]
 
 

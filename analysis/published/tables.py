@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.published.catalogue import Figure, Published, load_published
-from dlscale.analysis.published.panels import Mark, Plot, Point, StatementMark, plots_of
+from dlscale.analysis.published.panels import (
+    Mark,
+    Plot,
+    Point,
+    SimulatedCurve,
+    SimulatedPoint,
+    StatementMark,
+    plots_of,
+)
 from dlscale.analysis.published.values import Statement
 
 COLUMNS = (
@@ -49,6 +57,9 @@ def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
         yield common | _published(mark)
     for statement_mark in plot.statements:
         yield common | _statement(statement_mark)
+    for curve in plot.simulated:
+        for place in curve.points:
+            yield common | _simulated(plot, curve, place)
     for point in plot.ours:
         yield common | _own(plot, point)
 
@@ -97,6 +108,19 @@ def _own(plot: Plot, point: Point) -> dict[str, Any]:
     }
 
 
+def _simulated(plot: Plot, curve: SimulatedCurve, place: SimulatedPoint) -> dict[str, Any]:
+    return {
+        "evidence": "simulated",
+        "series": curve.label,
+        "x": place.x,
+        "y": plot.shown(place.center),
+        "low": plot.shown(place.low),
+        "high": plot.shown(place.high),
+        "source": f"landmark {curve.landmark}",
+        "note": "median and 5 to 95 % of replicates",
+    }
+
+
 def _in_words(statement: Statement) -> dict[str, Any]:
     return {
         "evidence": "published",
@@ -118,6 +142,7 @@ def _place(low: float | None, high: float | None) -> float | str | None:
 
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+PREDICTED = "predicted"
 IN_FULL, IN_WORDS, NOT_DRAWN = "in full", "in words", "not drawn"
 
 
@@ -132,12 +157,23 @@ def what_is_public(published: Published, figure: Figure) -> str:
 def overview_table(published: Published) -> str:
     """A row per figure, in the catalogue's order."""
     rows = [
-        f"| `{figure.id}` | {figure.title} | {what_is_public(published, figure)} | {figure.public} |"
+        f"| `{figure.id}` | {figure.title} | {what_is_public(published, figure)} | {figure.public} | "
+        f"{what_is_missing(figure)} |"
         for figure in published.figures.values()
     ]
-    return "\n".join(
-        ["| figure | of | public | what is public, and what is not |", "| --- | --- | --- | --- |", *rows]
+    columns = (
+        "figure",
+        "of",
+        "public",
+        "what is public, and what is not",
+        "predicted, or what is missing for it",
     )
+    return "\n".join([f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}", *rows])
+
+
+def what_is_missing(figure: Figure) -> str:
+    """What a prediction of the figure lacks; where a landmark predicts it, that."""
+    return figure.missing or (PREDICTED if figure.panels else "")
 
 
 def written_into(page: str, published: Published) -> str:

@@ -1,4 +1,7 @@
-"""`dlscale verify-figures` and `dlscale figures --published`: published figures, and our own series beside them."""
+"""`dlscale verify-figures` and `dlscale figures --published`: published figures, and our own series beside them.
+
+What is predicted of them is imported where it is needed: that takes longer than reading what is published.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
-from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.figures import write_figures
 from dlscale.analysis.published.values import FOLDER
 from dlscale.analysis.published.verdicts import render_verdicts, to_json
@@ -42,19 +45,31 @@ published_option = click.option(
 
 @click.command("verify-figures")
 @click.argument("names", metavar="[FIGURE]...", nargs=-1)
+@click.option(
+    "--landmarks",
+    is_flag=True,
+    help="Check what publications claim against predictions from public inputs instead.",
+)
 @results_option
 @published_option
 @on_option
 @all_option
 @json_option
 def verify_figures(
-    names: Sequence[str], results: Path, folder: Path, on: str | None, everything: bool, as_json: bool
+    names: Sequence[str],
+    landmarks: bool,
+    results: Path,
+    folder: Path,
+    on: str | None,
+    everything: bool,
+    as_json: bool,
 ) -> int:
     """Compare our records with published figures (default: all), and published values with each other.
 
     Our records are those of every study in the results folder. A published number is compared with a cell of ours that
     is the same thing on as many devices; whatever cannot be compared is unknown, and never passes; --all, --json, and
-    naming a figure tell why (docs/published-figures.md).
+    naming a figure tell why (docs/published-figures.md). With --landmarks, each claim of a publication stands beside
+    what is predicted from single-node facts and the network's description (benchmarks/landmarks); nothing is measured.
 
     Exit status: 2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was
     asked for, or more launches are needed to tell.
@@ -64,10 +79,15 @@ def verify_figures(
       dlscale verify-figures
       dlscale verify-figures powerai-ddl-2 cosmogan-edison --json
       dlscale verify-figures tf-cnn-p100 --on my-dgx
+      dlscale verify-figures --landmarks horovod-efficiencies
     """  # noqa: D301
     published = load_published(folder)
     for name in names:
         published.figure(name)  # a misspelt name is reported before any record is read
+    if landmarks:
+        if on:
+            raise UsageError(f"--on {on}: landmarks have no records; leave --on or --landmarks out")
+        return _verify_landmarks(published, names, everything=everything, as_json=as_json)
     tables = _tables(results, on)
     checks = verify(published, names=names, tables=tables, stand_in=on)
     if as_json:
@@ -75,6 +95,22 @@ def verify_figures(
     else:
         Console().print(render_verdicts(checks, everything=everything or bool(names)))
     return _status(checks)
+
+
+def _verify_landmarks(published: Published, names: Sequence[str], *, everything: bool, as_json: bool) -> int:
+    from dlscale.analysis.landmarks.claims import AGREES, DISAGREES, verdicts
+    from dlscale.analysis.landmarks.landmark import load_landmarks
+    from dlscale.analysis.landmarks.render import render_claims, to_json
+
+    found = verdicts(published, load_landmarks(published), names=names)
+    if as_json:
+        click.echo(json.dumps(to_json(found)))
+    else:
+        Console().print(render_claims(found, everything=everything or bool(names)))
+    if any(row.verdict == DISAGREES for row in found):
+        return FAILED_CASES
+    shown = [row for row in found if names or row.claim]
+    return 0 if shown and all(row.verdict == AGREES for row in shown) else INSUFFICIENT_DATA
 
 
 def _status(checks: Sequence[Check]) -> int:
@@ -91,20 +127,32 @@ def draw_published(
     everything: bool = False,
     folder: Path = FOLDER,
 ) -> int:
-    """Draw published figures into the results folder and say where; returns the exit status.
+    """Draw published figures and an overview into the results folder and say where; returns the exit status.
 
-    By default those that show a study of ours are drawn, else those with `names`, or `everything`.
+    By default those are drawn that show a study of ours or are predicted, else those with `names`, or `everything`.
     """
+    from dlscale.analysis.landmarks.bands import simulated_curves
+    from dlscale.analysis.landmarks.index import write_index
+    from dlscale.analysis.landmarks.landmark import load_landmarks
+
     published = load_published(folder)
+    landmarks = load_landmarks(published)
     alone = everything or bool(names)
     written = write_figures(
-        published, results / DRAWN, names=names, tables=_tables(results, on), stand_in=on, alone=alone
+        published,
+        results / DRAWN,
+        names=names,
+        tables=_tables(results, on),
+        simulated=simulated_curves(published, landmarks, names=names),
+        stand_in=on,
+        alone=alone,
     )
     drawn = sum(path.suffix == ".png" for path in written)
+    page = write_index(published, landmarks, results / DRAWN) if drawn else None
     click.echo(
-        f"published figures: {drawn} in {results / DRAWN}"
+        f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}"
         if drawn
-        else "no published figure with a study of ours"
+        else "no published figure with a study of ours or a prediction"
         if not alone
         else "no published figure has a layout to be drawn in"
     )

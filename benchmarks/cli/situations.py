@@ -50,7 +50,7 @@ def situation_of(
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(spec, per_node),
-        spare_core=_spare_core(machine, per_node),
+        spare_core=machine.has_spare_core(per_node),
     )
     return Situation(
         network=network,
@@ -66,10 +66,3 @@ def situation_of(
         backend_options=backend_options,
         exchange_algorithm=algorithm if algorithm and not rule.serves else "",
     )
-
-
-def _spare_core(machine: System, per_node: int) -> bool:
-    """Whether a rank's cores have room for a thread beside those that its placement computes with."""
-    cores = machine.num_cores() // per_node
-    stated = machine.placement.variables.get("OMP_NUM_THREADS", "") if machine.placement else ""
-    return cores > (int(stated) if stated.isdigit() else cores)

@@ -280,6 +280,12 @@ class System(Frozen):
             return len(os.sched_getaffinity(0))
         return self.node.cores.value - (self.placement.reserved_cores if self.placement else 0)
 
+    def has_spare_core(self, ranks_per_node: int) -> bool:
+        """Whether a rank's cores have room for a thread beside those that its placement computes with."""
+        cores = self.num_cores() // ranks_per_node
+        stated = self.placement.variables.get("OMP_NUM_THREADS", "") if self.placement else ""
+        return cores > (int(stated) if stated.isdigit() else cores)
+
     @property
     def default_device(self) -> Literal["cpu", "gpu"]:
         """What ranks compute on unless they are told otherwise: what the nodes are paid for."""

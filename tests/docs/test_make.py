@@ -67,6 +67,11 @@ def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
     assert "FUZZ_SECONDS=3600 " in make("fuzz").stdout
 
 
+def test_claims_on_demand():
+    assert "--landmarks" in make("verify-figures", "LANDMARKS=yes").stdout
+    assert "--landmarks" not in make("verify-figures").stdout
+
+
 @pytest.mark.parametrize("target", ["figures", "verify-figures"])
 def test_all_published_figures_on_demand(target):
     assert "--all" in make(target, "ALL=yes").stdout

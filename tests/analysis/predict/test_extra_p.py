@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.analysis.landmarks.landmark import x_of
+from dlscale.analysis.landmarks.points import law_fit, points
 from dlscale.analysis.predict import extra_p
-from dlscale.analysis.predict.anchors import compared, law_fit, load_anchors
+from dlscale.analysis.predict.validation import published_curves
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.base.errors import UsageError
 
@@ -20,14 +22,15 @@ def part_of_page():
 
 def test_the_page_has_todays_answers_of_ours_and_the_law():
     """Also where Extra-P, whose own column needs it, is not installed."""
-    anchors, published = load_anchors(), load_published()
+    published = load_published()
     rows = [line.split(" | ") for line in part_of_page().splitlines() if " | " in line][2:]
     expected = []
-    for anchor in anchors.anchors:
-        if fit := law_fit(anchor, published):
-            *_, largest = compared(anchors, anchor, published)
-            numbers = (fit.point.efficiency, largest.median, fit.predicted)
-            expected.append([anchor.name, str(fit.point.num_devices), *(f"{value:.3f}" for value in numbers)])
+    for entry in published_curves(published):
+        base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
+        series = entry.curve.figures[entry.figure]
+        if fit := law_fit(points(published, entry.figure, series, base=base), base):
+            numbers = (fit.point.efficiency, entry.rows[-1].predicted.median, fit.predicted)
+            expected.append([entry.title, f"{fit.point.x:g}", *(f"{value:.3f}" for value in numbers)])
     assert [[cell.strip("| ") for cell in row[:5]] for row in rows] == expected, (
         "run make validate-prediction"
     )
@@ -45,16 +48,15 @@ def test_a_planted_model_is_found():
 
 
 def test_the_nearest_answer_is_named_and_counted():
-    (anchor, *_) = load_anchors().anchors
     one = extra_p.Rivals(
-        anchor=anchor, num_devices=64, published=0.9, ours=0.88, law=0.95, extra_p=0.8, extra_p_of_five=0.9
+        title="a curve", size=64, published=0.9, ours=0.88, law=0.95, extra_p=0.8, extra_p_of_five=0.9
     )
     assert (one.nearest, replace(one, extra_p=0.9).nearest) == ("ours", "Extra-P")
     verdict, _, _, _, row, _ = extra_p.rival_lines([one])
     assert verdict.startswith(
         "ours: nearest for 1 of 1 curves, 2.0 points off in the mean; law: nearest for 0"
     )
-    assert row == f"| {anchor.name} | 64 | 0.900 | 0.880 | 0.950 | 0.800 | ours | 0.900 |"
+    assert row == "| a curve | 64 | 0.900 | 0.880 | 0.950 | 0.800 | ours | 0.900 |"
 
 
 def test_without_extra_p_the_page_stays_and_one_line_says_why(monkeypatch, tmp_path, capsys):

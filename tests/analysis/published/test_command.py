@@ -157,7 +157,9 @@ def test_drawing_puts_files_into_the_results_and_says_where(folder, study, resul
     study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, system="mine")
     status = command.draw_published(results, on="mine", folder=folder(*RATES))
     said = " ".join(capsys.readouterr().out.split())
-    assert (status, said) == (0, f"published figures: 1 in {results / command.DRAWN}")
+    page = results / command.DRAWN / "index.html"
+    assert (status, said) == (0, f"published figures: 1 in {page.parent} all at one glance: {page}")
+    assert 'src="small.png"' in page.read_text()
     files = {path.suffix for path in (results / command.DRAWN).iterdir()}
     assert files >= {".png", ".pdf", ".svg", ".csv"}
     assert '"ring, torch on mine"' in (results / command.DRAWN / "small.csv").read_text()
@@ -181,7 +183,7 @@ def test_published_figures_without_a_study_of_ours_are_counted_and_drawn_on_dema
     path = folder(*RATES)
     assert command.draw_published(results, folder=path) == 4
     assert capsys.readouterr().out.splitlines() == [
-        "no published figure with a study of ours",
+        "no published figure with a study of ours or a prediction",
         "1 published figure has no counterpart here: dlscale figures --published --all",
     ]
     assert not list((results / command.DRAWN).glob("*.png"))

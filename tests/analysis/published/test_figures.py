@@ -5,13 +5,14 @@ import os
 
 import numpy as np
 import pytest
+from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.figures import draw, provenance, write_figures
 from dlscale.analysis.published.panel_drawing import NOT_PUBLISHED
-from dlscale.analysis.published.panels import plots_of
+from dlscale.analysis.published.panels import SimulatedCurve, SimulatedPoint, plots_of
 from dlscale.base.errors import UsageError
 
 FULL = [
@@ -271,3 +272,49 @@ def test_nothing_is_cut_off_or_without_a_unit(published):
         assert picture.axes[0].get_ylabel()
         assert (NOT_PUBLISHED in words(picture)) == (name not in FULL), name
         assert picture.get_figwidth() in (3.5, 7.0)
+
+
+@pytest.fixture
+def predicted():
+    """From 98 % on 4 GPUs to 94 %, each with 2 points to both sides, of the published series in Caffe."""
+    points = ((4, 0.96, 0.98, 1.0), (256, 0.92, 0.94, 0.96))
+    return SimulatedCurve(
+        figure="powerai-ddl-2",
+        panel=1,
+        label="Caffe",
+        backend="mpi",
+        points=tuple(
+            SimulatedPoint(x=x, low=low, center=center, high=high) for x, low, center, high in points
+        ),
+        landmark="a-landmark",
+    )
+
+
+def test_a_predicted_curve_has_its_band_and_its_evidence(published, predicted):
+    picture = drawn(published, "powerai-ddl-2", simulated=[predicted])
+    left, right = picture.axes
+    bands = [shape for shape in right.collections if isinstance(shape, PolyCollection)]
+    (corners,) = [shape.get_paths()[0].vertices for shape in bands]
+    assert {(round(x), round(y)) for x, y in corners} == {(4, 96), (4, 100), (256, 92), (256, 96)}
+    assert not [shape for shape in left.collections if isinstance(shape, PolyCollection)]
+    legend = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert legend.count("Caffe") == 1
+    assert {"simulated", "published"} <= set(legend)
+    assert "landmark a-landmark, from single-node facts" in words(picture)
+
+
+def test_what_is_not_predicted_says_what_is_missing(published):
+    figure = published.figure("mpi-learn-cooley")
+    assert f"Not predicted: {figure.missing}" in words(drawn(published, figure.id))
+
+
+def test_a_predicted_figure_is_drawn_without_a_study_of_ours(published, predicted, tmp_path):
+    paths = write_figures(published, tmp_path, simulated=[predicted], alone=False)
+    assert {path.stem for path in paths} == {"powerai-ddl-2"}
+    lines = (tmp_path / "powerai-ddl-2.csv").read_text().splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    simulated = [row for row in rows if row["evidence"] == "simulated"]
+    assert [(row["x"], round(float(row["y"])), row["source"]) for row in simulated] == [
+        ("4", 98, "landmark a-landmark"),
+        ("256", 94, "landmark a-landmark"),
+    ]

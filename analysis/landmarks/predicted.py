@@ -1,0 +1,229 @@
+"""The curves of a landmark as replicates: each draws what is not known, and the slowest device of every step.
+
+Two kinds of curve: over the nodes of one of our systems, which `predict` has, and over devices on one switch, whose
+inputs are ranges. Of these each replicate draws every input from its range, any value as probable as any other, or in
+ranges of more than a factor of 20 any order of magnitude; an input that two curves share is drawn once for both, so
+that their ratio does not depend on it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.analysis.landmarks.landmark import (
+    DeviceCurve,
+    Landmark,
+    NetworkFacts,
+    Range,
+    SystemCurve,
+    load_networks,
+)
+from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
+from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.loggp import LogGP, cost
+from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
+from dlscale.analysis.predict.prediction import Situation, changed_situations, predict_point
+from dlscale.analysis.predict.profile import ComputedStep
+from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
+from dlscale.benchmarks.systems.system import load_system
+
+REPLICATES, STEPS = 2000, 10
+BAND = (0.05, 0.95)
+WIDE = 20  # high over low, beyond which orders of magnitude are equally probable, not values
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicates:
+    """(REPLICATES,) of a curve on so many devices."""
+
+    size: int
+    efficiency: Floats
+    samples_per_second: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """The median of replicates and their 5 and 95 %."""
+
+    low: float
+    median: float
+    high: float
+
+
+def band_of(values: Floats) -> Band:
+    """The band of replicates (R,)."""
+    low, median, high = np.quantile(values, (BAND[0], 0.5, BAND[1])).tolist()
+    return Band(low=low, median=median, high=high)
+
+
+class Predictions:
+    """What is predicted of a landmark; each curve and size is computed once."""
+
+    def __init__(self, landmark: Landmark, networks: Mapping[str, NetworkFacts] | None = None) -> None:
+        self.landmark = landmark
+        self._networks = load_networks() if networks is None else networks
+        self._known: dict[tuple[str, int, str], Replicates] = {}
+
+    def replicates(self, name: str, size: int, *, changed: str = "") -> Replicates:
+        """The curve of that name on so many devices, with what is `changed` of its network or noise."""
+        key = (name, size, changed)
+        if key not in self._known:
+            curve = self.landmark.curve(name)
+            self._known[key] = (
+                _on_devices(self.landmark, curve, self._networks[curve.network], size)
+                if isinstance(curve, DeviceCurve)
+                else _on_system(curve, size, changed)
+            )
+        return self._known[key]
+
+
+def situation_of_curve(curve: SystemCurve) -> Situation:
+    """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
+    machine = load_system(curve.system)
+    profile = load_stored(machine, curve.workload)
+    servers = curve.servers.value if curve.servers else 1
+    rule = rule_of(
+        curve.backend,
+        {name: setting.value for name, setting in curve.options.items()},
+        framework=profile.framework,
+        num_servers=servers,
+        spare_core=machine.has_spare_core(1),
+    )
+    return Situation(
+        network=network_of(machine),
+        engine=LogGP(),
+        profile=profile,
+        noise=noise_of_steps(profile.step_seconds, profile.variation),
+        rule=rule,
+        scaling_mode=curve.scaling_mode,
+        batch=curve.batch.value,
+        num_servers=lambda _: servers,
+        num_replicates=REPLICATES,
+    )
+
+
+def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
+    situation = situation_of_curve(curve)
+    if changed:
+        situation = changed_situations(situation)[changed]
+    point = predict_point(situation, size)
+    ideal = point.samples_per_second.center / point.efficiency.center  # the same in all replicates
+    return Replicates(
+        size=size, efficiency=point.replicates, samples_per_second=ideal * np.asarray(point.replicates)
+    )
+
+
+def _on_devices(landmark: Landmark, curve: DeviceCurve, network: NetworkFacts, size: int) -> Replicates:
+    step, backward, rate, latency, variation = (
+        drawn(name, landmark.inputs[name])
+        for name in (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
+    )
+    cycle = landmark.inputs[curve.cycle].low if curve.cycle else 0.0
+    counts = drawn(curve.servers, landmark.inputs[curve.servers]) if curve.servers else None
+    share = size / curve.base if curve.strong else 1.0
+    exchanges = _exchanges(curve, network, size, rate=rate, latency=latency, counts=counts)
+    base = _steps(curve, step, backward, [], variation, curve.base, cycle)
+    here = _steps(curve, step / share, backward, exchanges, variation, size, cycle)
+    devices = 1 if curve.strong else size
+    return Replicates(
+        size=size,
+        efficiency=base.mean(axis=1) / here.mean(axis=1) / share,
+        samples_per_second=devices * curve.batch.value / here.mean(axis=1),
+    )
+
+
+def drawn(name: str, limits: Range) -> Floats:
+    """(REPLICATES, 1) values of the input of that name, the same wherever it is used."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    if limits.high > WIDE * limits.low:
+        return np.asarray(limits.low * (limits.high / limits.low) ** rng.random((REPLICATES, 1)))
+    return rng.uniform(limits.low, limits.high, (REPLICATES, 1))
+
+
+def _exchanges(
+    curve: DeviceCurve,
+    network: NetworkFacts,
+    size: int,
+    *,
+    rate: Floats,
+    latency: Floats,
+    counts: Floats | None,
+) -> list[tuple[float, Floats]]:
+    """(share of backpropagation when it is ready, (R, 1) seconds of its exchange) of each gradient."""
+    per_node = curve.devices_per_node.value
+    nodes = max(1, size // per_node)
+    if nodes == 1:  # what the links within a node cost is not modelled
+        return []
+    members = nodes * per_node if curve.transport.flat else nodes
+    if counts is None:
+        steps, volume = _unit_cost(curve, members, 0)
+        return [
+            (ready, steps * latency + volume * share * network.num_bytes / rate)
+            for share, ready in network.gradients.shares
+        ]
+    whole = np.minimum(np.rint(counts), members).astype(int)  # never more servers than members
+    costs = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
+    steps_of = np.vectorize(lambda count: costs[count][0])(whole)
+    volume_of = np.vectorize(lambda count: costs[count][1])(whole)
+    return [
+        (ready, np.asarray(steps_of * latency + volume_of * share * network.num_bytes / rate))
+        for share, ready in network.gradients.shares
+    ]
+
+
+def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[float, float]:
+    """(messages in a row, bytes through the fullest link per byte of gradients) of an exchange."""
+    exchange = NetworkExchange(
+        algorithm=curve.transport.algorithm, num_nodes=members, num_servers=num_servers
+    )
+    unit = Network(
+        name="units",
+        num_nodes=members + num_servers,
+        node_bytes_per_second=1.0,
+        latency_seconds=1.0,
+        node_memory_bytes_per_second=None,
+        reduce_seconds_per_byte=0.0,
+    )
+    once = cost(unit, exchange)
+    return once.seconds, once.seconds_per_byte
+
+
+def _steps(
+    curve: DeviceCurve,
+    step: Floats,
+    backward: Floats,
+    exchanges: list[tuple[float, Floats]],
+    variation: Floats,
+    size: int,
+    cycle: float,
+) -> Floats:
+    """(R, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
+    rng = np.random.default_rng([0, size])
+    factors = _factors(variation, size, rng)
+    rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
+    # In units of a replicate's backpropagation; its forward follows it, as each step follows another.
+    length = step * backward
+    parts = [
+        BucketExchange(
+            bucket=Bucket(num_bytes=1, ready_seconds=ready),
+            seconds=seconds / length + cycle / length * rng.random(length.shape),
+        )
+        for ready, seconds in exchanges
+    ]
+    computed = ComputedStep(backward_seconds=1.0, update_seconds=0.0)
+    return (step_seconds(computed, rule, parts, factors, rng) + factors * (1 / backward - 1)) * length
+
+
+def _factors(variation: Floats, num_devices: int, rng: np.random.Generator) -> Floats:
+    """(R, STEPS) of the slowest device, each replicate with its own variation."""
+    standard = slowest(Noise(variation=(0.01, 0.01)), num_devices, (REPLICATES, STEPS), rng)
+    # A lognormal of another variation is a power of it, nearly, for variations of a few percent.
+    return np.asarray(standard ** (variation / 0.01), dtype=np.float64)

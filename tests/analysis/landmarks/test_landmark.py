@@ -1,0 +1,94 @@
+"""The files: every number has a source, and none is from the figure that it predicts."""
+
+import re
+
+import pytest
+
+from dlscale.analysis.landmarks import landmark as module
+from dlscale.analysis.landmarks.landmark import load_landmark, load_landmarks
+from dlscale.base import definitions
+from dlscale.base.errors import UsageError
+
+
+@pytest.fixture
+def changed(tmp_path, published):
+    """Load a landmark of ours with a text replaced; it must be there."""
+
+    def load(name, was, becomes):
+        text = definitions.path_of(name, folder=module.FOLDER).read_text()
+        assert was in text
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text.replace(was, becomes, 1))
+        return load_landmark(str(path), published)
+
+    return load
+
+
+def test_all_are_named_as_their_files(published):
+    found = load_landmarks(published)
+    assert [mark.name for mark in found] == module.landmark_names()
+    assert len(found) >= 7
+
+
+def test_every_figure_with_axes_is_predicted_or_says_what_is_missing(published):
+    predicted = {figure for mark in load_landmarks(published) for figure in mark.figures}
+    for name, figure in published.figures.items():
+        if figure.panels:
+            assert bool(figure.missing) != (name in predicted), name
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "becomes", "said"),
+    [
+        # an input from the curve itself, in its rows and in its words
+        (
+            "powerai-ddl",
+            '{ figure = "goyal-7", quantity = "relative_time", x = 11264 }',
+            '{ figure = "powerai-ddl-2", series = "Caffe", quantity = "efficiency", x = 256 }',
+            "it is from powerai-ddl-2, the figure that it predicts, at 256 GPUs; only what that states up to 4",
+        ),
+        ("goyal", "120 ms of a step", "goyal-8", "its source is goyal-8, the figure that it predicts"),
+        (
+            "goyal",
+            'quantity = "seconds_per_step", x = 256',
+            'quantity = "seconds_per_step", x = 11264',
+            "it is from goyal-7, the figure that it predicts, at 11264 images",
+        ),
+        # no source, a source from memory, no such row
+        ("goyal", 'source = "a message of TCP"', 'source = " "', "missing; every input has its source"),
+        ("goyal", 'source = "a message of TCP"\n', "", "inputs.latency.source: field required"),
+        ("goyal", 'kind = "derived"', 'kind = "recalled"', "inputs.backward.kind: input should be 'text'"),
+        (
+            "goyal",
+            "x = 256 }",
+            "x = 512 }",
+            "no such row in results/published: ResNet-50, seconds_per_step at 512",
+        ),
+        # names
+        ("goyal", 'rate = "rate"', 'rate = "rat"', "no input 'rat'"),
+        ("goyal", 'network = "resnet50"', 'network = "resnet"', "no network 'resnet' in networks.toml"),
+        ("goyal", 'goyal-8 = "ResNet-50"', 'goyal-8 = "ResNet"', "no series 'ResNet' is public in goyal-8"),
+        ("goyal", "low = 0.192", "low = 2", "low 2 is above high 0.24"),
+        # claims
+        ("goyal", "A step takes only", "A step takes", "no statement 'A step takes 12 % longer"),
+        ("goyal", 'reading = "about 30 s is taken for 27 to 33 s"', "", "without a reading"),
+        ("goyal", 'curves = ["ResNet-50"]', 'curves = ["ResNet"]', "no curve 'ResNet'"),
+        ("goyal", "at = 352", "", "check quantity needs at"),
+    ],
+)
+def test_a_damaged_file_is_one_line(changed, name, was, becomes, said):
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        changed(name, was, becomes)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_figure_states_of_its_base_is_an_input(changed):
+    """The step of 256 images on the 8 GPUs that the curve begins with is a fact of one node."""
+    assert changed("goyal", "low = 0.192", "low = 0.193").inputs["step"].low == 0.193
+
+
+def test_shares_of_a_network_add_up(tmp_path):
+    path = tmp_path / "networks.toml"
+    path.write_text(module.NETWORKS.read_text().replace("[0.08, 0.001]", "[0.9, 0.001]", 1))
+    with pytest.raises(UsageError, match="do not add up to 1"):
+        module.load_networks(path)

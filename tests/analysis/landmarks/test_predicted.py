@@ -1,0 +1,76 @@
+"""Curves from inputs that are known: what exchange, overlap, scaling and the slowest device cost."""
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.landmarks.landmark import Range, load_landmark
+from dlscale.analysis.landmarks.predicted import Predictions, drawn, situation_of_curve
+
+
+def exactly(value):
+    return {"low": value, "high": value, "unit": "", "kind": "assumed", "source": "a test"}
+
+
+@pytest.fixture
+def efficiency(landmark, networks):
+    def median(*shares, size=64, **more):
+        predictions = Predictions(landmark(**more), networks(*shares))
+        return np.median(predictions.replicates("a curve", size).efficiency)
+
+    return median
+
+
+def test_what_is_not_overlapped_follows_the_step(efficiency):
+    assert efficiency() == pytest.approx(0.2 / (0.2 + 2 * 15 / 16 * 0.01), rel=1e-4)
+    assert efficiency(flat=True) == pytest.approx(0.2 / (0.2 + 2 * 63 / 64 * 0.01), rel=1e-4)
+    assert efficiency(size=4) == pytest.approx(1.0)
+    assert efficiency(size=4, flat=True, base=1) == pytest.approx(1.0)  # nothing leaves the server
+
+
+def test_overlap_hides_what_is_ready_early(efficiency):
+    """0.12 s of backpropagation: of two halves of 9.4 ms the first is hidden."""
+    halves = [(0.5, 0.5), (0.5, 1.0)]
+    assert efficiency(*halves, overlap="thread") == pytest.approx(0.2 / (0.2 + 15 / 16 * 0.01), rel=1e-4)
+    assert efficiency((1.0, 0.5), overlap="thread") == pytest.approx(1.0)
+
+
+def test_strong_scaling_divides_the_step_and_not_the_exchange(efficiency, landmark, networks):
+    own = 0.2 / 16
+    assert efficiency(strong=True) == pytest.approx(own / (own + 2 * 15 / 16 * 0.01), rel=1e-4)
+    weak, strong = (
+        Predictions(landmark(strong=mode), networks()).replicates("a curve", 4) for mode in (False, True)
+    )
+    assert np.median(weak.samples_per_second) == pytest.approx(4 * 32 / 0.2)
+    assert np.median(strong.samples_per_second) == pytest.approx(32 / 0.2)
+
+
+def test_the_slowest_of_many_devices_costs_more(efficiency):
+    """The largest of 4 and of 64 draws are 1.03 and 2.4 standard deviations above the mean."""
+    inputs = {"rate": exactly(1e15), "variation": exactly(0.02)}
+    expected = (1 + 1.03 * 0.02) / (1 + 2.4 * 0.02)
+    assert efficiency(inputs=inputs) == pytest.approx(expected, abs=0.003)
+
+
+@pytest.mark.parametrize(("count", "fullest"), [(1, 16), (4, 4), (64, 1)])
+def test_servers_are_never_more_than_workers(efficiency, count, fullest):
+    found = efficiency(inputs={"servers": exactly(count)}, algorithm="parameter_servers", servers="servers")
+    assert found == pytest.approx(0.2 / (0.2 + 2 * fullest * 0.01), rel=1e-4)
+
+
+def test_an_input_is_drawn_once_for_all_curves_that_have_it():
+    limits = Range.model_validate(exactly(1.0) | {"high": 2.0})
+    assert np.array_equal(drawn("rate", limits), drawn("rate", limits))
+    assert abs(np.corrcoef(drawn("rate", limits).ravel(), drawn("latency", limits).ravel())[0, 1]) < 0.1
+
+
+def test_a_curve_on_a_system_is_what_predict_says(published):
+    mark = load_landmark("cug18-cori", published)
+    predictions = Predictions(mark)
+    weak = predictions.replicates("Horovod over MPI", 1024)
+    quiet = predictions.replicates("Horovod over MPI", 1024, changed="half the jitter")
+    assert 0.7 < np.median(weak.efficiency) < np.median(quiet.efficiency) < 1
+    # 40 ms per sample, and an update
+    one = predictions.replicates("Horovod over MPI", 1)
+    assert np.median(one.samples_per_second) == pytest.approx(25, rel=0.01)
+    rule = situation_of_curve(mark.curve("Horovod over MPI")).rule
+    assert (rule.backend, rule.cycle_seconds, rule.limits[0]) == ("horovod", 0.005, 64 << 20)
