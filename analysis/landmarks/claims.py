@@ -153,7 +153,7 @@ def _values(
             figure=figure,
             landmark=predictions.landmark,
             claim=claim,
-            words=figure.label(series),
+            words=series,
             quantity="efficiency",
             x=point.x,
             low=low,

@@ -38,7 +38,10 @@ def index_page(published: Published, rows: Sequence[ClaimVerdict], drawn: set[st
                 for row in rows
                 if row.figure.id == figure.id and row.claim
             ],
-            "notes": reason_lines([row for row in rows if row.figure.id == figure.id and row.claim]),
+            "notes": [
+                line.removeprefix(f"{figure.id}, ")
+                for line in reason_lines([row for row in rows if row.figure.id == figure.id and row.claim])
+            ],
             "statements": _unchecked(published, figure, rows),
         }
         for figure in published.figures.values()

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """An efficiency as published, `half_width` wide by its rounding or scatter; `x` is on the figure's axis."""
+    """An efficiency as published at `x` of the figure's axis; `half_width` is rounding or scatter, also of the base."""
 
     x: float
     efficiency: float
@@ -39,8 +39,10 @@ def points(published: Published, figure: str, series: str, *, base: float) -> li
     )
     if throughput:
         per_device = throughput[base].y / base
+        # Relative, and added: both ends of a ratio are uncertain.
+        error = {x: (scatter[x].y if x in scatter else row.rounding) / row.y for x, row in throughput.items()}
         found = [
-            (x, row.y / x / per_device, (scatter[x].y if x in scatter else row.rounding) / x / per_device)
+            (x, row.y / x / per_device, (error[x] + error[base]) * row.y / x / per_device)
             for x, row in throughput.items()
         ]
     elif efficiency:

@@ -76,7 +76,8 @@ def reason_lines(rows: Sequence[ClaimVerdict]) -> list[str]:
     """Why claims disagree or how words were read, each once."""
     lines: dict[str, None] = {}
     for row in rows:
-        name = row.figure.id
+        curves = " over ".join(row.claim.curves) if row.claim else ""
+        name = f"{row.figure.id}, {curves}" if curves else row.figure.id
         if row.verdict == DISAGREES or not row.claim:
             lines[f"{name}, {row.verdict}: {row.reason}."] = None
         if row.claim and row.claim.reading:
