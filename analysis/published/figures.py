@@ -259,7 +259,7 @@ def _predicted(figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
     if names:
         yield (
             f"Simulated: landmark {', '.join(names)}, from single-node facts and the network's description alone; "
-            "nothing is fitted to this figure; bands: 5 to 95 % of replicates."
+            "nothing is fitted to this figure; bands: 5 to 95 % of replicates; dotted beside a published line."
         )
     elif figure.missing:
         yield f"Not predicted: {figure.missing}"

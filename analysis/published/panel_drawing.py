@@ -140,6 +140,7 @@ def _beside(axes: Axes, words: str, x: float, y: float, *, down: float = 0, up: 
 
 NOT_PUBLISHED = "curve not published in text"
 SIMULATED = "simulated"
+DOTTED = (0, (1, 1.2))
 _PREDICTED_ALPHA = 0.18
 _BARS: dict[str, Any] = {"ecolor": RIM, "elinewidth": 0.7, "capsize": 1.8, "barsabove": True}
 
@@ -187,7 +188,8 @@ def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]
 
 
 def _draw_simulated(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
-    """Draw each predicted curve with its band behind it."""
+    """Draw each predicted curve with its band behind it, dotted where the published line has the same look."""
+    published = {mark.label for mark in plot.marks}
     for curve in plot.simulated:
         look, places = looks[curve.label], [point.x for point in curve.points]
         low, center, high = (
@@ -200,7 +202,8 @@ def _draw_simulated(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
             places,
             center,
             zorder=2,
-            **line_style(look, joined=len(places) > 1),
+            **line_style(look, joined=len(places) > 1)
+            | ({"linestyle": DOTTED} if curve.label in published and len(places) > 1 else {}),
             **marker_style(look, SIMULATED),
         )
 

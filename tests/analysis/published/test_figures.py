@@ -11,7 +11,7 @@ from matplotlib.container import ErrorbarContainer
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.figures import draw, provenance, write_figures
-from dlscale.analysis.published.panel_drawing import NOT_PUBLISHED
+from dlscale.analysis.published.panel_drawing import DOTTED, NOT_PUBLISHED
 from dlscale.analysis.published.panels import SimulatedCurve, SimulatedPoint, plots_of
 from dlscale.base.errors import UsageError
 
@@ -300,6 +300,9 @@ def test_a_predicted_curve_has_its_band_and_its_evidence(published, predicted):
     legend = [text.get_text() for text in picture.legends[0].get_texts()]
     assert legend.count("Caffe") == 1
     assert {"simulated", "published"} <= set(legend)
+    # The published line has the same look, so this one is dotted.
+    dashes = [list(line.get_ydata()) for line in right.lines if line._unscaled_dash_pattern == DOTTED]
+    assert dashes == [pytest.approx([98, 94])]
     assert "landmark a-landmark, from single-node facts" in words(picture)
 
 
