@@ -188,22 +188,28 @@ def draw_panel(axes: Axes, plot: Plot, figure: Figure, looks: Mapping[str, Look]
 
 
 def _draw_simulated(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
-    """Draw each predicted curve with its band behind it, dotted where the published line has the same look."""
-    published = {mark.label for mark in plot.marks}
-    for curve in plot.simulated:
+    """Draw each predicted curve with its band behind it, dotted where the published line has the same look.
+
+    Markers of several curves stand beside each other, as ours do; lines and bands are where they are.
+    """
+    published = {marks[0].label for marks in plot.series.values() if plot.joined(marks)}
+    for index, curve in enumerate(plot.simulated):
         look, places = looks[curve.label], [point.x for point in curve.points]
+        shift = dodge(index, len(plot.simulated)) if axes.get_xscale() == "log" else 1.0
         low, center, high = (
             [plot.shown(getattr(point, end)) for point in curve.points] for end in ("low", "center", "high")
         )
         axes.fill_between(
             places, low, high, color=look.color, alpha=_PREDICTED_ALPHA, linewidth=0, zorder=1.1
         )
+        joined = len(places) > 1
+        dotted = {"linestyle": DOTTED} if joined and curve.label in published else {}
+        axes.plot(places, center, zorder=2, **line_style(look, joined=joined) | dotted)
         axes.plot(
-            places,
+            [x * shift for x in places],
             center,
-            zorder=2,
-            **line_style(look, joined=len(places) > 1)
-            | ({"linestyle": DOTTED} if curve.label in published and len(places) > 1 else {}),
+            zorder=2.1,
+            **line_style(look, joined=False),
             **marker_style(look, SIMULATED),
         )
 

@@ -6,6 +6,7 @@ likes (FUZZ_SECONDS in all), and keeps what was not refused as it should be in `
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import random
@@ -27,7 +28,8 @@ import scipy.io
 from PIL import Image
 
 from dlscale.analysis.figures.form import parse_width
-from dlscale.analysis.published.catalogue import _catalogue
+from dlscale.analysis.landmarks.landmark import load_landmark
+from dlscale.analysis.published.catalogue import _catalogue, load_published
 from dlscale.analysis.published.values import read_statements, read_values
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json, parse_toml
@@ -101,6 +103,8 @@ STUDY = GOLDEN / "survival-c8afda89" / "study.json"
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 SYSTEMS = resources.files("dlscale.benchmarks").joinpath("systems")
 STUDIES = resources.files("dlscale.benchmarks").joinpath("study", "studies")
+LANDMARKS = resources.files("dlscale.benchmarks").joinpath("landmarks")
+published_of_the_checkout = functools.cache(load_published)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +340,10 @@ PARSERS = {
     "system": Parser(
         name="x.toml", content=toml(SYSTEMS, "cooley.toml"),
         read=each(lambda p: load_system(str(p)), lambda p: lint(str(p))),
+    ),
+    "landmark": Parser(
+        name="x.toml", content=toml(LANDMARKS, "goyal.toml"),
+        read=lambda p: load_landmark(str(p), published_of_the_checkout()),
     ),
     "study.json": Parser(
         name="study.json", content=STUDY.read_bytes,
