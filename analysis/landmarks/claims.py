@@ -19,7 +19,7 @@ from dlscale.analysis.landmarks.predicted import Band, Floats, Predictions, Repl
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.base.errors import UsageError
 
-AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
+VERDICTS = AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 QUANTITIES = (
     *("efficiency", "speed_up", "throughput"),
     *("seconds_per_step", "seconds_per_epoch", "relative_time"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
 
-from dlscale.analysis.landmarks.claims import ClaimVerdict, verdicts
+from dlscale.analysis.landmarks.claims import VERDICTS, ClaimVerdict, verdicts
 from dlscale.analysis.landmarks.landmark import Landmark
 from dlscale.analysis.landmarks.render import band_text, claim_text, range_text, reason_lines
 from dlscale.analysis.published.catalogue import Figure, Published
@@ -46,7 +47,8 @@ def index_page(published: Published, rows: Sequence[ClaimVerdict], drawn: set[st
         }
         for figure in published.figures.values()
     ]
-    return template.render(cards=cards, num_claims=sum(bool(row.claim) for row in rows))
+    counts = Counter(row.verdict for row in rows if row.claim)
+    return template.render(cards=cards, counts=[(name, counts[name]) for name in VERDICTS])
 
 
 def _unchecked(published: Published, figure: Figure, rows: Sequence[ClaimVerdict]) -> list[str]:

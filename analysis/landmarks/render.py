@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from dlscale.analysis.landmarks.claims import AGREES, CANNOT_TELL, DISAGREES, ClaimVerdict
+from dlscale.analysis.landmarks.claims import DISAGREES, VERDICTS, ClaimVerdict
 from dlscale.analysis.landmarks.predicted import Band
 from dlscale.analysis.render.text import number, plural
 
@@ -34,7 +34,7 @@ def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> Renderab
     lines = [escape(line) for line in reason_lines(shown)]
     claimed = [row for row in rows if row.claim]
     counts = Counter(row.verdict for row in claimed)
-    last = ", ".join(f"{verdict} {counts[verdict]}" for verdict in (AGREES, DISAGREES, CANNOT_TELL))
+    last = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS)
     rest = len({row.figure.id for row in rows if not row.claim})
     unseen = f"{rest} published figures are not predicted: dlscale verify-figures --landmarks --all"
     return Group(

@@ -175,6 +175,7 @@ def test_the_overview_is_one_page_without_a_network(published, tmp_path):
     (tmp_path / "goyal-8.png").write_bytes(b"")
     text = write_index(published, [mark], tmp_path).read_text()
     assert text.count("<section") == len(published.figures)
+    assert '<b class="disagrees">disagrees: 2</b>' in text
     assert "goyal-8.png" in text
     assert "goyal-7.png" not in text
     assert 'class="number disagrees">disagrees<' in text
