@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM EMULATION ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS ALGORITHMS ALGORITHM_OPTIONS ENVIRONMENT_VARIABLES SERVERS CONTROLS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT COMPUTE DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES EVALUATE_SECONDS MAX_SECONDS MAX_SAMPLES LEARNING_RATE LEARNING_RATE_SCALING TUNED WARM_UP_SAMPLES DECAY_SAMPLES DECAY_FACTOR GROWTH_SAMPLES GROWTH_FACTOR OPTIMIZER MOMENTUM WEIGHT_DECAY TRUST_COEFFICIENT SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) LEARNING_RATES NUM_RATES TUNING_LAUNCHES SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -55,6 +55,9 @@ tune: $(NEEDED)  ## The learning rate of each configuration of time-to-solution,
 
 compare-algorithms: $(NEEDED)  ## Every algorithm with a learning rate of its own, to one target (half an hour; TUNING_LAUNCHES=1 NUM_RATES=2 for fewer)
 	@$(BIN)/dlscale compare-algorithms $(foreach name,LEARNING_RATES NUM_RATES TUNING_LAUNCHES,$(call option,$(name))) $(OPTIONS)
+
+compare-frameworks: $(NEEDED)  ## TensorFlow and PyTorch, compiled or not: which to use here (WORKLOADS=all LOSSES=no JOB_LIMIT=30min FORMATS=all)
+	@$(BIN)/dlscale compare-frameworks $(foreach name,LOSSES JOB_LIMIT FORMATS,$(call option,$(name))) $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)

@@ -25,6 +25,10 @@ VERBS = {
         "compare_algorithms",
         "Search the learning rate of every algorithm, then compare their times to solution.",
     ),
+    "compare-frameworks": (
+        "compare_frameworks",
+        "Measure TensorFlow and PyTorch, compiled or not, and answer which to use here.",
+    ),
     "report": ("report", "Print a study's table from its records."),
     "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (

@@ -20,6 +20,7 @@ COMMANDS = {
     "run": "run weak-scaling --dry-run",
     "tune": "tune --dry-run",
     "compare-algorithms": "compare-algorithms --dry-run",
+    "compare-frameworks": "compare-frameworks --dry-run",
     "predict": "predict weak-scaling",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
     "export jube": "export jube local",

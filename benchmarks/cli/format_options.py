@@ -1,0 +1,106 @@
+"""Data of a comparison in several formats: each is repackaged once, which is timed, then read by a study of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlscale.base.definitions import one_of
+from dlscale.base.errors import UsageError
+from dlscale.base.files import make_folder
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.records.preparation import Preparation, read_preparation, write_preparation
+from dlscale.benchmarks.study.cells import data_name, data_paths
+from dlscale.models import NAMES as WORKLOADS
+from dlscale.models.workload import SYNTHETIC
+
+FORMATS = ("folders", "tfrecord", "lmdb", "list")
+OF_IMAGES = ("resnet50", "inception_v3")  # the workloads that read them
+LAUNCHES = 6  # of each cell, as many as an interval needs
+
+
+def formats_of(asked: Sequence[str] | None) -> list[str]:
+    """The formats that --formats names. Raises UsageError."""
+    if not asked:
+        return []
+    if list(asked) == ["all"]:
+        return list(FORMATS)
+    return list(dict.fromkeys(one_of("format", name, FORMATS) for name in asked))
+
+
+def images_of(data: str | None, asked: Sequence[str] | None) -> tuple[str, Path]:
+    """The first workload that reads images, and those that --data names for it. Raises UsageError without any."""
+    workloads = WORKLOADS if list(asked or ()) == ["all"] else asked or ()
+    paths = data_paths(data, workloads) if workloads else {}
+    for name in workloads:
+        if name in OF_IMAGES and name in paths and paths[name] != SYNTHETIC:
+            return name, paths[name]
+    raise UsageError(
+        "--formats needs images to repackage: give --workloads resnet50 --data PATH (class folders, TFRecord files, an "
+        "LMDB, a list or CIFAR-10's files; dlscale data digits writes some)"
+    )
+
+
+def prepare(
+    source: Path, formats: Sequence[str], folder: Path, *, skip_bad: bool
+) -> Iterator[tuple[Path, Preparation]]:
+    """The source in each format, in a folder of its own below `folder`; what is there is not made again.
+
+    Raises UsageError if the source cannot be read, or a format not be written.
+    """
+    if not source.exists():
+        raise UsageError(f"--data {source}: there is no such file or folder; check the path")
+    make_folder(folder)
+    stem, _, digest = data_name(source).rpartition(":")
+    for name in formats:
+        target = folder / f"{Path(stem).stem}-{digest[:8]}-{name}"
+        found = read_preparation(folder, target.name)
+        if found is None:
+            click.echo(f"repackaging {source} as {name} ...")
+            found = _prepared(source, target, name, skip_bad=skip_bad)
+            write_preparation(found, folder)
+        click.echo(
+            f"{target}: {found.num_samples} samples, {found.num_bytes / 1e6:.1f} MB in {found.num_files} files, "
+            f"repackaged in {format_seconds(found.seconds)}"
+        )
+        yield target, found
+
+
+def _prepared(source: Path, target: Path, name: str, *, skip_bad: bool) -> Preparation:
+    from dlscale.models.images.convert import convert
+
+    begin = time.perf_counter()
+    converted = convert(source, target, name, skip_bad=skip_bad, overwrite=True)
+    seconds = time.perf_counter() - begin
+    files = [path for path in target.rglob("*") if path.is_file()]
+    return Preparation(
+        name=target.name,
+        format=name,
+        source=source.name,
+        source_format=converted.source_format,
+        num_samples=converted.num_samples,
+        num_skipped=len(converted.skipped),
+        image_bytes=converted.num_bytes,
+        num_bytes=sum(path.stat().st_size for path in files),
+        num_files=len(files),
+        seconds=seconds,
+    )
+
+
+def format_fields(options: dict[str, Any], workload: str, path: Path) -> dict[str, Any]:
+    """The options of the study that reads one format: training and reading alone, on 1 rank, without compilers."""
+    return options | {
+        "workloads": [workload],
+        "data": str(path),
+        "backends": ["none"],
+        "backend_options": None,
+        "controls": ["loader"],
+        "compiled": False,
+        "ranks": [1],
+        "nodes": None,
+        "launches": options["launches"] or LAUNCHES,
+    }
