@@ -8,7 +8,7 @@ from typing import Any
 
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.render.tables import Column, TableOf, Tags, workload_title
-from dlscale.analysis.render.text import interval_columns
+from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.preparation import Preparation
 
@@ -61,7 +61,7 @@ def preparation_sentences(prepared: Sequence[Preparation]) -> Iterator[str]:
     """What repackaging took, in a sentence per format."""
     for found in prepared:
         yield (
-            f"{found.source} ({found.source_format}) as {found.format}: repackaged in {found.seconds:.1f} s, "
+            f"{found.source} ({found.source_format}) as {found.format}: repackaged in {number(found.seconds)} s, "
             f"{found.num_bytes / 1e6:.1f} MB in {found.num_files} files for {found.num_samples} samples."
         )
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from dlscale.analysis.render.text import number
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.preparation import Preparation, read_preparation, write_preparation
 from dlscale.benchmarks.study.cells import data_name, data_paths
 from dlscale.models import NAMES as WORKLOADS
@@ -65,7 +65,7 @@ def prepare(
             write_preparation(found, folder)
         click.echo(
             f"{target}: {found.num_samples} samples, {found.num_bytes / 1e6:.1f} MB in {found.num_files} files, "
-            f"repackaged in {format_seconds(found.seconds)}"
+            f"repackaged in {number(found.seconds)} s"
         )
         yield target, found
 
