@@ -418,6 +418,11 @@ COSTS = TableOf[Program](
 )
 
 
+def has_failed_cases(table: ScalingTable) -> bool:
+    """Whether a case has no good attempt; one that failed and was made good since is none."""
+    return any(len(launches.good) < len(launches.cases) for launches in table.launches)
+
+
 def measured_only(items: Iterable[Program]) -> Iterator[Program]:
     """The programs with a number of any kind."""
     return (item for item in items if item.throughput or item.solution)

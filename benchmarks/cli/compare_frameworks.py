@@ -34,6 +34,7 @@ from dlscale.analysis.findings.framework_comparison import (
     JOB_SECONDS,
     SPEED,
     Program,
+    has_failed_cases,
     loss_rows,
     measured_only,
     programs,
@@ -326,7 +327,7 @@ def _put(
 
 
 def _status(loaded: Sequence[Loaded], asked: Sequence[Question]) -> int:
-    if any(study.bad_files or study.left_out or study.table.failures for study in loaded):
+    if any(study.bad_files or study.left_out or has_failed_cases(study.table) for study in loaded):
         return FAILED_CASES
     if any(question.forbidden for question in asked):
         return NOT_COMPARABLE

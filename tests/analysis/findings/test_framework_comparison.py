@@ -11,7 +11,12 @@ from dlscale.analysis.findings.framework_answers import (
     to_answer_row,
     to_comparison_rows,
 )
-from dlscale.analysis.findings.framework_comparison import loss_rows, programs, to_program_row
+from dlscale.analysis.findings.framework_comparison import (
+    has_failed_cases,
+    loss_rows,
+    programs,
+    to_program_row,
+)
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
 from dlscale.analysis.render.html.model import Plot
@@ -272,3 +277,11 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(ma
     assert (rows["torch"]["preparation_seconds"], rows["torch"]["num_bytes"]) == (1.5, 2000)
     assert all(data_is_prepared(row, [prepared]) for row in table.rows)
     assert not data_is_prepared(table_of([make_record()]).rows[0], [prepared])
+
+
+def test_a_case_that_was_made_good_has_not_failed(make_record):
+    failed = make_record(backend="ring", failure="it hangs")
+    assert has_failed_cases(table_of([failed]))
+    table = table_of([failed, make_record(backend="ring", attempt=2)])
+    assert table.failures, "the attempt is listed"
+    assert not has_failed_cases(table)
