@@ -14,6 +14,7 @@ from dlscale.collectives.training._tensorflow_native import NativeExchange, is_b
 from dlscale.collectives.training._tensorflow_stamps import stamped  # noqa: E402
 from dlscale.collectives.training.sleep import sleep_operation  # noqa: E402
 from dlscale.models import load_workload  # noqa: E402
+from dlscale.models.frameworks import framework_module  # noqa: E402
 from dlscale.models.slept import Slept  # noqa: E402
 from dlscale.models.workload import Execution, Input, Shard  # noqa: E402
 
@@ -99,6 +100,16 @@ def awaited(operation):
         left += before - found
         found |= before
     return found
+
+
+@pytest.mark.parametrize(("slept", "number"), [(False, 1), (True, 2)])
+def test_a_thread_is_left_for_exchanges_while_one_sleeps(monkeypatch, slept, number):
+    asked = []
+    monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", asked.append)
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda _: None)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: None)
+    framework_module("tensorflow").prepare(1, slept=slept)
+    assert asked == [number]
 
 
 def test_sessions_of_servers_have_the_thread_that_sleeps(monkeypatch):
