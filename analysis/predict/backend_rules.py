@@ -5,10 +5,13 @@ These are the rules of `collectives`, told again for a machine that is not here:
     ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_buckets.py, and with a thread
                     training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
                     TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
-    gloo            DistributedDataParallel's buckets, by Gloo's thread; ring
-    horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; MPI_Allreduce
+    gloo            DistributedDataParallel's buckets, by Gloo's thread; ring. Its small first bucket is gone where a
+                    size of buckets is given, as the backend does
+    horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; a cycle lasts as long
+                    as its exchange, and meanwhile more becomes ready; MPI_Allreduce
     tf_collective   one pack after the last gradient; ring
-    grpc_ps         by variable (TensorFlow) or chunk by chunk (torch) while backpropagation goes on
+    grpc_ps         by variable (TensorFlow) while backpropagation goes on; in torch each server has a piece of the
+                    weights, whose chunks go there from the last to the first, and come back while others still go
     mpi_ps          all gradients in one message after the last of them
     none            nothing is exchanged
 
@@ -19,9 +22,11 @@ MPICH: recursive doubling up to 2 KiB, Rabenseifner's halving and doubling above
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from dlscale.analysis.predict.engine import Algorithm
 from dlscale.analysis.predict.profile import Profile
@@ -35,6 +40,8 @@ FIRST_BUCKET_BYTES, BUCKET_BYTES = MIB, 25 * MIB
 RING_RECURSIVE_DOUBLING_BYTES, RING_HALVING_DOUBLING_BYTES = 16 << 10, 512 << 10
 MPICH_RECURSIVE_DOUBLING_BYTES = 2 << 10
 HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
+# Horovod's ranks agree on what is ready by two allreduces of bits, one per tensor, before each exchange.
+HOROVOD_BITS_BYTES = 8
 GRPC_CHUNK_KIB = 1024
 UNLIMITED = 1 << 62
 
@@ -48,6 +55,7 @@ class Bucket:
 
     num_bytes: int  # on the wire
     ready_seconds: float
+    server: int = 0  # that it goes to, where each server has a piece of the weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,7 @@ class ExchangeRule:
     cycle_seconds: float = 0.0  # Horovod looks for ready gradients so often; 0: they are sent as they come
     bytes_per_element: int = 4  # on the wire, of float32
     whole_tensors: bool = False  # a tensor lies on one server, and is not cut into equal pieces
+    in_chunks: bool = False  # of one server's piece, which travel both ways at the same time
     asynchronous: bool = False
     num_dropped: int = 0  # ranks that a step does not wait for
     fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
@@ -96,20 +105,22 @@ class ExchangeRule:
             return "halving_doubling" if num_bytes <= RING_HALVING_DOUBLING_BYTES else "ring"
         return "recursive_doubling" if num_bytes <= MPICH_RECURSIVE_DOUBLING_BYTES else "halving_doubling"
 
-    def buckets(self, profile: Profile) -> tuple[Bucket, ...]:
-        """The buckets of a step, in the order in which they travel; Horovod's as if no exchange took any time."""
+    def buckets(
+        self, profile: Profile, *, num_servers: int = 1, seconds_of: Callable[[int], float] = lambda _: 0.0
+    ) -> tuple[Bucket, ...]:
+        """The buckets of a step, in the order in which they travel; `seconds_of` bytes an exchange lasts so long."""
         if not self.exchanges:
             return ()
+        if self.in_chunks:
+            return tuple(self._chunks(profile, num_servers))
+        if self.cycle_seconds:
+            return tuple(self._fused(profile, seconds_of))
         buckets: list[Bucket] = []
-        filled, tick = UNLIMITED, -1.0
+        filled = UNLIMITED
         for gradient in profile.gradients:
-            ready = gradient.ready_seconds
-            if self.cycle_seconds:
-                ready = math.ceil(ready / self.cycle_seconds) * self.cycle_seconds
-            limit = self.limits[0 if len(buckets) <= 1 else 1]
-            if filled >= limit or (self.cycle_seconds and ready > tick):
+            if filled >= self.limits[0 if len(buckets) <= 1 else 1]:
                 buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
-                filled, tick = 0, ready
+                filled = 0
             last = buckets[-1]
             buckets[-1] = Bucket(
                 num_bytes=last.num_bytes + gradient.num_bytes * self.bytes_per_element // 4,
@@ -117,6 +128,45 @@ class ExchangeRule:
             )
             filled += gradient.num_bytes
         return tuple(buckets)
+
+    def _fused(self, profile: Profile, seconds_of: Callable[[int], float]) -> Iterator[Bucket]:
+        """What is ready when a cycle begins, up to the threshold, which the last gradient may exceed."""
+        cycle, free = self.cycle_seconds, 0.0
+        ticks = [math.ceil(gradient.ready_seconds / cycle) * cycle for gradient in profile.gradients]
+        first = 0
+        while first < len(ticks):
+            begin, last, filled = max(ticks[first], free), first, 0
+            while last < len(ticks) and ticks[last] <= begin and (filled < self.limits[0] or last == first):
+                filled += profile.gradients[last].num_bytes
+                last += 1
+            fused = profile.gradients[first:last]
+            num_bytes = sum(gradient.num_bytes * self.bytes_per_element // 4 for gradient in fused)
+            yield Bucket(num_bytes=num_bytes, ready_seconds=max(gradient.ready_seconds for gradient in fused))
+            first, free = last, begin + seconds_of(num_bytes)
+
+    def _chunks(self, profile: Profile, num_servers: int) -> Iterator[Bucket]:
+        """Server after server, the chunks of its piece of the weights, the last one first (grpc_ps/messages.py).
+
+        Of servers whose chunks are ready at the same moments one is enough: they are done at the same time.
+        """
+        network = profile.gradients[::-1]  # the first layer first
+        ends = np.cumsum([gradient.num_bytes for gradient in network])
+        ready = [gradient.ready_seconds for gradient in network]
+        total, size = int(ends[-1]), self.limits[0]
+        seen = set()
+        for server in range(num_servers):
+            first, last = total * server // num_servers, total * (server + 1) // num_servers
+            cuts = [(begin, min(begin + size, last)) for begin in range(first, last, size)][::-1]
+            parts = [
+                (np.searchsorted(ends, begin, "right"), np.searchsorted(ends, end, "left") + 1)
+                for begin, end in cuts
+            ]
+            moments = tuple(max(ready[begin:end]) for begin, end in parts)
+            if moments in seen:
+                continue
+            seen.add(moments)
+            for (begin, end), moment in zip(cuts, moments, strict=True):
+                yield Bucket(num_bytes=end - begin, ready_seconds=moment, server=server)
 
 
 def rule_of(
@@ -189,9 +239,7 @@ def _mpi(left: dict[str, Any], **setup: Any) -> ExchangeRule:
 
 def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
-    return ExchangeRule(
-        backend="gloo", overlap="thread", limits=(min(FIRST_BUCKET_BYTES, cap), cap), fixed_algorithm="ring"
-    )
+    return ExchangeRule(backend="gloo", overlap="thread", limits=(cap, cap), fixed_algorithm="ring")
 
 
 def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:
@@ -215,14 +263,15 @@ def _tf_collective(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG
     )
 
 
-def _grpc_ps(left: dict[str, Any], *, framework: str, num_servers: int, **_: Any) -> ExchangeRule:
+def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
     chunk = int(left.pop("chunk_kib", GRPC_CHUNK_KIB)) << 10
-    size = 1 if framework == "tensorflow" else chunk * num_servers  # TensorFlow sends variable by variable
+    size = 1 if framework == "tensorflow" else chunk  # TensorFlow sends variable by variable
     return ExchangeRule(
         backend="grpc_ps",
         overlap="thread",
         limits=(size, size),
         whole_tensors=framework == "tensorflow",
+        in_chunks=framework == "torch",
         asynchronous=bool(left.pop("asynchronous", False)),
         num_dropped=int(left.pop("backup_workers", 0)),
         fixed_algorithm="parameter_servers",

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES
 from dlscale.analysis.predict.engine import Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP, cost, drawn_jitter
 from dlscale.analysis.predict.network import Factors, Network
@@ -52,6 +53,8 @@ class CalibrationPoint:
     seconds: float  # median over launches
     # Likewise, the interquartile range of a launch's single calls; None: not known.
     spread: float | None = None
+    # Horovod's, within which an exchange begins, after its ranks have agreed on it.
+    cycle_seconds: float = 0.0
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -231,17 +234,27 @@ def _with(network: Network, logs: Floats) -> Network:
 def _residuals(
     points: Sequence[CalibrationPoint], network: Network, engine: Engine, late: Floats | None = None
 ) -> Floats:
-    """log(predicted / measured) of each point, `late` by jitter; exchanges of one kind are asked for together."""
+    """log(predicted / measured) of each point, `late` by jitter."""
     late = _late_seconds(points, network) if late is None else late
+    predicted = predicted_seconds(points, network, engine)
+    return np.asarray(np.log(predicted + late) - np.log([point.seconds for point in points]))
+
+
+def predicted_seconds(points: Sequence[CalibrationPoint], network: Network, engine: Engine) -> Floats:
+    """Seconds of each point's exchange without jitter; exchanges of one kind are asked for together."""
     by_exchange: dict[NetworkExchange, list[int]] = {}
     for index, point in enumerate(points):
         by_exchange.setdefault(point.exchange, []).append(index)
-    residuals = np.empty(len(points))
+    seconds = np.empty(len(points))
     for exchange, places in by_exchange.items():
-        predicted = engine.exchange_seconds(network, exchange, [points[place].num_bytes for place in places])
-        measured = np.log([points[place].seconds for place in places])
-        residuals[places] = np.log(np.array(predicted) + late[places]) - measured
-    return residuals
+        seconds[places] = engine.exchange_seconds(
+            network, exchange, [points[place].num_bytes for place in places]
+        )
+        if cycle := points[places[0]].cycle_seconds:
+            bits = replace(exchange, algorithm="recursive_doubling")
+            (agreeing,) = engine.exchange_seconds(network, bits, [HOROVOD_BITS_BYTES])
+            seconds[places] += cycle / 2 + 2 * agreeing
+    return seconds
 
 
 def _deviations(jacobian: Floats, scatter: float) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
-from dlscale.analysis.predict.backend_rules import rule_of
+from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibrate import CalibrationPoint
 from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.records import settings_text
@@ -22,6 +22,8 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
 
 RUN_MODE = "fresh"  # as gradients are when they are exchanged
+# Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
+LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
 MIN_CALLS = 20  # of a launch, for how they spread
 
 
@@ -59,6 +61,7 @@ def points_of_study(
             exchange=_exchange(each.cell, size.num_bytes),
             num_bytes=size.num_bytes,
             seconds=size.seconds.center,
+            cycle_seconds=_rule(each.cell).cycle_seconds,
         )
         for each in found
         if each.cell.num_nodes > 1
@@ -131,33 +134,36 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
         raise UsageError(
             f"calibration of {backend}: {', '.join(libraries)} did it in one run; give a run of one of them"
         )
+    rule = rule_of(backend, {}, framework="torch", num_servers=0, spare_core=False)
     return [
         CalibrationPoint(
             exchange=NetworkExchange(
-                algorithm=rule_of(backend, {}, framework="torch", num_servers=0, spare_core=False).algorithm(
-                    num_bytes
-                ),
+                algorithm=rule.algorithm(num_bytes),
                 num_nodes=num_nodes,
                 ranks_per_node=-(-num_ranks // num_nodes),
             ),
             num_bytes=num_bytes,
             seconds=float(np.median(seconds)),
             spread=float(np.median(own)) if (own := spreads.get((num_nodes, num_ranks, num_bytes))) else None,
+            cycle_seconds=rule.cycle_seconds,
         )
         for (num_nodes, num_ranks, num_bytes), seconds in sorted(times.items())
     ]
 
 
-def _exchange(cell: Cell, num_bytes: int) -> NetworkExchange:
-    rule = rule_of(
+def _rule(cell: Cell) -> ExchangeRule:
+    return rule_of(
         cell.backend,
         cell.backend_options,
         framework=cell.framework,
         num_servers=cell.num_servers,
         spare_core=False,
     )
+
+
+def _exchange(cell: Cell, num_bytes: int) -> NetworkExchange:
     return NetworkExchange(
-        algorithm=rule.algorithm(num_bytes),
+        algorithm=_rule(cell).algorithm(num_bytes),
         num_nodes=cell.num_nodes,
         ranks_per_node=-(-cell.num_ranks // cell.num_nodes),
         num_servers=cell.num_servers,

@@ -6,6 +6,8 @@ A point is R replicates. Each draws what is not known, a step then draws what va
                 adaptive, the coefficient of variation of steps where they were not measured
     step        the slowest rank (`noise`), Horovod's phase
 
+and, where a study has measured steps between nodes, by how much predictions of those are off.
+
 A replicate's rate is that of the mean of its K steps, as a study measures it. The centre is the median over replicates,
 the band their 5 and 95 %. The engine is asked for two sizes per algorithm and kind of placement and routing, because an
 exchange is affine in its bytes; replicates then need no engine. Efficiency is relative to base case (a), one rank
@@ -22,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.backend_rules import ExchangeRule
+from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES, Bucket, ExchangeRule
 from dlscale.analysis.predict.engine import Algorithm, Engine, Method, NetworkExchange
 from dlscale.analysis.predict.loggp import mean_jitter
 from dlscale.analysis.predict.network import Network, Placement, Routing
@@ -37,8 +39,6 @@ Floats = NDArray[np.float64]
 NUM_REPLICATES = 2000
 NUM_STEPS = 20  # the fewest that a study measures
 BAND_PERCENT = (5.0, 95.0)
-# Horovod's ranks agree on what is ready by two allreduces of bits, one per tensor, before each exchange.
-HOROVOD_BITS_BYTES = 8
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 
@@ -66,6 +66,7 @@ class Situation:
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
+    step_error: float = 0.0  # of predicted steps where steps were measured, as a logarithm (`step_error.py`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +153,8 @@ def predict_point(situation: Situation, num_nodes: int) -> PredictedPoint:
     else:
         seconds = step_seconds(profile, rule, exchanges, factors, rng)
     mean = seconds.mean(axis=1)
+    if situation.step_error and (num_ranks > 1 or rule.serves):
+        mean = mean * np.exp(situation.step_error * rng.standard_normal(situation.num_replicates))
     computing = factors.mean(axis=1) * (profile.backward_seconds + profile.update_seconds)
     ideal = base.mean_step_seconds / situation.batch * local_batch
     step, computes = float(np.median(mean)), float(np.median(computing))
@@ -238,26 +241,62 @@ def _exchanges(
 ) -> list[BucketExchange]:
     """The buckets with the seconds that each exchange takes in each replicate; none where nobody else is there."""
     rule = situation.rule
-    buckets = rule.buckets(profile)
     if rule.asynchronous or (num_nodes * situation.ranks_per_node == 1 and not rule.serves):
         return []
+    if rule.cycle_seconds:
+        return _fused_exchanges(situation, profile, num_nodes, draws, rng)
+    num_servers = _servers(situation, num_nodes * situation.ranks_per_node)
+    buckets = rule.buckets(profile, num_servers=num_servers)
+    # All servers get chunks at the same time, so that a chunk takes as long as a message that all have a share of.
+    at_once = num_servers if rule.in_chunks else 1
     sizes: dict[Algorithm, list[int]] = {}
     for bucket in buckets:
-        sizes.setdefault(rule.algorithm(bucket.num_bytes), []).append(bucket.num_bytes)
+        sizes.setdefault(rule.algorithm(bucket.num_bytes), []).append(at_once * bucket.num_bytes)
     seconds = {
         algorithm: _affine(situation, algorithm, num_nodes, own, draws, rng)
         for algorithm, own in sizes.items()
     }
-    agreeing = np.zeros_like(draws.rate)
-    if rule.cycle_seconds:
-        bits = _affine(situation, "recursive_doubling", num_nodes, [HOROVOD_BITS_BYTES], draws, rng)
-        agreeing = 2 * bits(HOROVOD_BITS_BYTES)
+    if rule.in_chunks:
+        adding = num_nodes * situation.ranks_per_node * situation.network.reduce_seconds_per_byte
+        return [
+            _there_and_back(
+                bucket,
+                seconds["parameter_servers"](at_once * bucket.num_bytes),
+                adding=bucket.num_bytes * adding / draws.rate,
+            )
+            for bucket in buckets
+        ]
     return [
-        BucketExchange(
-            bucket=bucket, seconds=agreeing + seconds[rule.algorithm(bucket.num_bytes)](bucket.num_bytes)
-        )
+        BucketExchange(bucket=bucket, seconds=seconds[rule.algorithm(bucket.num_bytes)](bucket.num_bytes))
         for bucket in buckets
     ]
+
+
+def _fused_exchanges(
+    situation: Situation, profile: Profile, num_nodes: int, draws: _Draws, rng: np.random.Generator
+) -> list[BucketExchange]:
+    """Horovod's: what is fused depends on how long the exchange before takes, in the middle of the replicates."""
+    rule = situation.rule
+    bits = _affine(situation, "recursive_doubling", num_nodes, [HOROVOD_BITS_BYTES], draws, rng)
+    agreeing = 2 * bits(HOROVOD_BITS_BYTES)
+    whole = max(2, sum(gradient.num_bytes for gradient in profile.gradients) * rule.bytes_per_element // 4)
+    lines: dict[Algorithm, Callable[[int], Floats]] = {}
+
+    def seconds(num_bytes: int) -> Floats:
+        algorithm = rule.algorithm(num_bytes)
+        if algorithm not in lines:
+            lines[algorithm] = _affine(situation, algorithm, num_nodes, [whole], draws, rng)
+        own: Floats = agreeing + lines[algorithm](num_bytes)
+        return own
+
+    buckets = rule.buckets(profile, seconds_of=lambda num_bytes: float(np.median(seconds(num_bytes))))
+    return [BucketExchange(bucket=bucket, seconds=seconds(bucket.num_bytes)) for bucket in buckets]
+
+
+def _there_and_back(bucket: Bucket, seconds: Floats, *, adding: Floats) -> BucketExchange:
+    """Servers' links are as long busy one way as the other; they add before anything comes back."""
+    back: Floats = np.maximum(0.0, seconds - adding) / 2
+    return BucketExchange(bucket=bucket, seconds=seconds - back, back_seconds=back)
 
 
 def _affine(

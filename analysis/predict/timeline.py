@@ -4,8 +4,10 @@
     bucket 0                      ready |== exchange ==|
     bucket 1                              ready ........|=== exchange ===|
 
-The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Without overlap all exchanges
-follow backpropagation. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes.
+The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Buckets to different servers do
+not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
+Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
+of the two is what it takes.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
 All arrays are (R, K): R replicates of K steps each.
@@ -27,10 +29,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketExchange:
-    """A bucket with the seconds (R, 1) that its exchange takes in each replicate."""
+    """A bucket with the seconds (R, 1) that its exchange takes in each replicate.
+
+    `back_seconds` are those of its way back, where that may overlap with the next bucket's way there.
+    """
 
     bucket: Bucket
     seconds: Floats
+    back_seconds: Floats | None = None
 
 
 def step_seconds(
@@ -50,12 +56,19 @@ def step_seconds(
         return np.maximum(backward + update, in_all)
     if rule.overlap == "none":
         return backward + in_all + update
-    end = np.zeros_like(factors)
-    for exchange in exchanges:
+    begin = np.zeros_like(factors)
+    end = sent = returned = begin
+    server = 0
+    for exchange in exchanges:  # server after server
+        if exchange.bucket.server != server:
+            server, sent, returned = exchange.bucket.server, begin, begin
         ready = exchange.bucket.ready_seconds * factors
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
-        end = np.maximum(end, ready) + exchange.seconds
+        sent = np.maximum(sent, ready) + exchange.seconds
+        if exchange.back_seconds is not None:
+            returned = np.maximum(returned, sent) + exchange.back_seconds
+        end = np.maximum(end, np.maximum(sent, returned))
     return np.maximum(backward, end) + update
 
 

@@ -1,9 +1,9 @@
 """A network as a machine's own exchanges calibrate it, and what such a prediction is not to be trusted with.
 
 A network is calibrated for each backend, whose software is a part of a message's latency: by the control `exchange` of
-studies, and by runs of `dlscale collectives`. They must be of the network that is predicted: of the same system, real
-nodes for a real one, and emulated links for as good ones; of the code and versions of the profile; and with as many
-ranks on a node.
+studies, and by runs of `dlscale collectives`. Servers have no such exchange: the ring's, or MPI's, says what links are.
+Exchanges must be of the network that is predicted: of the same system, real nodes for a real one, and emulated links for
+as good ones; of the code and versions of the profile; and with as many ranks on a node.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
-from dlscale.analysis.predict.calibration_points import exchanges_of, points_of_run, points_of_study
+from dlscale.analysis.predict.calibration_points import (
+    LINKS_OF,
+    exchanges_of,
+    points_of_run,
+    points_of_study,
+)
 from dlscale.analysis.predict.prediction import Situation
 from dlscale.analysis.predict.prediction_records import jitter_text
+from dlscale.analysis.predict.step_error import measured_steps, step_error
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.launch.campaign import stated_emulation, stated_fabric
@@ -62,21 +68,23 @@ def calibrated_situation(
     if not situation.rule.exchanges:
         return situation
     backend = situation.rule.backend
+    links = LINKS_OF.get(backend, backend)
     fingerprint = _fingerprint(profiled)
     points: list[CalibrationPoint] = []
     for folder in folders:
-        own, fingerprint = _points(folder, machine, backend, fingerprint)
+        own, fingerprint = _points(folder, machine, links, fingerprint)
         points += own
     source = ", ".join(folder.name for folder in folders)
+    source += f" (exchanges of {links})" if links != backend else ""
     found = calibrated(
-        _placed_alike(points, situation.ranks_per_node, backend), situation.network, source=source
+        _placed_alike(points, situation.ranks_per_node, links), situation.network, source=source
     )
     doubts = found.doubts(max(sizes))
     if doubts and not force:
         raise UsageError(
             f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
         )
-    return replace(
+    fitted = replace(
         situation,
         network=found.network,
         calibrated_nodes=found.largest_nodes,
@@ -84,16 +92,23 @@ def calibrated_situation(
         no_jitter=found.no_jitter,
         doubts=doubts,
     )
+    studies = [folder for folder in folders if not (folder / CAMPAIGN_FILE).is_file()]
+    steps = [step for folder in studies for step in measured_steps(fitted, load_records(folder)[0])]
+    return replace(fitted, step_error=step_error(steps))
 
 
 def calibration_line(situation: Situation) -> str:
     """What the calibration found, in a sentence."""
     network, error = situation.network, situation.held_out_error or 0.0
     not_measured = "not measured: " if network.message_jitter_seconds is None else ""
+    steps = (
+        f"; steps measured between nodes are {100 * situation.step_error:.1f} % off, which the band has"
+        * bool(situation.step_error)
+    )
     return (
         f"{situation.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
         f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(situation)}; the largest "
-        f"point, held out, is predicted with {100 * error:+.1f} %"
+        f"point, held out, is predicted with {100 * error:+.1f} %{steps}"
     )
 
 

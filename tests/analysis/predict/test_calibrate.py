@@ -108,6 +108,23 @@ def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():
     assert found.network.num_nodes == START.num_nodes
 
 
+def test_what_horovods_cycle_takes_is_no_latency_of_the_network():
+    """Half of a cycle of 1 ms, and two agreements of log2 P messages, are more than small exchanges themselves."""
+    measured = [
+        replace(
+            point,
+            seconds=point.seconds + 0.5e-3 + 2 * (point.exchange.num_nodes // 2) * 30e-6,
+            cycle_seconds=1e-3,
+        )
+        for point in points(exchange_of("halving_doubling", 2), exchange_of("halving_doubling", 4), noise=0)
+    ]
+    found = calibrated(measured, START, source="s").network
+    assert found.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.05)
+    far = exchange_of("halving_doubling", 64)
+    predicted, true = (LogGP().exchange_seconds(net, far, [25 << 20])[0] for net in (found, TRUTH))
+    assert predicted == pytest.approx(true, rel=0.06)
+
+
 def test_the_bands_hold_the_truth():
     inside = []
     for seed in range(20):

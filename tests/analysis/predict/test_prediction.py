@@ -84,6 +84,17 @@ def test_servers_take_time_that_grows_with_ranks_and_a_ring_does_not():
     assert exposed[2] < 1.5 * exposed[0]
 
 
+def test_chunks_keep_a_servers_link_busy_both_ways():
+    """All chunks there, and the last one back; as many servers as workers are as fast as a link."""
+    gradients = (Gradient(name="all", num_bytes=100 << 20, ready_seconds=0.3),)
+    profile = replace(PROFILE, gradients=gradients)
+    whole = (100 << 20) / 1e9
+    point = predict_point(situation("grpc_ps", profile=profile), 8)
+    assert point.step_seconds.center - 0.32 == pytest.approx(8 * whole * 101 / 100, rel=0.002)
+    balanced = predict_point(situation("grpc_ps", profile=profile, num_servers=8), 8)
+    assert balanced.step_seconds.center - 0.32 == pytest.approx(whole * 13.5 / 12.5, rel=0.02)
+
+
 def test_asynchronous_servers_are_limited_by_their_link():
     few = situation("grpc_ps", options={"asynchronous": True})
     assert predict_point(few, 1).step_seconds.center == pytest.approx(0.32 + 0.2, rel=0.001)

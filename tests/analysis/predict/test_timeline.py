@@ -51,13 +51,14 @@ WHOLE = 27 * MIB + 4096
 
 
 def test_each_backend_cuts_its_own_buckets():
-    assert sizes("ring") == sizes("mpi") == sizes("gloo") == [MIB, 26 * MIB, 4096]
+    assert sizes("ring") == sizes("mpi") == [MIB, 26 * MIB, 4096]
+    assert sizes("gloo") == [27 * MIB, 4096]  # DistributedDataParallel, whose size of buckets is given
     assert sizes("ring", "tensorflow", spare_core=False) == [WHOLE]
     assert sizes("ring", spare_core=False) == [MIB, 26 * MIB, 4096]  # not overlapped, but cut alike
-    assert sizes("gloo", bucket_cap_mb=5) == [MIB, 20 * MIB, 6 * MIB, 4096]
+    assert sizes("gloo", bucket_cap_mb=5) == [21 * MIB, 6 * MIB, 4096]
     assert sizes("tf_collective", "tensorflow") == sizes("mpi_ps") == [WHOLE]
     assert sizes("grpc_ps", "tensorflow") == [MIB, 20 * MIB, 6 * MIB, 4096]
-    assert sizes("grpc_ps", chunk_kib=4096) == [21 * MIB, 6 * MIB + 4096]
+    assert sizes("grpc_ps", chunk_kib=4096) == [3 * MIB + 4096, *[4 * MIB] * 6]
     assert sizes("ring", wire="bfloat16") == [MIB // 2, 13 * MIB, 2048]
     assert sizes("none") == []
 
@@ -67,6 +68,16 @@ def test_horovod_fuses_what_is_ready_in_a_cycle_up_to_its_threshold():
     assert sizes("horovod", cycle_time_ms=200.0) == [21 * MIB, 6 * MIB + 4096]
     assert sizes("horovod", cycle_time_ms=1000.0) == [WHOLE]
     assert sizes("horovod", cycle_time_ms=1000.0, fusion_threshold_mib=20.0) == [21 * MIB, 6 * MIB + 4096]
+
+
+def test_what_is_ready_while_horovod_exchanges_is_fused_into_the_next_one():
+    """The first gradient travels from 0.12 to 0.27, when two others are ready, and then the last one."""
+    fused = rule("horovod").buckets(PROFILE, seconds_of=lambda _: 0.15)
+    assert [(bucket.num_bytes, bucket.ready_seconds) for bucket in fused] == [
+        (MIB, 0.12),
+        (26 * MIB, 0.24),
+        (4096, 0.3),
+    ]
 
 
 def test_a_bucket_is_ready_with_its_last_gradient():
@@ -130,6 +141,19 @@ def test_whole_tensors_do_not_divide_among_servers():
     assert rule("grpc_ps").num_equal_servers(PROFILE, 512) == 512
 
 
+def test_each_server_gets_a_piece_of_the_weights_in_chunks_the_last_one_first():
+    found = rule("grpc_ps", chunk_kib=8192).buckets(PROFILE, num_servers=2)
+    half = 13 * MIB + MIB // 2 + 2048
+    assert [(bucket.server, bucket.num_bytes, bucket.ready_seconds) for bucket in found] == [
+        (0, half - 8 * MIB, 0.18),  # of "c" alone
+        (0, 8 * MIB, 0.3),  # from "a" to "c"
+        (1, half - 8 * MIB, 0.18),  # "c" and "d"
+        (1, 8 * MIB, 0.18),
+    ]
+    many = rule("grpc_ps").buckets(PROFILE, num_servers=512)
+    assert len({bucket.server for bucket in many}) == len({bucket.ready_seconds for bucket in many}) == 4
+
+
 ONCE = np.ones((1, 1))
 RNG = np.random.default_rng(0)
 
@@ -157,6 +181,21 @@ def test_a_timeline_asks_for_no_more_than_what_is_computed():
     assert step_seconds(computed, rule("none"), [], ONCE, RNG) == pytest.approx(0.31)
     servers = {"own_exchange": np.array([[0.1]]), "server_seconds": np.array([[0.02]]), "factors": ONCE}
     assert asynchronous_seconds(computed, num_ranks=4, **servers) == pytest.approx(0.41)
+
+
+def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
+    def chunk(server, ready):
+        return BucketExchange(
+            bucket=Bucket(num_bytes=MIB, ready_seconds=ready, server=server),
+            seconds=0.1 * ONCE,
+            back_seconds=0.1 * ONCE,
+        )
+
+    chosen, late = rule("grpc_ps"), 0.01  # the update
+    three = [chunk(0, 0.2), chunk(0, 0.2), chunk(0, 0.2)]  # there at 0.5, all back at 0.6
+    assert step_seconds(PROFILE, chosen, three, ONCE, RNG) == pytest.approx(0.6 + late)
+    apart = [chunk(0, 0.2), chunk(1, 0.25), chunk(2, 0.3)]
+    assert step_seconds(PROFILE, chosen, apart, ONCE, RNG) == pytest.approx(0.5 + late)
 
 
 def test_delayed_by_a_step_the_longer_of_the_two_counts():

@@ -93,6 +93,13 @@ def test_a_prediction_is_calibrated_with_a_run(run, tmp_path, capsys, monkeypatc
     assert row["calibrated_nodes"] == 4
     assert abs(row["held_out_error"]) < 0.05
     with pytest.raises(SystemExit) as ended:
+        main([*words, "--backends", "grpc_ps", "--json"])
+    said = capsys.readouterr()
+    assert not ended.value.code, said.err
+    (servers,) = json.loads(said.out)["rows"]  # calibrated by what the ring shows of the links
+    assert (servers["backend"], servers["calibrated_nodes"]) == ("grpc_ps", 4)
+    assert servers["network_digest"] != row["network_digest"]  # its source names the ring
+    with pytest.raises(SystemExit) as ended:
         main([*words, "--backends", "mpi"])
     assert ended.value.code == 1
     assert "the run has no allreduce of it between nodes" in capsys.readouterr().err
