@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -175,9 +175,12 @@ benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backen
 benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
 	$(BIN)/python tests/benchmark/grpc_stream.py
 
-validate-prediction: .venv  ## Predictions versus closed forms, replayed programs and published curves (a minute; needs SimGrid)
+validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
 	@$(BIN)/python -m dlscale.analysis.predict.extra_p docs/prediction-validation.md
+
+validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; a quarter of an hour; LAUNCHES= EMULATION= RESULTS=)
+	@$(BIN)/python tests/benchmark/emulated_hosts.py $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
 
 benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
 	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py

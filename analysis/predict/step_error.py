@@ -38,11 +38,12 @@ def measured_steps(situation: Situation, records: Iterable[Record]) -> Iterator[
     for launches in good_launches(launches_of(records)):
         if _is_of(situation, launches.cell):
             seconds = float(np.median([case.world for case in launches.cases]))
-            yield situation, launches.cell.num_nodes, seconds
+            yield situation, launches.cell.num_ranks // situation.ranks_per_node, seconds
 
 
 def _is_of(situation: Situation, cell: Cell) -> bool:
     profile, rule = situation.profile, situation.rule
+    per_node = situation.ranks_per_node
     if cell.num_nodes < 2 or situation.scaling_mode != "weak":
         return False
     if (cell.workload, cell.preset, cell.framework, cell.backend, cell.local_batch) != (
@@ -53,7 +54,7 @@ def _is_of(situation: Situation, cell: Cell) -> bool:
         situation.batch,
     ):
         return False
-    if cell.num_ranks != cell.num_nodes * situation.ranks_per_node:
+    if cell.num_ranks % per_node or cell.num_nodes != math.ceil(cell.num_processes / per_node):
         return False
     if rule.serves and cell.num_servers != situation.num_servers(cell.num_ranks):
         return False

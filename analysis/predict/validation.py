@@ -3,8 +3,9 @@
 python -m dlscale.analysis.predict.validation docs/prediction-validation.md     computes all and writes it
 
 Rungs: (1) both engines versus closed forms, (2) the engines versus SimGrid's replay of MPI's own algorithms, where no
-link is shared and where groups of nodes share theirs, (3) published curves versus predictions from public inputs
-(`landmarks`). SimGrid is needed: a page is never half old and half new.
+link is shared and where groups of nodes share theirs, (3) emulated hosts versus predictions from fewer of them
+(`emulated_rungs`), (4) published curves versus predictions from public inputs (`landmarks`). SimGrid is needed: a page is
+never half old and half new.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from dlscale.analysis.landmarks.landmark import (
 )
 from dlscale.analysis.landmarks.points import law_fit, points
 from dlscale.analysis.landmarks.predicted import Predictions
+from dlscale.analysis.predict.emulated_rungs import hosts_lines
 from dlscale.analysis.predict.engine import Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.measured_hosts import load_measured
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.smpi import replayed_seconds
@@ -336,6 +339,7 @@ def validation_lines() -> list[str]:
         "### Replayed programs",
         "",
         *check_lines(list(replay_checks(engines))),
+        *hosts_lines(load_measured()),
         "### Published curves",
         "",
         *landmark_lines(),

@@ -2,8 +2,8 @@
 
 A network is calibrated for each backend, whose software is a part of a message's latency: by the control `exchange` of
 studies, and by runs of `dlscale collectives`. Servers have no such exchange: the ring's, or MPI's, says what links are.
-Exchanges must be of the network that is predicted: of the same system, real nodes for a real one, and emulated links for
-as good ones; of the code and versions of the profile; and with as many ranks on a node.
+Exchanges must be of the network that is predicted: of the same system, real nodes for a real one, and emulated links
+for as good ones; of the code and versions of the profile; and with as many ranks on a node.
 """
 
 from __future__ import annotations

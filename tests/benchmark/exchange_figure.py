@@ -1,10 +1,11 @@
 """The textbook in one figure: servers take longer with every worker, rings and doublings hardly do.
 
     python tests/benchmark/exchange_figure.py --out docs/figures                        (seconds; a figure and a CSV)
-    python tests/benchmark/exchange_figure.py --out docs/figures --measured tests/benchmark/exchange_measured.csv
+    python tests/benchmark/exchange_figure.py --out docs/figures --measured results/reference/emulated.json
 
-Lines are closed forms, half filled markers the engines' predictions. Measured points come from a CSV with the columns
-exchange, num_nodes and seconds; they must be of the network and message that --rate, --latency and --bytes say.
+Lines are closed forms, half filled markers the engines' predictions. Measured points are those of that file (make
+validate-emulated): allreduces of --bytes, and steps of the model of 4 MiB over servers, which next to nothing but the
+exchange takes time in. They must be of the network that --rate and --latency say.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import matplotlib.pyplot as plt
 
 from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.measured_hosts import load_measured
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.validation import closed_form_seconds
@@ -29,6 +31,8 @@ EXCHANGES = {
     "ring": ("ring", 0, "#0072B2", "-."),
     "halving and doubling": ("halving_doubling", 0, "#009E73", ":"),
 }
+CARRIED_BY = {"ring": "ring", "mpi": "halving and doubling"}
+SERVED = "four_mib"  # the workload of 4 MiB
 MARKERS = {"loggp": "o", "simgrid": "s"}
 SIZES = {"loggp": 4, "simgrid": 9, "measured": 6}
 
@@ -48,10 +52,16 @@ def rows(network, num_bytes):
                 )
 
 
-def measured_rows(path):
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            yield row["exchange"], int(row["num_nodes"]), "measured", float(row["seconds"])
+def measured_rows(path, num_bytes):
+    hosts = load_measured(path)
+    for bucket in hosts.buckets:
+        if bucket.workload is None and bucket.num_bytes == num_bytes and bucket.backend in CARRIED_BY:
+            yield CARRIED_BY[bucket.backend], bucket.num_nodes, "measured", bucket.seconds
+    for step in hosts.steps:
+        whole = step.backend_options.get("chunk_kib") == num_bytes >> 10  # a shard is one message
+        if whole and step.workload.startswith(SERVED) and step.seconds:
+            title = f"{step.num_servers} parameter server{'s' * (step.num_servers > 1)}"
+            yield title, step.num_nodes, "measured", step.center
 
 
 def draw(found, subtitle, path):
@@ -102,7 +112,10 @@ def main():
         node_memory_bytes_per_second=None,
         reduce_seconds_per_byte=0.0,
     )
-    found = [*rows(network, asked.bytes), *(measured_rows(asked.measured) if asked.measured else ())]
+    found = [
+        *rows(network, asked.bytes),
+        *(measured_rows(asked.measured, asked.bytes) if asked.measured else ()),
+    ]
     subtitle = f"{asked.bytes / 1e6:.3g} MB, {asked.rate / 1e6:.3g} MB/s per node, {1e6 * asked.latency:g} us"
     draw(found, subtitle, asked.out / "exchange-over-nodes.png")
     with (asked.out / "exchange-over-nodes.csv").open("w", encoding="utf-8", newline="") as file:

@@ -79,3 +79,17 @@ def test_trainings_of_the_same_situation_between_nodes_are_found(make_record):
     ]
     found = [(num_nodes, round(seconds, 3)) for _, num_nodes, seconds in measured_steps(SITUATION, records)]
     assert sorted(found) == [(2, 0.45), (4, 0.6)]
+
+
+def test_nodes_of_servers_are_none_of_the_workers(make_record):
+    served = replace(
+        SITUATION,
+        rule=rule_of("grpc_ps", {}, framework="torch", num_servers=1, spare_core=False),
+        num_servers=lambda _: 1,
+    )
+    records = [
+        make_record(backend="grpc_ps", num_ranks=2, num_nodes=3, num_servers=1, samples_per_second=16 / 0.5),
+        make_record(backend="grpc_ps", num_ranks=2, num_nodes=4, num_servers=2, samples_per_second=16 / 0.6),
+    ]
+    ((_, num_nodes, seconds),) = measured_steps(served, records)
+    assert (num_nodes, seconds) == (2, pytest.approx(0.5))

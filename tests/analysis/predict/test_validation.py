@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.predict import validation
+from dlscale.analysis.predict.emulated_rungs import hosts_lines
 from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.measured_hosts import load_measured
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.base.errors import UsageError
 
@@ -53,6 +55,11 @@ def test_the_page_has_the_published_curves_as_they_are_computed():
     text = PAGE.read_text(encoding="utf-8")
     assert "\n".join(validation.landmark_lines()) in text, "run make validate-prediction"
     assert "no reason is written" not in text
+
+
+def test_the_page_has_the_emulated_hosts_as_they_are_computed():
+    lines = "\n".join(hosts_lines(load_measured()))
+    assert lines in PAGE.read_text(encoding="utf-8"), "run make validate-prediction"
 
 
 def test_results_need_a_place():

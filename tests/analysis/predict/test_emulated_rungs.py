@@ -1,0 +1,145 @@
+"""Emulated hosts' records as a file, and predictions for more hosts than they are calibrated on."""
+
+import pytest
+
+from dlscale.analysis.predict import emulated_rungs
+from dlscale.analysis.predict.emulated_rungs import beyond_two, hosts_lines, largest_left_out
+from dlscale.analysis.predict.measured_hosts import MeasuredHosts, load_measured, measured_hosts
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
+from dlscale.benchmarks.records.record import Configuration, Window
+
+MIB = 1 << 20
+RATE, LATENCY, STEP = 24e6, 30e-6, 0.033  # the last is the profile's
+WHERE = {"system": "emulated-16", "evidence": "emulated", "study": "a"}
+CONFIGURATION = Configuration(
+    study_digest="s",
+    system_digest="s",
+    skip_bad=False,
+    budget_seconds=None,
+    rules={},
+    fabric={"bandwidth": 25e6},
+)
+
+
+def ring_seconds(num_nodes, num_bytes):
+    return 2 * (num_nodes - 1) * (LATENCY + num_bytes / num_nodes / RATE)
+
+
+@pytest.fixture
+def records(make_record, profile_record):
+    """Gloo on 2, 4 and 8 hosts, whose steps take 4 % longer, 4 % less and 2 % longer than on one: all is hidden."""
+
+    def over(num_nodes, **fields):
+        return make_record(
+            **{"backend": "gloo", "num_ranks": num_nodes, "num_nodes": num_nodes, **WHERE, **fields}
+        )
+
+    made = [profile_record(**WHERE), over(1, backend="none", samples_per_second=8 / STEP)]
+    for num_nodes, factor in ((2, 1.04), (4, 0.96), (8, 1.02)):
+        sizes = [MIB, 2 * MIB, 2 * MIB]
+        each = [[ring_seconds(num_nodes, size) for size in sizes]] * num_nodes
+        window = Window(
+            phase="steady",
+            num_steps=1,
+            start_seconds=[0.0] * num_nodes,
+            seconds=[sum(each[0])] * num_nodes,
+            bucket_seconds=each,
+        )
+        exchange = over(num_nodes, control="exchange")
+        made.append(exchange.model_copy(update={"windows": [window] * 3, "bucket_bytes": sizes}))
+        made.append(over(num_nodes, samples_per_second=8 * num_nodes / (factor * STEP)))
+    made.append(over(8, backend="mpi", failure="gone"))
+    return [record.model_copy(update={"configuration": CONFIGURATION}) for record in made]
+
+
+@pytest.fixture
+def runs():
+    """An allreduce of 8 MiB and of 1 MiB by Gloo between two hosts."""
+    samples = [
+        Samples(
+            operation="gloo",
+            mode="fresh",
+            message_bytes=size,
+            round=0,
+            num_warmup=1,
+            nanoseconds=[[round(1e9 * ring_seconds(2, size))]] * 2,
+            spread_nanoseconds=[0],
+        )
+        for size in (8 * MIB, MIB)
+    ]
+    return [
+        MessageSizeLaunch(
+            purpose="measured",
+            block=0,
+            position=0,
+            backend="gloo",
+            setting="default",
+            variables={},
+            thread_level="single",
+            num_ranks=2,
+            num_nodes=2,
+            program="dlscale",
+            command="mpiexec",
+            started="2026-11-20T10:00:00+00:00",
+            seconds=1.0,
+            samples=samples,
+        )
+    ]
+
+
+@pytest.fixture
+def hosts(records, runs):
+    return measured_hosts([records], runs, date="2026-11-20")
+
+
+def test_the_file_has_profiles_exchanges_and_steps(hosts, tmp_path):
+    assert hosts.profile("hep_cnn").backward_seconds == pytest.approx(0.03)
+    assert [(b.num_nodes, b.num_bytes, b.count) for b in hosts.buckets if b.workload] == [
+        (nodes, size, count) for nodes in (2, 4, 8) for size, count in ((MIB, 1), (2 * MIB, 2))
+    ]
+    assert [b.num_bytes for b in hosts.buckets if not b.workload] == [MIB, 8 * MIB]
+    assert {(s.backend, s.num_nodes): len(s.seconds) for s in hosts.steps} == {
+        **{("gloo", nodes): 1 for nodes in (2, 4, 8)},
+        ("mpi", 8): 0,
+        ("none", 1): 1,
+    }
+    path = tmp_path / "hosts.json"
+    path.write_text(hosts.model_dump_json())
+    assert load_measured(path) == hosts
+    path.write_text("{}")
+    with pytest.raises(UsageError, match=r"hosts.json: date: Field required; run make validate-emulated"):
+        load_measured(path)
+
+
+def test_two_hosts_tell_of_four_and_eight(hosts):
+    found = {(row.what, row.num_nodes): row for row in beyond_two(hosts)}
+    assert {row.backend for row in found.values()} == {"gloo"}
+    assert sorted(found) == [
+        (what, nodes) for what in ("exchange of hep_cnn", "step of hep_cnn") for nodes in (4, 8)
+    ]
+    assert [abs(found["exchange of hep_cnn", nodes].error) < 0.01 for nodes in (4, 8)] == [True] * 2
+    assert found["step of hep_cnn", 8].error == pytest.approx(1 / 1.02 - 1, abs=0.005)
+
+
+def test_eight_hosts_are_inside_a_band_that_has_the_error_on_two_and_four(hosts):
+    (row,) = largest_left_out(hosts)
+    assert (row.num_nodes, row.inside) == (8, True)
+    assert row.band[1] / row.band[0] == pytest.approx(1.14, abs=0.03)  # 4 % either way, 5 to 95 %
+    assert row.law == pytest.approx(row.measured, rel=0.1)
+
+
+def test_every_case_every_failure_and_the_cause_of_every_miss_are_on_the_page(hosts, monkeypatch):
+    page = "\n".join(hosts_lines(hosts))
+    assert "2 exchanges: half of them within 0.1 %, the worst 0.2 % off" in page
+    assert "1 of 1 inside the band" in page
+    assert "* Failed: hep_cnn over mpi on 8 hosts: gone." in page
+    assert "Missed" not in page
+    steps = [
+        step.model_copy(update={"seconds": [[1.0]]}) if step.num_nodes == 8 and step.seconds else step
+        for step in hosts.steps
+    ]
+    slow = MeasuredHosts.model_validate(hosts.model_dump() | {"steps": [step.model_dump() for step in steps]})
+    assert "* Missed, step of hep cnn over gloo: not explained." in "\n".join(hosts_lines(slow))
+    monkeypatch.setitem(emulated_rungs.CAUSES, "gloo", "a reason")
+    assert "* Missed, step of hep cnn over gloo: a reason." in "\n".join(hosts_lines(slow))
