@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import curve_fit
 
-from dlscale.analysis.predict.anchors import law_efficiency
+from dlscale.analysis.landmarks.points import law_efficiency
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibrate import Calibration, CalibrationPoint, calibrated, predicted_seconds
 from dlscale.analysis.predict.calibration_points import LINKS_OF

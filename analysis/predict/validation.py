@@ -4,8 +4,8 @@ python -m dlscale.analysis.predict.validation docs/prediction-validation.md     
 
 Rungs: (1) both engines versus closed forms, (2) the engines versus SimGrid's replay of MPI's own algorithms, where no
 link is shared and where groups of nodes share theirs, (3) emulated hosts versus predictions from fewer of them
-(`emulated_rungs`), (4) published curves versus predictions from public inputs (`landmarks`). SimGrid is needed: a page is
-never half old and half new.
+(`emulated_rungs`), (4) published curves versus predictions from public inputs (`landmarks`). SimGrid is needed: a page
+is never half old and half new.
 """
 
 from __future__ import annotations
