@@ -17,7 +17,7 @@ from dlscale.collectives.torch_distributed import TIMEOUT, TorchDistributedBacke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; torch's default is 25.
+    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; 25, torch's default, begins with one of 1 MiB.
 
     `allow_open_ports`: use Gloo's unauthenticated sockets between machines too.
     """

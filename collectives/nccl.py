@@ -20,7 +20,7 @@ INTERFACE_VARIABLE = "NCCL_SOCKET_IFNAME"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(tf_collective.Options):
-    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; torch's default is 25.
+    """`bucket_cap_mb`: DistributedDataParallel's bucket size [MiB]; 25, torch's default, begins with one of 1 MiB.
 
     `bytes_per_pack_mib` and `port` are of TensorFlow's half, as for `tf_collective`. `allow_open_ports`: use NCCL's
     and the frameworks' own unauthenticated sockets between machines too.

@@ -239,7 +239,9 @@ def _mpi(left: dict[str, Any], **setup: Any) -> ExchangeRule:
 
 def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
-    return ExchangeRule(backend="gloo", overlap="thread", limits=(cap, cap), fixed_algorithm="ring")
+    # A size that is given holds for the first bucket too.
+    limits = (FIRST_BUCKET_BYTES if cap == BUCKET_BYTES else cap, cap)
+    return ExchangeRule(backend="gloo", overlap="thread", limits=limits, fixed_algorithm="ring")
 
 
 def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:

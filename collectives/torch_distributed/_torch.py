@@ -10,6 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.training._torch import NoExchange, Setting
 
+TORCHS_OWN_MB = 25  # of DistributedDataParallel, where nobody gives a size
+
 
 class DdpExchange(NoExchange):
     """Averages gradients in DistributedDataParallel's buckets, the last of them before backward() returns.
@@ -28,7 +30,9 @@ class DdpExchange(NoExchange):
             process_group=process_group,
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
-            bucket_cap_mb=bucket_cap_mb,
+            # Given, a size holds for all buckets, torch's own 25 MiB too. Left out, as users leave it, the first bucket
+            # has 1 MiB, so that the exchange begins early in backpropagation.
+            bucket_cap_mb=None if bucket_cap_mb == TORCHS_OWN_MB else bucket_cap_mb,
         )
         self._bucket_cap_mb = bucket_cap_mb
 

@@ -51,8 +51,7 @@ WHOLE = 27 * MIB + 4096
 
 
 def test_each_backend_cuts_its_own_buckets():
-    assert sizes("ring") == sizes("mpi") == [MIB, 26 * MIB, 4096]
-    assert sizes("gloo") == [27 * MIB, 4096]  # DistributedDataParallel, whose size of buckets is given
+    assert sizes("ring") == sizes("mpi") == sizes("gloo") == [MIB, 26 * MIB, 4096]
     assert sizes("ring", "tensorflow", spare_core=False) == [WHOLE]
     assert sizes("ring", spare_core=False) == [MIB, 26 * MIB, 4096]  # not overlapped, but cut alike
     assert sizes("gloo", bucket_cap_mb=5) == [21 * MIB, 6 * MIB, 4096]
