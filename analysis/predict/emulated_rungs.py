@@ -34,19 +34,17 @@ FEWEST, MEDIAN_TOLERANCE, WORST_TOLERANCE = 2, 0.05, 0.15
 KNOWN_NODES, ASKED_NODES, INSIDE_SHARE = 4, 8, 0.85
 NUM_REPLICATES = 500
 
-POLLING = (
-    "8 ranks that poll MPI share two cores with other programs, and whoever waits for a message is not always there "
-    "when it comes. On a quieter machine the same MPI's allreduce of 4 MiB on 8 hosts took 0.308 s, 0.2 % from the "
-    "prediction, and with links of 50 Mb/s HEP-CNN's step over mpi on 8 hosts took 0.749 s, 1 % from the links' 0.756"
-)
 # Why predictions for a backend missed.
+ONE_WAY = (
+    "above 4 MiB, MPICH's two partners of an exchange send one after the other instead of at once, as soon as there "
+    "are more than two hosts, so that calibration on two cannot know it"
+)
 CAUSES = {
-    "mpi": POLLING,
-    "horovod": POLLING
-    + "; Horovod's thread also asks all ranks what is ready, in each cycle. And MPI is twice as slow "
-    "between 4 hosts as its links for messages as large as CosmoGAN's 13 MB in one, as for 25 MB in emulated.md",
-    "ring": "its ranks wait for MPI, too, but for neighbours alone; the band is as narrow as trainings on 2 and 4 "
-    "hosts fit",
+    "horovod": f"CosmoGAN's 13 MB go as one message, and {ONE_WAY} ([measured](emulated.md#how-exact)). With "
+    "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring, whose messages are smaller and come from another host than they go to, "
+    "the same step takes 0.867 s on four hosts, 1.6 % from the prediction",
+    "mpi": "the same buckets alone are met within 0.4 %; in a step several are under way at once, up to 8.6 MB "
+    f"together, and {ONE_WAY}",
     "grpc_ps": "a chunk comes back when all workers' gradients of it are there, and streams that share a server's "
     "link are not in step, so that less of the way back overlaps than the model has",
 }
