@@ -43,8 +43,8 @@ CAUSES = {
     "horovod": f"CosmoGAN's 13 MB go as one message, and {ONE_WAY} ([measured](emulated.md#how-exact)). With "
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring, whose messages are smaller and come from another host than they go to, "
     "the same step takes 0.867 s on four hosts, 1.6 % from the prediction",
-    "mpi": "windows of one launch vary by half, where the exchange of the same buckets without sleep before it is met within "
-    "0.4 %: probably 8 ranks that poll MPI and share two cores are not always there when a message comes",
+    "mpi": "windows of one launch vary by half, where the exchange of the same buckets without sleep before it is met "
+    "within 0.4 %: probably 8 ranks that poll MPI and share two cores are not always there when a message comes",
     "grpc_ps": "a chunk comes back when all workers' gradients of it are there, and streams that share a server's "
     "link are not in step, so that less of the way back overlaps than the model has",
 }
