@@ -24,7 +24,7 @@ from dlscale.analysis.predict.prediction_records import jitter_text
 from dlscale.analysis.predict.step_error import measured_steps, step_error
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
-from dlscale.benchmarks.launch.campaign import stated_emulation, stated_fabric
+from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, MessageSizeRun, latest_run, load_run
 from dlscale.benchmarks.records.record import Record, Setting

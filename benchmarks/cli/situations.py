@@ -12,7 +12,7 @@ from dlscale.analysis.predict.noise import noise_of
 from dlscale.analysis.predict.prediction import NUM_REPLICATES, Situation
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.study import check_servers, num_servers
+from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 

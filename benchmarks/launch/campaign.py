@@ -6,7 +6,6 @@ which launches are left, and what its records keep of the configuration.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
@@ -18,13 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from dlscale.base import definitions, redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.base.quantities import Count, Quantity, Text
 from dlscale.benchmarks.launch import environment, gpus, hosts, launchers, own_models, supervisor
+from dlscale.benchmarks.launch.configuration import configuration, definition_digest
 from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
@@ -33,7 +30,7 @@ from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
-from dlscale.benchmarks.records.record import Configuration, Fingerprint, Record, Setting
+from dlscale.benchmarks.records.record import Fingerprint, Record
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch, Plan
@@ -45,7 +42,6 @@ from dlscale.benchmarks.systems.system import (
     Installation,
     System,
     default_environment,
-    facts,
     find_installation,
 )
 
@@ -246,7 +242,7 @@ def prepare_campaign(
     digests = [campaign.plan.digest, campaign.fingerprint.digest]
     if system.emulation:  # other links are another machine
         campaign = _on_hosts(campaign)
-        digests.append(_digest(system))
+        digests.append(definition_digest(system))
     digest = environment.combine(*digests)
     store = Store(results / system.name / f"{study.name}-{digest}")
     return replace(campaign, store=store, spool_folder=store.spool_folder)
@@ -452,43 +448,3 @@ def _fingerprint(probe: Probe, study: Study) -> Fingerprint:
 
 def _measured_files(probe: Probe, study: Study) -> dict[str, str]:
     return probe.code.of_study(workloads=study.workloads, backends=study.backends).files
-
-
-def configuration(study: Study, system: System) -> Configuration:
-    """What was asked for, after all defaults."""
-    return Configuration(
-        study_digest=_digest(study),
-        system_digest=_digest(system),
-        skip_bad=study.skip_bad,
-        budget_seconds=study.budget,
-        rules=study.rules.model_dump(),
-        fabric=stated_fabric(system),
-        emulation=stated_emulation(system),
-    )
-
-
-def stated_fabric(system: System) -> dict[str, Setting]:
-    """The network between nodes: what its file states, quantities in base units; empty where it states nothing."""
-    stated: dict[str, Setting] = {}
-    for name, fact in facts(system.fabric) if system.fabric else ():
-        if isinstance(fact, Quantity):
-            stated[name] = fact.number
-        elif isinstance(fact, Count | Text):
-            stated[name] = fact.value
-    return stated
-
-
-def stated_emulation(system: System) -> dict[str, Setting]:
-    """What a record keeps of emulated hosts; empty on a system of real nodes."""
-    if not (emulation := system.emulation):
-        return {}
-    return {
-        "queue": emulation.queue.number,
-        "congestion_control": emulation.congestion_control,
-        **{f"slow_link {host}": share for host, share in emulation.slow_links.items()},
-    }
-
-
-def _digest(definition: BaseModel) -> str:
-    text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -19,8 +19,9 @@ from dlscale.benchmarks.records.record import Case
 from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.servers import server_counts
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
-from dlscale.benchmarks.study.study import Study, server_counts
+from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS

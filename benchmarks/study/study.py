@@ -1,15 +1,12 @@
 """A study as its TOML file and the command line define it.
 
-`Rules` are the lengths of warm-up and measurement, `check_servers` reads a number of servers or a ratio to the
-workers, and `StudyFile` is study.json: the study with its system and environment. What has several values makes
-`variants` (`axes`).
+`Rules` are the lengths of warm-up and measurement, and `StudyFile` is study.json: the study with its system and
+environment. What has several values makes `variants` (`axes`).
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -44,6 +41,7 @@ from dlscale.benchmarks.study.axes import (
     variant_settings,
     with_axes,
 )
+from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.target import TargetRules, with_changes
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
@@ -100,51 +98,6 @@ class Rules(Frozen):
                 f"{self.max_steps}, but {needed} must be measured; shorten the warm-up or raise max_steps"
             )
         return self
-
-
-_SERVERS = re.compile(r"(?P<servers>\d+)(/(?P<workers>\d+))?")
-
-
-def check_servers(specs: Sequence[str]) -> list[str]:
-    """Returns the specs if each is a number (`2`) or a ratio of servers to workers (`1/2`). Raises ValueError."""
-    for spec in specs:
-        match = _SERVERS.fullmatch(spec)
-        if not match or not int(match["servers"]) or match["workers"] == "0":
-            raise ValueError(
-                f"{spec!r} is not a number of servers; give a number such as 2, or a ratio such as 1/2"
-            )
-    if not specs:
-        raise ValueError("the list of servers is empty; give a number such as 2, or a ratio such as 1/2")
-    return list(specs)
-
-
-def num_servers(spec: str, num_ranks: int) -> int:
-    """The number of servers that `spec` means for `num_ranks` workers; a ratio is rounded up."""
-    servers, _, workers = spec.partition("/")
-    return math.ceil(num_ranks * int(servers) / int(workers)) if workers else int(servers)
-
-
-def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int, list[int]], list[str]]:
-    """({workers: numbers of servers}, a warning for each number left out because it exceeds the workers).
-
-    Raises UsageError if none is left.
-    """
-    counts: dict[int, list[int]] = {}
-    left_out = []
-    for num_ranks in ranks:
-        wanted = sorted({num_servers(spec, num_ranks) for spec in specs})
-        counts[num_ranks] = [number for number in wanted if number <= num_ranks]
-        left_out += [
-            f"{number} servers for {num_ranks} worker{'s' * (num_ranks > 1)}: more servers than workers, left out"
-            for number in wanted
-            if number > num_ranks
-        ]
-    if not any(counts.values()):
-        raise UsageError(
-            f"--servers {','.join(specs)} with ranks {','.join(map(str, ranks))}: more servers than workers "
-            "everywhere; give at most as many servers as ranks"
-        )
-    return counts, left_out
 
 
 MOST_LAUNCHES = 10_000

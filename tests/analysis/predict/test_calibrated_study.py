@@ -10,7 +10,7 @@ from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP, drawn_jitter
 from dlscale.analysis.predict.network import Network
 from dlscale.benchmarks.cli import calibration, main
-from dlscale.benchmarks.launch.campaign import stated_emulation, stated_fabric
+from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
 from dlscale.benchmarks.records.message_sizes import (
     MessageSizeLaunch,
     MessageSizeRun,

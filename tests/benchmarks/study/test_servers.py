@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.study import check_servers, num_servers, server_counts
+from dlscale.benchmarks.study.servers import check_servers, num_servers, server_counts
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""What a record keeps of the configuration: study and system by digest, rules, and the network as it is stated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pydantic import BaseModel
+
+from dlscale.base.quantities import Count, Quantity, Text
+from dlscale.benchmarks.records.record import Configuration, Setting
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.systems.system import System, facts
+
+
+def configuration(study: Study, system: System) -> Configuration:
+    """What was asked for, after all defaults."""
+    return Configuration(
+        study_digest=definition_digest(study),
+        system_digest=definition_digest(system),
+        skip_bad=study.skip_bad,
+        budget_seconds=study.budget,
+        rules=study.rules.model_dump(),
+        fabric=stated_fabric(system),
+        emulation=stated_emulation(system),
+    )
+
+
+def stated_fabric(system: System) -> dict[str, Setting]:
+    """The network between nodes: what its file states, quantities in base units; empty where it states nothing."""
+    stated: dict[str, Setting] = {}
+    for name, fact in facts(system.fabric) if system.fabric else ():
+        if isinstance(fact, Quantity):
+            stated[name] = fact.number
+        elif isinstance(fact, Count | Text):
+            stated[name] = fact.value
+    return stated
+
+
+def stated_emulation(system: System) -> dict[str, Setting]:
+    """What a record keeps of emulated hosts; empty on a system of real nodes."""
+    if not (emulation := system.emulation):
+        return {}
+    return {
+        "queue": emulation.queue.number,
+        "congestion_control": emulation.congestion_control,
+        **{f"slow_link {host}": share for host, share in emulation.slow_links.items()},
+    }
+
+
+def definition_digest(definition: BaseModel) -> str:
+    """The first 12 hexadecimal digits of SHA-256 over all values, by which a study and a system are told apart."""
+    text = json.dumps(definition.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
