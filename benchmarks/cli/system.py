@@ -1,4 +1,4 @@
-"""`dlscale system`: lists, shows and checks the machines that dlscale knows, and drafts the file of this one.
+"""`dlscale system`: the machines that dlscale knows, a draft of this one's file, and emulated hosts.
 
 `show` prints a table per section of the file, every fact with its kind and its source.
 """
@@ -191,6 +191,7 @@ def system() -> None:
       dlscale system show cori
       dlscale system probe --name mine --out mine.toml
       dlscale system lint mine.toml
+      dlscale system emulate --clean
     """  # noqa: D301
 
 
@@ -278,3 +279,39 @@ def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
         if not rows:
             click.echo(f"{len(asked)} system{'s' if len(asked) > 1 else ''}: nothing wrong")
     return FAILED_USAGE if rows else 0
+
+
+@system.command()
+@click.option("--clean", is_flag=True, help="End processes on emulated hosts whose study is gone.")
+def emulate(clean: bool) -> int:
+    """Say whether this machine can be several hosts, and what is left of studies on such hosts.
+
+    A study ends with all its processes, and with the last of them its networks are gone, also after kill -9. What a
+    debugger or a stopped process holds is ended by --clean; running studies are left alone.
+
+    \b
+    Examples:
+      dlscale system emulate
+      dlscale system emulate --clean
+    """  # noqa: D301
+    from dlscale.benchmarks.launch.hosts import missing
+    from dlscale.benchmarks.launch.leftovers import end, leftovers
+
+    found = list(leftovers())
+    names = ", ".join(f"{leftover.command} ({leftover.pid})" for leftover in found)
+    if clean:
+        end(found)
+        click.echo(f"ended: {names}" if found else "nothing to end: no process of a study that is gone")
+        return 0
+    reason = missing()
+    click.echo(
+        f"no emulated hosts: {reason}"
+        if reason
+        else "this machine can be emulated-4, emulated-8, emulated-16"
+    )
+    click.echo(
+        f"left by studies that are gone: {names}; dlscale system emulate --clean ends them"
+        if found
+        else "no process is left by a study that is gone"
+    )
+    return FAILED_USAGE if reason else 0

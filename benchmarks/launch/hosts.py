@@ -39,6 +39,9 @@ BURST_BYTES = 80 * 1024
 QUEUE_BYTES = 1_000_000
 CONGESTION_CONTROL = "reno"  # others may be refused in namespaces, and bbr's timers need an idle machine
 SYSCTL = Path("/proc/sys/net/ipv4")
+OWNER = (
+    "EMULATED_HOSTS_OF"  # variable of all that runs on hosts: `owner` of the process that started the launch
+)
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]  # whatever ends the parent ends this too
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -124,6 +127,15 @@ def check_possible(system: System) -> None:
         )
 
 
+def owner(pid: int) -> str:
+    """`PID:TICKS`, a process and when it started since the machine did: numbers of processes come again.
+
+    Raises OSError if there is no such process.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return f"{pid}:{fields[19]}"
+
+
 def main() -> None:
     """Make hosts and become the command; exit status 1 with one line if they cannot be made."""
     parser = argparse.ArgumentParser(description="Run an mpiexec on emulated hosts of this machine")
@@ -155,6 +167,7 @@ def main() -> None:
     except (UsageError, OSError) as error:
         sys.exit(f"dlscale: no emulated hosts: {error}")
     program, *rest = asked.command
+    os.environ[OWNER] = owner(os.getppid())
     # Hydra would start ranks on its own host in its own way; all hosts are others to it, as it runs on the switch.
     os.execvp(program, [program, "-launcher", "ssh", "-launcher-exec", launcher, "-iface", LINK, *rest])  # noqa: S606
 

@@ -1,122 +1,45 @@
-"""What killed ranks left on a machine is removed, and nothing else.
+"""What a study that is gone left on emulated hosts is found by its owner, and ended; what a living one runs is not."""
 
-Files of tests stand in /dev/shm only under names that nobody else sweeps.
-"""
-
-import mmap
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+import time
 
 import pytest
 
-from dlscale.benchmarks.message_sizes import launch
-from dlscale.benchmarks.message_sizes.driver.rank import _note_files as note_files_of_the_driver
-from dlscale.benchmarks.rank import leftovers
-from dlscale.benchmarks.rank.leftovers import note_files, sweep_files
-from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.launch.hosts import OWNER, owner
+from dlscale.benchmarks.launch.leftovers import leftovers
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 @pytest.fixture
-def segment():
-    """segment(): a new file in /dev/shm; removed at the end."""
-    made = []
-
-    def make():
-        descriptor, name = tempfile.mkstemp(prefix="dlscale-leftover-test-", dir=leftovers.SHARED_MEMORY)
-        os.ftruncate(descriptor, 4096)
-        os.close(descriptor)
-        made.append(Path(name))
-        return made[-1]
-
-    yield make
-    for path in made:
-        path.unlink(missing_ok=True)
+def of_the_gone_and_the_living():
+    """A process whose owner is gone and whose number went to another process, and one whose owner is this test."""
+    here = owner(os.getpid())
+    marks = (f"{os.getpid()}:{int(here.partition(':')[2]) - 1}", here)
+    both = [subprocess.Popen(SLEEP, env={**os.environ, OWNER: mark}) for mark in marks]
+    deadline = time.monotonic() + 10
+    while both[0].pid not in {found.pid for found in leftovers()} and time.monotonic() < deadline:
+        time.sleep(0.05)  # until the child has become Python
+    yield both
+    for process in both:
+        process.kill()
+        process.wait()
 
 
-def mapped(path):
-    with path.open("r+b") as file:
-        return mmap.mmap(file.fileno(), 0)
+def test_only_what_outlived_its_study_is_named_and_ended(capsys, of_the_gone_and_the_living):
+    gone, living = of_the_gone_and_the_living
+    with pytest.raises(SystemExit):
+        main(["system", "emulate"])
+    said = capsys.readouterr().out
+    assert f"({gone.pid})" in said
+    assert f"({living.pid})" not in said
 
-
-@pytest.mark.parametrize("note", [note_files, lambda folder: note_files_of_the_driver(str(folder))])
-def test_what_a_rank_has_mapped_is_removed_once_nobody_uses_it(tmp_path, segment, monkeypatch, note):
-    monkeypatch.setattr(leftovers, "SECONDS", 0.0)
-    kept, removed, gone, other = segment(), segment(), segment(), segment()
-    views = [mapped(path) for path in (kept, removed, gone)]
-    gone.unlink()
-    with hold_lifeline(tmp_path):
-        note(tmp_path)
-    views[1].close()
-    sweep_files(tmp_path)
-    assert kept.exists()
-    assert not removed.exists()
-    assert other.exists()
-    views[0].close()
-    sweep_files(tmp_path)
-    assert not kept.exists()
-    views[2].close()
-
-
-def test_a_process_that_is_ending_is_waited_for(tmp_path, segment):
-    path = segment()
-    code = f"""import mmap, time
-with open({str(path)!r}, "r+b") as file:
-    view = mmap.mmap(file.fileno(), 0)
-print(flush=True)
-time.sleep(0.5)"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        view = mapped(path)
-        note_files(tmp_path)
-        view.close()
-        sweep_files(tmp_path)
-        assert not path.exists()
-
-
-def test_a_file_of_the_launcher_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = tmp_path / "hydra_hwloc_xmlfile_abc"
-    monkeypatch.setattr(os, "getppid", os.getpid)
-    with path.open("w"):
-        note_files(tmp_path)
-    sweep_files(tmp_path)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("kind", ["other folder", "link", "other machine"])
-def test_what_is_not_ours_is_left_alone(tmp_path, segment, kind):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    path = segment()
-    note = tmp_path / f"files-{leftovers.boot_id()}-1"
-    if kind == "link":
-        path.unlink()
-        path.symlink_to(victim)
-    if kind == "other machine":
-        note = tmp_path / "files-0123456789abcdef-1"
-    note.write_text(f"{victim if kind == 'other folder' else path}\n")
-    sweep_files(tmp_path)
-    assert victim.read_text() == "mine"
-    assert os.path.lexists(path)
-
-
-def test_launches_of_a_killed_run_of_message_sizes_are_swept(tmp_path, segment, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    abandoned, used, foreign = (tmp_path / f"{launch.FOLDER_PREFIX}{name}" for name in ("a", "b", "c"))
-    path = segment()
-    for folder in (abandoned, used, foreign):
-        folder.mkdir()
-    with hold_lifeline(abandoned), hold_lifeline(used):
-        view = mapped(path)
-        note_files(abandoned)
-        view.close()
-        assert is_held(abandoned)
-    with hold_lifeline(used):
-        launch.sweep_abandoned()
-    assert not abandoned.exists()
-    assert not path.exists()
-    assert used.exists()
-    assert foreign.exists()
+    with pytest.raises(SystemExit) as caught:
+        main(["system", "emulate", "--clean"])
+    assert caught.value.code in (0, None)
+    assert f"({gone.pid})" in capsys.readouterr().out
+    assert living.poll() is None
+    assert gone.pid not in {found.pid for found in leftovers()}
