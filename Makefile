@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large stress sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -111,6 +111,12 @@ test-all: .venv .venv-openmpi .venv/.science horovod oneccl lint types sanitizer
 
 test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
 	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
+
+stress: .venv .venv-openmpi  ## 20,000 random operations of the ring from two threads, bit for bit, on MPICH and Open MPI (a minute; OPERATIONS=)
+	$(STRESS) $(BIN)/mpiexec -n 4 $(BIN)/python -m pytest tests/contract/test_ring_stress.py -q -p no:cacheprovider
+	$(STRESS) .venv-openmpi/bin/mpiexec --oversubscribe $(if $(filter 0,$(shell id -u)),--allow-run-as-root) -n 4 \
+	  .venv-openmpi/bin/python -m pytest tests/contract/test_ring_stress.py -q -p no:cacheprovider
+STRESS = DLSCALE_STRESS=$(or $(OPERATIONS),20000) DLSCALE_UNDER_MPIEXEC=4
 
 sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
 	DLSCALE_SANITIZERS=1 $(PYTEST) tests/native/test_sanitizers.py -n $(shell nproc)
