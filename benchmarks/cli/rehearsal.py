@@ -49,20 +49,24 @@ def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[Net
     """The bounds on full nodes, and the source of the compute time; empty where that is unknown."""
     study, shape = campaign.plan.study, campaign.plan.shape
     per_node = shape.ranks_per_node or 1
-    sizes = [size for size in shape.sizes if size.num_ranks == size.num_nodes * per_node]
     batches = {
         (case.cell.num_nodes, case.cell.num_ranks): case.cell.local_batch
         for launch in campaign.plan.launches
         for case in launch.cases
         if case.cell.workload == workload and case.cell.control == "train"
     }
+    sizes = [
+        size
+        for size in shape.sizes
+        if size.num_ranks == size.num_nodes * per_node and (size.num_nodes, size.num_ranks) in batches
+    ]
     computes = [
         compute_time(
             campaign.system,
             workload,
             preset,
             precision=study.precision,
-            local_batch=batches.get((size.num_nodes, size.num_ranks), preset.local_batch),
+            local_batch=batches[size.num_nodes, size.num_ranks],
             ranks_per_node=per_node,
         )
         for size in sizes

@@ -126,7 +126,17 @@ def plan_and_run(
 ) -> int:
     """Plan a study, changed by the options and further `fields`, and run it if it is to `start`."""
     system = system_of(options)
+    rehearsed = system.has_jobs and not in_allocation and not system.is_here()
+    open_ports = rehearsed and run_jobs.needs_open_ports(system, options)
+    options = options | ({"allow_open_ports": True} if open_ports else {})
     study = study_of(name, system, options, **(fields or {}))
+    if rehearsed and not as_json:
+        click.echo(run_jobs.rehearsal_line(system))
+        if open_ports:
+            click.echo(
+                f"rehearsed with --allow-open-ports, which {system.name} itself must be given: without it no "
+                "default backend for its GPUs spans nodes"
+            )
     if not as_json and (line := own_defaults(study, system, options)):
         click.echo(line)
     for key, slept in ({} if as_json else study.slept_by_profile).items():

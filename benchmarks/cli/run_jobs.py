@@ -36,9 +36,23 @@ from dlscale.benchmarks.launch.campaign import (
 )
 from dlscale.benchmarks.study.plan import Launch, num_comparisons
 from dlscale.benchmarks.study.sizes import chosen_partition
-from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
+
+
+def rehearsal_line(system: System) -> str:
+    """What every reader of a rehearsal has to know first."""
+    return f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
+
+
+def needs_open_ports(system: System, options: dict[str, Any]) -> bool:
+    """Whether the usual backends of the study's device exchange nothing across nodes without --allow-open-ports.
+
+    A rehearsal opens no port, so that it goes on with them where the user neither allowed nor forbade it.
+    """
+    device = options["device"] or system.default_device
+    return device in DEVICE_BACKENDS and options["backends"] is None and options["allow_open_ports"] is None
 
 
 def run_as_jobs(
@@ -71,9 +85,6 @@ def run_as_jobs(
     if not is_here:
         jobs = _jobs(campaign, campaign.plan.launches, limit)
         _check_node_hours(jobs, options["max_node_hours"])
-        click.echo(
-            f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
-        )
         show_job_costs(campaign, jobs)
         show_plan(campaign.plan, campaign.plan.launches)
         if start:

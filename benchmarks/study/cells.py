@@ -23,7 +23,7 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.slept import Slept
-from dlscale.models.workload import SYNTHETIC, Preset
+from dlscale.models.workload import SYNTHETIC, Preset, Workload
 
 PROFILE: tuple[Control, ...] = ("profile",)
 INPUT_CONTROLS: tuple[Control, ...] = ("synthetic", "loader")
@@ -49,7 +49,7 @@ class CellMaker:
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
         self._facts, self._preset = facts, facts.preset(study.preset)
         local_batch, num_samples = self._batches(max(shape.ranks))
-        self._check_small(local_batch)
+        check_small(facts, self._preset, local_batch)
         self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
         if study.target and self._source.path:
             num_known = facts.num_samples(self._source, self._preset)
@@ -183,11 +183,12 @@ class CellMaker:
             )
         return global_batch // num_ranks, global_batch
 
-    def _check_small(self, local_batch: int) -> None:
-        """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
-        if local_batch < self._preset.local_batch:
-            rng = np.random.default_rng(0)
-            self._facts.data().step_inputs(self._preset, local_batch, rng, gate=True)
+
+def check_small(facts: Workload, preset: Preset, local_batch: int) -> None:
+    """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
+    if local_batch < preset.local_batch:
+        rng = np.random.default_rng(0)
+        facts.data().step_inputs(preset, local_batch, rng, gate=True)
 
 
 def check_profile(study: Study, shape: Shape) -> None:

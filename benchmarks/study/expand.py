@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, product
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Case
-from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
+from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, check_small, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.servers import server_counts
@@ -87,6 +88,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     refused, reasons = _refused(study, pairs, shape, servers)
     left_out += reasons
     groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
+    sizes_of: dict[str, list[Size]] = {}
+    for name in dict.fromkeys(name for name, _ in networks):
+        sizes_of[name], indivisible = _dividing(study, name, shape)
+        left_out += indivisible
+    shape = replace(shape, sizes=tuple(size for size in shape.sizes if size in chain(*sizes_of.values())))
     references: list[Group] = []
     for workload, framework in networks:
         backends = [backend for backend, trained in pairs if trained == framework]
@@ -96,7 +102,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
             framework=framework,
             environment=environment,
             path=paths.get(workload),
-            shape=shape,
+            shape=replace(shape, sizes=tuple(sizes_of[workload])),
         )
         for backend in backends:
             if problem := _foreign(study, workload, framework, backend):
@@ -106,7 +112,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 continue
             for index, variant in enumerate(study.variants(backend)):
                 maker = made(variant)
-                for size in shape.sizes:
+                for size in sizes_of[workload]:
                     for num_servers in _server_numbers(backend, size, servers):
                         if Started(backend, framework, size, num_servers, index) in refused:
                             continue
@@ -118,7 +124,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                         groups[size].append([make(control) for control in maker.controls(backend, size)])
         shared = [made(variant) for variant in study.variants("none")]
         if "none" in backends:
-            for maker, size in product(shared, shape.sizes):
+            for maker, size in product(shared, sizes_of[workload]):
                 groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
             references += _references(shared, shape)
@@ -139,6 +145,34 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         shape=shape,
         warnings=(*left_out, *_warnings(shape)),
     )
+
+
+def _dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], list[str]]:
+    """The sizes on which a workload is trained, and warnings for usual ones whose part of a global batch cannot be.
+
+    Sizes that a study names stay, and `CellMaker.cell` refuses them.
+    """
+    sizes = list(shape.sizes)
+    if study.scaling_mode != "strong" or study.ranks or study.nodes:
+        return sizes, []
+    facts = study.facts(workload)
+    preset = facts.preset(study.preset)
+    batches = {variant.batch or preset.global_batch for variant in study.variants("none")}
+    kept = [size for size in sizes if not any(batch % size.num_ranks for batch in batches)]
+    warnings = []
+    if ranks := [size.num_ranks for size in sizes if size not in kept]:
+        texts = " or ".join(map(str, sorted(batches)))
+        warnings.append(
+            f"{workload} on {', '.join(map(str, ranks))} ranks is left out: they do not divide global batch {texts}"
+        )
+    while len(kept) > 1:
+        try:
+            check_small(facts, preset, min(batches) // kept[-1].num_ranks)
+        except UsageError as error:
+            warnings.append(f"{workload} on {kept.pop().num_ranks} ranks is left out: {error}")
+        else:
+            break
+    return kept, warnings
 
 
 # What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.

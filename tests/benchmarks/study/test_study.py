@@ -175,6 +175,17 @@ def test_a_batch_that_the_ranks_do_not_divide():
         plan("strong-scaling", ranks=[1, 2], batch=9)
 
 
+def test_usual_sizes_that_do_not_divide_a_global_batch_are_left_out_of_that_workload():
+    found = plan("strong-scaling", num_cores=4, workloads=["hep_cnn", "cosmogan"], batch=None)
+    sizes = {
+        name: {c.num_ranks for c in cells(found) if c.workload == name} for name in ("hep_cnn", "cosmogan")
+    }
+    assert sizes["hep_cnn"] == {1, 2, 4}
+    assert any(
+        "hep_cnn on 3 ranks is left out: they do not divide global batch 8" in w for w in found.warnings
+    )
+
+
 def test_a_batch_that_the_network_cannot_train_on():
     with pytest.raises(UsageError, match=r"local batch of 1, but .* needs 2 images or more"):
         plan(workloads=["inception_v3"], batch=1)

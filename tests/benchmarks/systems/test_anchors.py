@@ -9,6 +9,7 @@ import pytest
 
 from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.anchors import ANCHOR_COLUMNS, compute_time, load_anchors, sample_seconds
 from dlscale.benchmarks.systems.system import load_system
@@ -71,7 +72,8 @@ def rehearse(tmp_path, *words):
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_path):
     done = rehearse(tmp_path, "--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
     assert done.returncode == 0, done.stderr
-    assert "this machine is not cori; nothing is submitted and nothing was measured" in done.stdout
+    first, *_ = done.stdout.splitlines()
+    assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
     assert "published, hep_cnn: sensitive to latency and jitter" in done.stdout
     assert "efficiency at most 100 % fully overlapped" in " ".join(done.stdout.split())
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
@@ -88,6 +90,8 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
     for backend in ("mpi", "ring"):
         assert f"predicted, hep_cnn (paper) over {backend} on 16 nodes: efficiency 9" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["16", "16"] in [row[:2] for row in rows], "the table has every size"
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
     kinds = ("csv", "pdf", "png", "svg")
     names = ("hep_cnn-paper-weak-bounds", "hep_cnn-paper-weak-predicted")
@@ -95,6 +99,24 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     records = read_predictions(folder / "figures" / f"{names[1]}.jsonl")
     assert {(record.evidence, record.system) for record in records} == {("simulated", "cori")}
     assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
+
+
+SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
+
+
+@pytest.mark.parametrize("kind", ["weak-scaling", "strong-scaling"])
+@pytest.mark.parametrize("system", SCHEDULED)
+def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_path, capsys):
+    # The published global batch of CosmoGAN takes a node hours per launch: some queues are too short for it.
+    workloads = [name for name in NAMES if kind == "weak-scaling" or name != "cosmogan"]
+    words = ["plan", kind, "--system", system, "--workloads", ",".join(workloads), "--results", str(tmp_path)]
+    assert cli.main(words, standalone_mode=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("nothing is submitted and nothing was measured")
+    assert any("node-hours used per case" in line for line in lines)
+    assert any("rehearsed with --allow-open-ports" in line for line in lines) == (
+        load_system(system).default_device == "gpu"
+    )
 
 
 @pytest.mark.parametrize(
