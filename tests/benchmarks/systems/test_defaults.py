@@ -110,11 +110,14 @@ def test_a_plan_says_what_it_took_from_the_system_and_why(capsys, tmp_path):
     assert "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published" in text
 
 
-def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(capsys, tmp_path):
+def test_a_rehearsal_on_gpu_nodes_has_a_way_to_exchange_and_says_what_the_machine_must_be_given(
+    capsys, tmp_path
+):
     command = ["plan", "weak-scaling", "--system", "perlmutter", "--nodes", "1,2,4", "--walltime", "4h"]
     status, text = told(capsys, *command, "--results", str(tmp_path))
+    assert status == 0
+    assert "rehearsed with --allow-open-ports, which perlmutter itself must be given" in text
+    assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
+    status, text = told(capsys, *command, "--allow-open-ports", "no", "--results", str(tmp_path))
     assert status == 1
     assert "backend nccl was asked for across machines" in text
-    status, text = told(capsys, *command, "--allow-open-ports", "--results", str(tmp_path))
-    assert status == 0
-    assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
