@@ -58,15 +58,15 @@ class Noise:
     measured: tuple[str, ...] = ()  # what static differences and rare events come from, in words
     not_measured: tuple[str, ...] = ()  # which of them are not known, and why
 
-    def halved(self) -> Noise:
-        """Half as much of everything."""
+    def scaled(self, factor: float) -> Noise:
+        """This factor times as much of everything."""
         return replace(
             self,
-            steps=tuple(1 + (step - 1) / 2 for step in self.steps),
-            variation=(self.variation[0] / 2, self.variation[1] / 2),
-            static=self.static / 2,
-            rare_least=self.rare_least / 2,
-            rare_size=self.rare_size / 2,
+            steps=tuple(1 + (step - 1) * factor for step in self.steps),
+            variation=(self.variation[0] * factor, self.variation[1] * factor),
+            static=self.static * factor,
+            rare_least=self.rare_least * factor,
+            rare_size=self.rare_size * factor,
         )
 
 

@@ -190,34 +190,38 @@ def sensitivity(situation: Situation, num_nodes: int) -> dict[str, float]:
 
 def changed_situations(situation: Situation) -> dict[str, Situation]:
     """{what is different: the situation then}; "as it is" is first."""
-    network, rule = situation.network, situation.rule
-    groups = network.groups
-    faster = replace(
-        network,
-        node_bytes_per_second=2 * network.node_bytes_per_second,
-        groups=groups
-        and replace(
-            groups,
-            group_bytes_per_second=2 * groups.group_bytes_per_second,
-            pair_bytes_per_second=2 * groups.pair_bytes_per_second,
-        ),
-    )
-    sooner = replace(
-        network,
-        latency_seconds=network.latency_seconds / 2,
-        groups=groups and replace(groups, extra_latency_seconds=groups.extra_latency_seconds / 2),
-    )
-    jitter = network.message_jitter_seconds
-    steadier = replace(network, message_jitter_seconds=jitter and jitter / 2)
+    rule = situation.rule
     changed = {
         "as it is": situation,
-        "twice the bandwidth": replace(situation, network=faster),
-        "half the latency": replace(situation, network=sooner),
-        "half the jitter": replace(situation, network=steadier, noise=situation.noise.halved()),
+        "twice the bandwidth": with_factors(situation, link_rate=2),
+        "half the latency": with_factors(situation, latency=0.5),
+        "half the jitter": with_factors(situation, jitter=0.5),
     }
     if rule.bytes_per_element > 2:
         changed["bf16 gradients"] = replace(situation, rule=replace(rule, bytes_per_element=2))
     return changed
+
+
+def with_factors(
+    situation: Situation, *, link_rate: float = 1, latency: float = 1, jitter: float = 1
+) -> Situation:
+    """The situation with so many times the rate of all links, the latency, and the noise of steps and messages."""
+    network = situation.network
+    groups = network.groups and replace(
+        network.groups,
+        group_bytes_per_second=network.groups.group_bytes_per_second * link_rate,
+        pair_bytes_per_second=network.groups.pair_bytes_per_second * link_rate,
+        extra_latency_seconds=network.groups.extra_latency_seconds * latency,
+    )
+    late = network.message_jitter_seconds
+    other = replace(
+        network,
+        node_bytes_per_second=network.node_bytes_per_second * link_rate,
+        latency_seconds=network.latency_seconds * latency,
+        groups=groups,
+        message_jitter_seconds=None if late is None else late * jitter,
+    )
+    return replace(situation, network=other, noise=situation.noise.scaled(jitter))
 
 
 def _draw(situation: Situation, rng: np.random.Generator) -> _Draws:

@@ -5,51 +5,46 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.findings.predicted_points import prediction_row
-from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation, method_of
-from dlscale.analysis.predict.prediction_records import noise_texts, prediction_record
+from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation
+from dlscale.analysis.predict.prediction_records import noise_texts, prediction_record, prediction_records
 from dlscale.analysis.render.tables import Column, Table, TableOf
 from dlscale.analysis.render.text import number
-from dlscale.benchmarks.records.prediction import ENDING
+from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
 
 LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
 NOT_SIMULATED = "fullest link: more flows at once than SimGrid is asked to simulate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedPoint:
-    """A point with the curve that it is on."""
-
-    curve: PredictedCurve
-    point: PredictedPoint
-
-
 def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
     """A row per backend and number of nodes."""
-    points = [PlacedPoint(curve=curve, point=point) for curve in curves for point in curve.points]
-    not_simulated = any(_engine(it.curve.situation, it.point) == "fullest link" for it in points)
-    return TableOf[PlacedPoint](
+    return records_table(list(prediction_records(curves)))
+
+
+def records_table(records: Sequence[PredictionRecord]) -> Table:
+    """A row per prediction; all are of one training."""
+    not_simulated = any(_engine(record) == "fullest link" for record in records)
+    return TableOf[PredictionRecord](
         name="prediction",
-        caption=_setting(curves[0].situation),
+        caption=_setting(records[0]),
         columns=(
-            Column("backend", lambda it: it.curve.situation.rule.backend, numeric=False),
-            Column("nodes", lambda it: it.point.num_nodes),
-            Column("ranks", lambda it: it.point.num_ranks),
-            Column("servers", lambda it: it.point.num_servers or ""),
-            Column("samples/s", lambda it: number(it.point.samples_per_second.center)),
-            Column("efficiency", lambda it: _percent(it.point.efficiency.center), unit="%"),
-            Column("low", lambda it: _percent(it.point.efficiency.low), unit="%"),
-            Column("high", lambda it: _percent(it.point.efficiency.high), unit="%"),
-            Column("engine", lambda it: _engine(it.curve.situation, it.point), numeric=False),
+            Column("backend", lambda record: record.backend, numeric=False),
+            Column("nodes", lambda record: record.num_nodes),
+            Column("ranks", lambda record: record.num_ranks),
+            Column("servers", lambda record: record.num_servers or ""),
+            Column("samples/s", lambda record: number(record.samples_per_second.center)),
+            Column("efficiency", lambda record: _percent(record.efficiency.center), unit="%"),
+            Column("low", lambda record: _percent(record.efficiency.low), unit="%"),
+            Column("high", lambda record: _percent(record.efficiency.high), unit="%"),
+            Column("engine", _engine, numeric=False),
         ),
-        data=lambda it: _row(it.curve, it.point),
+        data=prediction_row,
         legend=LEGEND + (f"; {NOT_SIMULATED}" if not_simulated else ""),
-        group=lambda it: it.curve.situation.rule.backend,
-    ).of(points)
+        group=lambda record: record.backend,
+    ).of(records)
 
 
 def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
@@ -77,10 +72,10 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
     return prediction_row(prediction_record(curve, point))
 
 
-def _engine(situation: Situation, point: PredictedPoint) -> str:
+def _engine(record: PredictionRecord) -> str:
     """The engine, or that it has not simulated what is too large for it."""
-    left = situation.engine.name == "simgrid" and method_of(situation, point.num_nodes) != "flows"
-    return "fullest link" if left else situation.engine.name
+    left = record.engine == "simgrid" and record.engine_method != "flows"
+    return "fullest link" if left else record.engine
 
 
 def first_line(situation: Situation) -> str:
@@ -131,10 +126,12 @@ def title(situation: Situation) -> str:
     return f"{profile.workload} {profile.preset}, {mode} scaling on {situation.network.name}"
 
 
-def _setting(situation: Situation) -> str:
-    batch = f"{situation.batch} samples per {'rank' if situation.scaling_mode == 'weak' else 'step'}"
-    per_node = f"{situation.ranks_per_node} rank{'s' * (situation.ranks_per_node > 1)} per node"
-    return f"{title(situation)}, {situation.profile.framework}, {batch}, {per_node}"
+def _setting(record: PredictionRecord) -> str:
+    what = f"{record.workload} {record.preset}, {record.scaling_mode} scaling on {record.system}"
+    per_node = record.num_ranks // record.num_nodes
+    ranks = f"{per_node} rank{'s' * (per_node > 1)} per node"
+    batch = f"{record.batch} samples per {'rank' if record.scaling_mode == 'weak' else 'step'}"
+    return f"{what}, {record.framework}, {batch}, {ranks}"
 
 
 def _percent(share: float | None) -> str:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from dlscale.analysis.predict.engine import Algorithm
 from dlscale.analysis.predict.engines import ENGINES, RememberingEngine, cache_folder, engine_named
+from dlscale.analysis.predict.grid import Axes, check_grid
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import (
     NUM_REPLICATES,
@@ -36,6 +38,7 @@ from dlscale.analysis.render.prediction import (
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
+from dlscale.benchmarks.cli.grid_option import grid_option, put_grid
 from dlscale.benchmarks.cli.network_options import background_option, slow_nodes_option
 from dlscale.benchmarks.cli.option_kinds import BackendOptions, Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
@@ -108,6 +111,7 @@ ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_se
 @click.option(
     "--explain", is_flag=True, help="Losses of the largest size, and what other inputs would give it."
 )
+@grid_option
 @click.option(
     "--replicates",
     type=click.IntRange(min=100, max=100_000),
@@ -133,6 +137,7 @@ def predict(
     background_flows: int,
     slow_nodes: dict[int, float],
     explain: bool,
+    grid: Axes | None,
     results: Path,
     as_json: bool,
     **options: Any,
@@ -150,15 +155,22 @@ def predict(
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
+      dlscale predict weak-scaling --system cori --backends ring,grpc_ps --grid
     """  # noqa: D301
     machine = load_system(system)
     network = network_of(machine)
     own_options = backend_options or {}
     _check_options(own_options, backends)
+    if grid and as_json:
+        raise UsageError("--grid writes files and --json none; leave one of them out")
+    if grid and engine != "simgrid" and (background_flows or slow_nodes):
+        raise UsageError(
+            "--grid with --background-flows or --slow-nodes takes --engine simgrid, which is slow"
+        )
     folder = named_folder(results, study) if study else None
     chosen = engine_named(engine, background_flows=background_flows, slow_nodes=slow_nodes)
     remembering = RememberingEngine(chosen, cache_folder())
-    predictions = []
+    predictions, grids = [], []
     for workload in workloads:
         for profile in _profiles(machine, workload, folder, frameworks=frameworks, preset=preset):
             situations = [
@@ -186,6 +198,9 @@ def predict(
                     calibrated_situation(situation, machine, calibrating, sizes, profiled=folder, force=force)
                     for situation in situations
                 ]
+            if grid:
+                check_grid(grid, situations, sizes)
+                grids.append((situations, sizes))
             predictions.append([predict_curve(situation, sizes, explain=explain) for situation in situations])
     remembering.save()
     if as_json:
@@ -194,7 +209,23 @@ def predict(
         return 0
     for curves in predictions:
         _show(curves, kind, machine, results, explain=explain)
+    if grid:
+        # By closed forms, unless asked otherwise: thousands of points.
+        other = (
+            remembering if engine == "simgrid" else engine_named("loggp", background_flows=0, slow_nodes={})
+        )
+        for situations, sizes in grids:
+            stem = _stem(situations[0], kind, machine, results)
+            put_grid(grid, [replace(situation, engine=other) for situation in situations], sizes, stem)
+        remembering.save()
     return 0
+
+
+def _stem(situation: Situation, kind: str, machine: System, results: Path) -> Path:
+    """The files of a prediction, without their endings."""
+    profile = situation.profile
+    name = f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
+    return results / machine.name / PREDICTIONS_FOLDER / name
 
 
 def _check_options(given: dict[str, dict[str, Any]], backends: Sequence[str]) -> None:
@@ -274,12 +305,7 @@ def _show(
         for curve in curves:
             for text in explanation(curve):
                 console.print(text, markup=False, soft_wrap=True)
-    stem = (
-        results
-        / machine.name
-        / PREDICTIONS_FOLDER
-        / f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
-    )
+    stem = _stem(situation, kind, machine, results)
     if not is_written(curves, stem):
         _write(curves, stem, list(_published(machine, profile.workload, situation.scaling_mode)))
     console.print(

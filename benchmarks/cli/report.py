@@ -29,10 +29,12 @@ from dlscale.benchmarks.cli.options import (
     system_option,
 )
 from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
+from dlscale.benchmarks.cli.report_prediction import report_prediction
 from dlscale.benchmarks.cli.report_together import report_together
 from dlscale.benchmarks.cli.study_report import Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected
+from dlscale.benchmarks.records.prediction import ENDING
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
@@ -67,6 +69,8 @@ def report(
     Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table, a page
     and figures together, in reports in the results folder; each curve is of one study.
 
+    A file of dlscale predict, *.jsonl, is printed again, and its page of what if written from its --grid.
+
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 3 if the
@@ -81,6 +85,7 @@ def report(
       dlscale report --text
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
+      dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
       dlscale report weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale report results/local/weak-scaling-1a2b3c4d ../other/results/cori/weak-scaling-5e6f7a8b
     """  # noqa: D301
@@ -91,6 +96,12 @@ def report(
             raise UsageError("--predicted stands beside one study; name one, or leave it out")
         folders = [named_folder(results, name, system=system) for name in studies]
         return report_together(folders, results=results, base=base, as_json=as_json)
+    if studies and studies[0].endswith(ENDING):
+        if full or as_text or predicted:
+            raise UsageError(
+                f"{studies[0]} is a prediction, which --full, --text and --predicted are not for"
+            )
+        return report_prediction(Path(studies[0]), as_json=as_json)
     store = Store(named_folder(results, studies[0] if studies else None, system=system))
     running = store.busy
     with uncollected():

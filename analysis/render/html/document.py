@@ -56,13 +56,13 @@ def render(page: Page) -> str:
     """The page as HTML; equal pages give equal text."""
     plotly = get_plotlyjs()
     # First, so that filters and tables work while the browser still loads Plotly.
-    style, scripts = _own("page.css"), [*map(_own, BEFORE), plotly, *map(_own, AFTER)]
+    style, scripts = own("page.css"), [*map(own, BEFORE), plotly, *map(own, AFTER)]
     return (
-        _environment()
+        environment()
         .get_template(TEMPLATE)
         .render(
             page=page,
-            policy=_policy(style, scripts),
+            policy=policy(style, scripts),
             # Our own content, not from records: these two elements contain no HTML and must not be escaped.
             style=Markup(style),  # noqa: S704
             scripts=[Markup(script) for script in scripts],  # noqa: S704
@@ -74,17 +74,18 @@ def render(page: Page) -> str:
     )
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Our templates, with everything escaped."""
+    made = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["grouped"] = _grouped
-    return environment
+    made.filters["kind"] = lambda block: type(block).__name__
+    made.filters["grouped"] = _grouped
+    return made
 
 
 def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
@@ -118,7 +119,8 @@ def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return filters
 
 
-def _policy(style: str, scripts: list[str]) -> str:
+def policy(style: str, scripts: list[str]) -> str:
+    """The content security policy of a page with exactly this style and these scripts."""
     allowed = {
         "default-src": ["'none'"],
         "script-src": [_digest(script) for script in scripts],
@@ -137,7 +139,8 @@ def _digest(content: str) -> str:
 
 
 @cache
-def _own(name: str) -> str:
+def own(name: str) -> str:
+    """The text of a file beside this one."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -159,8 +162,13 @@ DIGITS = 6  # of drawn numbers; tables keep all
 
 
 def to_json(page: Page) -> str:
-    """The page's data, safe inside a script element: without `<` it cannot end the element or begin a comment."""
-    text = json.dumps(payload(page), allow_nan=False, separators=(",", ":"))
+    """The page's data, as `embedded`."""
+    return embedded(payload(page))
+
+
+def embedded(data: Any) -> str:
+    """JSON that is safe inside a script element: without `<` it cannot end the element or begin a comment."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

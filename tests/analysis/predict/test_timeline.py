@@ -257,7 +257,7 @@ def test_backup_workers_save_the_wait_for_the_slowest():
 def test_half_the_noise_is_half_as_far_from_the_mean():
     rare = {"rare_probability": 0.1, "rare_least": 0.4}
     noise = Noise(steps=(0.9, 1.1), variation=(0.1, 0.2), static=0.1, rare_size=1.0, **rare)
-    half = noise.halved()
+    half = noise.scaled(0.5)
     assert half == Noise(
         steps=(0.95, 1.05),
         variation=(0.05, 0.1),

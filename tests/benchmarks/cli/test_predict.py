@@ -302,3 +302,39 @@ def test_strong_scaling_needs_nodes_that_divide_the_batch(capsys):
     assert caught.value.code == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["local_batch"] for row in rows] == [64, 32, 16, 8, 4, 2, 1]
+
+
+def test_a_grid_is_a_table_and_a_page_which_report_writes_again(tmp_path):
+    words = ["--nodes", "1,64", "--results", str(tmp_path)]
+    told = said(*words, "--grid", "link_rate=4,latency=1,jitter=1,batch=128")
+    (page,) = tmp_path.glob("cori/predictions/*-what-if.html")
+    (table,) = tmp_path.glob("cori/predictions/*-grid.csv")
+    (records,) = tmp_path.glob("cori/predictions/*.jsonl")
+    assert page.name in told
+    assert len(table.read_text().splitlines()) == 1 + 2 * 2  # rates by nodes
+    before = page.read_text()
+    page.unlink()
+    done = CliRunner().invoke(cli, ["report", str(records)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "nothing was measured on cori" in done.output
+    assert page.read_text() == before
+    rows = json.loads(CliRunner().invoke(cli, ["report", str(records), "--json"]).output)["rows"]
+    assert [row["num_nodes"] for row in rows] == [1, 64]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--grid", "--json"], "leave one of them out"),
+        (["--grid", "link_rate=nan"], "give numbers from"),
+        (["--grid", "speed=1"], "is no axis"),
+        (["--grid", "batch=" + "|".join(map(str, range(1, 2000)))], "more than 50,000"),
+    ],
+)
+def test_grids_that_cannot_be_are_one_line(words, reason, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*ASKED, "--nodes", "1,2", *words])
+    assert caught.value.code == 1
+    told = capsys.readouterr().err
+    assert reason in " ".join(told.split())
+    assert "Traceback" not in told

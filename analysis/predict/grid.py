@@ -1,0 +1,175 @@
+"""What if the network, the noise or the batch were others: every combination of factors, by the engine, as tidy rows.
+
+Factors are on what the prediction has otherwise: `link_rate` on all links, `latency` on all latencies, `jitter` on what
+disturbs steps and messages. `batch` is samples per rank under weak scaling, else in total.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dlscale.analysis.predict.prediction import PredictedPoint, Situation, predict_point, with_factors
+from dlscale.analysis.records import settings_text
+from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+
+NUM_REPLICATES = 200  # of a point: a grid shows where things go, and single predictions how sure that is
+MOST_POINTS = 50_000
+LARGEST_FACTOR = 1e6
+FACTORS = ("link_rate", "latency", "jitter")
+LOSS = "_loss"  # ends the columns of what is lost, in shares of the predicted step
+MOST_BYTES = 64 * 2**20
+GRID, WHAT_IF = "-grid.csv", "-what-if.html"  # end the names of a grid's table and of its page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """Ascending values of each axis, those of the prediction among them; no batch: a quarter to four times its own."""
+
+    link_rate: tuple[float, ...] = (0.25, 0.5, 1, 2, 4)
+    latency: tuple[float, ...] = (0.1, 0.5, 1, 2, 10)
+    jitter: tuple[float, ...] = (0, 0.5, 1, 2)
+    batch: tuple[int, ...] = ()
+
+    def batches(self, situation: Situation) -> tuple[int, ...]:
+        """With the prediction's own. The usual ones are no smaller under strong scaling, as ranks must divide them."""
+        batch = situation.batch
+        if self.batch:
+            return tuple(sorted({batch, *self.batch}))
+        few = {max(1, batch // 4)} if situation.scaling_mode == "weak" else set()
+        return tuple(sorted({*few, batch, 4 * batch}))
+
+    def num_points(self, situations: Sequence[Situation], sizes: Sequence[int]) -> int:
+        """How many points that makes in all."""
+        factors = math.prod(len(getattr(self, name)) for name in FACTORS)
+        return sum(factors * len(self.batches(situation)) * len(sizes) for situation in situations)
+
+
+AXES = tuple(field.name for field in fields(Axes))
+
+
+def read_axes(text: str) -> Axes:
+    """Axes as `link_rate=0.5|2,batch=32|128`; others are the usual ones, and 1 is always there. Raises ValueError."""
+    values: dict[str, Any] = {}
+    for word in filter(None, text.split(",")):
+        name, _, listed = word.partition("=")
+        if name not in AXES:
+            raise ValueError(f"{name!r} is no axis; choose from {', '.join(AXES)}")
+        if name in values:
+            raise ValueError(f"{name} is given twice")
+        read: Callable[[str], float] = int if name == "batch" else float
+        try:
+            numbers = {read(value) for value in listed.split("|")}
+        except ValueError:
+            raise ValueError(f"{word!r}: write numbers with | between them, such as {name}=1|2") from None
+        least = {"batch": 1.0, "jitter": 0.0}.get(name, 1 / LARGEST_FACTOR)
+        if not all(least <= number <= LARGEST_FACTOR for number in numbers):  # neither is nan
+            raise ValueError(f"{word!r}: give numbers from {least:g} to {LARGEST_FACTOR:g}")
+        as_it_is = set() if name == "batch" else {1.0}
+        values[name] = tuple(sorted(numbers | as_it_is))
+    return Axes(**values)
+
+
+def check_grid(axes: Axes, situations: Sequence[Situation], sizes: Sequence[int]) -> int:
+    """The number of points. Raises UsageError if they are too many."""
+    number = axes.num_points(situations, sizes)
+    if number > MOST_POINTS:
+        raise UsageError(
+            f"--grid asks for {number:,} points, more than {MOST_POINTS:,}; give fewer values or --nodes, such as "
+            "--grid link_rate=0.5|2,jitter=1"
+        )
+    return number
+
+
+def grid_rows(axes: Axes, situations: Sequence[Situation], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """A row per point, backend after backend. Raises UsageError as `predict_point`."""
+    for situation in situations:
+        few = replace(situation, num_replicates=min(situation.num_replicates, NUM_REPLICATES))
+        for link_rate, latency, jitter in product(*(getattr(axes, name) for name in FACTORS)):
+            other = with_factors(few, link_rate=link_rate, latency=latency, jitter=jitter)
+            for batch, num_nodes in product(axes.batches(situation), sizes):
+                own = replace(other, batch=batch)
+                factors = {"link_rate": link_rate, "latency": latency, "jitter": jitter}
+                yield _row(own, predict_point(own, num_nodes), factors)
+
+
+def _row(situation: Situation, point: PredictedPoint, factors: Mapping[str, float]) -> dict[str, Any]:
+    profile, network, engine = situation.profile, situation.network, situation.engine
+    rates, efficiency = point.samples_per_second, point.efficiency
+    return {
+        "system": network.name,
+        "workload": profile.workload,
+        "preset": profile.preset,
+        "framework": profile.framework,
+        "scaling_mode": situation.scaling_mode,
+        "backend": situation.rule.backend,
+        "backend_options": settings_text(situation.backend_options),
+        "ranks_per_node": situation.ranks_per_node,
+        **{f"{name}_factor": factor for name, factor in factors.items()},
+        "link_bytes_per_second": network.node_bytes_per_second,
+        "latency_seconds": network.latency_seconds,
+        "batch": situation.batch,
+        "local_batch": point.local_batch,
+        "num_nodes": point.num_nodes,
+        "num_ranks": point.num_ranks,
+        "num_servers": point.num_servers,
+        "samples_per_second": rates.center,
+        "samples_per_second_low": rates.low,
+        "samples_per_second_high": rates.high,
+        "efficiency": efficiency.center,
+        "efficiency_low": efficiency.low,
+        "efficiency_high": efficiency.high,
+        "step_seconds": point.step_seconds.center,
+        **{name.replace(" ", "_") + LOSS: share for name, share in point.parts.items()},
+        "engine": engine.name,
+        "engine_version": engine.version,
+        "num_replicates": situation.num_replicates,
+        "seed": situation.seed,
+        "evidence": "simulated",
+    }
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as CSV, with all digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def read_grid(path: Path) -> list[dict[str, Any]]:
+    """The rows of a grid's file, numbers as numbers. Raises UsageError if it is not one."""
+    try:
+        text = read_regular(path, limit=MOST_BYTES).decode("utf-8")
+        rows = [dict(row) for row in csv.DictReader(io.StringIO(text), strict=True)]
+        if not rows:
+            raise ValueError("no rows")
+        return [{name: _value(name, word) for name, word in row.items()} for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{path} is no grid of predictions: {error}; write it again: dlscale predict --grid"
+        ) from None
+
+
+WORDS = frozenset({
+    *("system", "workload", "preset", "framework", "scaling_mode", "backend", "backend_options"),
+    *("engine", "engine_version", "evidence"),
+})  # fmt: skip
+WHOLE = ("ranks_per_node", "batch", "local_batch", "seed")
+
+
+def _value(name: str, word: str) -> str | float:
+    if name in WORDS:
+        return word
+    number = float(word)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {word}")
+    return int(number) if name.startswith("num_") or name in WHOLE else number
