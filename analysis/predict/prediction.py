@@ -3,7 +3,8 @@
 A point is R replicates. Each draws what is not known, a step then draws what varies:
 
     replicate   rates and latency between the sources' limits, packed or scattered nodes, routing between minimal and
-                adaptive, the coefficient of variation of steps where they were not measured
+                adaptive, the coefficient of variation of steps where they were not measured, how fast a rank computes
+                where that is derived
     step        the slowest rank (`noise`), Horovod's phase
 
 and, where a study has measured steps between nodes, by how much predictions of those are off.
@@ -148,6 +149,10 @@ def predict_point(situation: Situation, num_nodes: int) -> PredictedPoint:
     dropped = min(rule.num_dropped, num_ranks - 1)
     factors = beside * slowest(situation.noise, waits_for, shape, rng, num_dropped=dropped)
     exchanges = _exchanges(situation, profile, num_nodes, draws, rng)
+    pace = np.ones((situation.num_replicates, 1))
+    if profile.time_factors != (1.0, 1.0):
+        pace = _between(profile.time_factors, pace.shape, rng)
+        factors = factors * pace
     if rule.asynchronous:
         seconds = _asynchronous(situation, profile, num_nodes, factors, draws)
     else:
@@ -159,7 +164,7 @@ def predict_point(situation: Situation, num_nodes: int) -> PredictedPoint:
     ideal = base.mean_step_seconds / situation.batch * local_batch
     step, computes = float(np.median(mean)), float(np.median(computing))
     rates = num_ranks * local_batch / mean
-    efficiencies = ideal / mean
+    efficiencies = ideal * pace[:, 0] / mean
     parts = {
         BATCH: (profile.mean_step_seconds - ideal) / step,
         STRAGGLERS: (computes - profile.mean_step_seconds) / step,
@@ -227,17 +232,18 @@ def with_factors(
 def _draw(situation: Situation, rng: np.random.Generator) -> _Draws:
     shape = (situation.num_replicates, 1)
 
-    def between(limits: tuple[float, float]) -> Floats:
-        low, high = limits
-        return np.asarray(low * (high / low) ** rng.random(shape), dtype=np.float64)
-
     network = situation.network
     return _Draws(
-        rate=between(network.rate_factors),
-        latency=between(network.latency_factors),
+        rate=_between(network.rate_factors, shape, rng),
+        latency=_between(network.latency_factors, shape, rng),
         minimal=rng.random(shape),
         scattered=rng.random(shape) < 0.5,
     )
+
+
+def _between(limits: tuple[float, float], shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    low, high = limits
+    return np.asarray(low * (high / low) ** rng.random(shape), dtype=np.float64)
 
 
 def _exchanges(

@@ -39,11 +39,13 @@ class Profile(ComputedStep):
     forward_seconds: float  # end of forward
     gradients: tuple[Gradient, ...]
     step_seconds: tuple[float, ...]
-    evidence: str  # measured or published
+    evidence: str  # measured, published, or derived from what is published of other nodes or networks
     source: str  # the study and cell, or the publication
     derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
     # Coefficients of variation of steps, the lowest and the highest that sources give, where steps were not measured.
     variation: tuple[float, float] = (0.0, 0.0)
+    # The least and the most that computing takes, as factors on the profile's times, where no source has one value.
+    time_factors: tuple[float, float] = (1.0, 1.0)
     # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
     rank_variation: float | None = None
     rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none

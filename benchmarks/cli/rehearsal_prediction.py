@@ -12,12 +12,14 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from dlscale.analysis.predict.assumed import with_assumed
+from dlscale.analysis.predict.derived import derived_profile
 from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.network import Network, network_of
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.stored import load_stored, stored_names
 from dlscale.analysis.render.prediction import first_line, prediction_table, profile_lines
 from dlscale.analysis.render.tables import render_table
 from dlscale.analysis.render.text import percent
@@ -26,6 +28,7 @@ from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.records.prediction import ENDING, write_predictions
+from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 
 
@@ -43,36 +46,61 @@ def show_prediction(campaign: Campaign) -> None:
 
 def _show_workload(campaign: Campaign, workload: str, console: Console) -> None:
     """Raises UsageError if nothing can be predicted of it."""
-    profile = _profile(campaign, workload)
-    curves = list(_curves(campaign, profile))
-    if not curves:
-        return
-    situation = curves[0].situation
-    texts = [first_line(situation), *profile_lines(situation)]
-    for curve in curves:
-        last = curve.points[-1]
-        texts.append(
-            f"predicted, {workload} ({profile.preset}) over {curve.situation.rule.backend} on "
-            f"{last.num_nodes} nodes: efficiency {percent(last.efficiency)}, simulated from a {profile.evidence} "
-            "profile"
-        )
-    for text in texts:
-        console.print(text, markup=False, soft_wrap=True)
-    for part in render_table(prediction_table(curves)):
-        console.print(part)
-    console.print(f"prediction drawn: {_draw(campaign, profile, curves)}", markup=False, soft_wrap=True)
+    system, assumed = with_assumed(campaign.system)
+    network = network_of(system)
+    profiles = list(_profiles(campaign, network, workload))
+    for profile in profiles:
+        curves = list(_curves(campaign, system, network, profile, assumed))
+        if not curves:
+            continue
+        situation = curves[0].situation
+        texts = [first_line(situation), *profile_lines(situation), *situation.doubts]
+        for curve in curves:
+            last = curve.points[-1]
+            texts.append(
+                f"predicted, {workload} ({profile.preset}) over {curve.situation.rule.backend} on "
+                f"{last.num_nodes} nodes: efficiency {percent(last.efficiency)}, simulated from a {profile.evidence} "
+                "profile"
+            )
+        for text in texts:
+            console.print(text, markup=False, soft_wrap=True)
+        for part in render_table(prediction_table(curves)):
+            console.print(part)
+        drawn = _draw(campaign, profile, curves, several=len(profiles) > 1)
+        console.print(f"prediction drawn: {drawn}", markup=False, soft_wrap=True)
 
 
-def _profile(campaign: Campaign, workload: str) -> Profile:
-    study = campaign.plan.study
-    profile = load_stored(campaign.system, workload)
+def _profiles(campaign: Campaign, network: Network, workload: str) -> Iterator[Profile]:
+    """The stored profile where it is of what the study trains, else derived ones. Raises UsageError."""
+    study, system = campaign.plan.study, campaign.system
     preset = study.facts(workload).preset(study.preset).name
-    if profile.preset != preset or profile.framework not in study.frameworks:
-        raise UsageError(f"the stored profile is of preset {profile.preset} in {profile.framework}")
-    return profile
+    if workload in study.own_models:
+        raise UsageError(
+            f"{workload} is a model of your own; measure its profile (--controls profile) and give it to dlscale "
+            "predict --from"
+        )
+    if study.precision != "fp32":
+        raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
+    for framework in study.frameworks:
+        if f"{system.name}-{workload}" in stored_names():
+            stored = load_stored(system, workload)
+            if (stored.preset, stored.framework) == (preset, framework):
+                yield stored
+                continue
+        yield derived_profile(
+            system,
+            workload,
+            preset,
+            framework,
+            device=study.device,
+            ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
+            memory_bytes_per_second=network.node_memory_bytes_per_second or network.node_bytes_per_second,
+        )
 
 
-def _curves(campaign: Campaign, profile: Profile) -> Iterator[PredictedCurve]:
+def _curves(
+    campaign: Campaign, system: System, network: Network, profile: Profile, assumed: tuple[str, ...]
+) -> Iterator[PredictedCurve]:
     """A curve per backend that exchanges; those that cannot be predicted are said."""
     study, shape = campaign.plan.study, campaign.plan.shape
     per_node = shape.ranks_per_node or 1
@@ -89,8 +117,8 @@ def _curves(campaign: Campaign, profile: Profile) -> Iterator[PredictedCurve]:
             continue
         try:
             situation = situation_of(
-                campaign.system,
-                network_of(campaign.system),
+                system,
+                network,
                 profile,
                 backend,
                 LogGP(),
@@ -98,20 +126,22 @@ def _curves(campaign: Campaign, profile: Profile) -> Iterator[PredictedCurve]:
                 backend_options=study.backend_options.get(backend, {}),
                 servers=study.servers[0],
                 ranks_per_node=per_node,
-                batch=study.batch if isinstance(study.batch, int) else None,
+                batch=study.batch,
+                assumed=assumed,
             )
             yield predict_curve(situation, sizes)
         except UsageError as error:
             click.echo(f"not predicted over {backend}: {error}")
 
 
-def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve]) -> str:
+def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve], *, several: bool) -> str:
     from dlscale.analysis.figures.prediction import draw_prediction
 
     situation = curves[0].situation
     folder, commit = campaign.store.figures_folder, campaign.fingerprint.commit
     command = str(describe_campaign(campaign)["command"])
-    stem = folder / f"{profile.workload}-{profile.preset}-{situation.scaling_mode}-predicted"
+    name = f"{profile.workload}-{profile.preset}{f'-{profile.framework}' if several else ''}"
+    stem = folder / f"{name}-{situation.scaling_mode}-predicted"
     png, *_ = draw_prediction(
         curves,
         stem,

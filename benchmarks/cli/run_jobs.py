@@ -83,9 +83,10 @@ def run_as_jobs(
         click.echo(json.dumps(plan_json(campaign.plan, todo)))
         return 0
     if not is_here:
-        jobs = _jobs(campaign, campaign.plan.launches, limit)
+        jobs = _rehearsed_jobs(campaign, limit, asked=options["walltime"] is not None)
         _check_node_hours(jobs, options["max_node_hours"])
-        show_job_costs(campaign, jobs)
+        if jobs:
+            show_job_costs(campaign, jobs)
         show_plan(campaign.plan, campaign.plan.launches)
         if start:
             from dlscale.benchmarks.cli.rehearsal import show_bounds
@@ -225,6 +226,20 @@ def _jobs(
     for warning in (*campaign.plan.warnings, *warnings):
         click.echo(f"warning: {warning}")
     return jobs
+
+
+def _rehearsed_jobs(campaign: Campaign, limit: float | None, *, asked: bool) -> tuple[JobPlan, ...]:
+    """The jobs; none, with a line why, where a launch does not fit into the partition's longest job.
+
+    Raises UsageError where a shorter limit was asked for.
+    """
+    try:
+        return _jobs(campaign, campaign.plan.launches, limit)
+    except UsageError as error:
+        if asked:
+            raise
+        click.echo(f"no jobs, which {campaign.system.name} would refuse: {error}")
+        return ()
 
 
 def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
@@ -31,33 +32,43 @@ def situation_of(
     batch: int | None = None,
     algorithm: Algorithm | None = None,
     replicates: int = NUM_REPLICATES,
+    assumed: tuple[str, ...] | None = None,
 ) -> Situation:
-    """The situation of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError."""
+    """The situation of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
+
+    A rehearsal has `assumed` what the system's file does not state. There the links between a node's GPUs are taken for
+    its memory, and `nccl` exchanges as `gloo` does in torch and `tf_collective` in TensorFlow.
+    """
     try:
         (spec,) = check_servers([servers])
     except ValueError as error:
         raise UsageError(f"--servers {error}") from None
     placement = machine.placement
     per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
-    if machine.devices and per_node > 1:
+    between_gpus = bool(machine.devices) and (per_node > 1 or backend == "nccl")
+    if between_gpus and assumed is not None:
+        assumed = (*assumed, "links between a node's GPUs as fast as its memory: not stated")
+    elif machine.devices and per_node > 1:
         raise UsageError(
             f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's GPUs; "
             "give --ranks-per-node 1"
         )
     preset = load_workload(profile.workload).preset(profile.preset)
+    alike = {"torch": "gloo", "tensorflow": "tf_collective"}[profile.framework]
     rule = rule_of(
-        backend,
+        alike if backend == "nccl" and assumed is not None else backend,
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(spec, per_node),
         spare_core=machine.has_spare_core(per_node),
     )
     return Situation(
+        doubts=tuple(f"assumed: {text}" for text in assumed or ()),
         network=network,
         engine=engine,
         profile=profile,
         noise=noise_of(profile),
-        rule=with_algorithm(rule, algorithm),
+        rule=with_algorithm(replace(rule, backend=backend), algorithm),
         scaling_mode=scaling_mode,
         batch=batch or (profile.local_batch if scaling_mode == "weak" else preset.global_batch),
         ranks_per_node=per_node,

@@ -107,13 +107,14 @@ SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
 @pytest.mark.parametrize("kind", ["weak-scaling", "strong-scaling"])
 @pytest.mark.parametrize("system", SCHEDULED)
 def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_path, capsys):
-    # The published global batch of CosmoGAN takes a node hours per launch: some queues are too short for it.
-    workloads = [name for name in NAMES if kind == "weak-scaling" or name != "cosmogan"]
-    words = ["plan", kind, "--system", system, "--workloads", ",".join(workloads), "--results", str(tmp_path)]
+    words = ["plan", kind, "--system", system, "--workloads", ",".join(NAMES), "--results", str(tmp_path)]
     assert cli.main(words, standalone_mode=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("nothing is submitted and nothing was measured")
-    assert any("node-hours used per case" in line for line in lines)
+    # The published global batch of CosmoGAN takes a node hours per launch: two queues are too short for it.
+    refused = kind == "strong-scaling" and system in ("theta", "frontier")
+    expected = "is too short: cosmogan" if refused else "node-hours used per case"
+    assert any(expected in line for line in lines)
     assert any("rehearsed with --allow-open-ports" in line for line in lines) == (
         load_system(system).default_device == "gpu"
     )

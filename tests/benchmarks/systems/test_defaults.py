@@ -9,7 +9,7 @@ from dlscale.benchmarks.cli.options import data_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.system import load_system
+from dlscale.benchmarks.systems.system import System, load_system
 
 SYSTEMS = [load_system(name) for name in definitions.names("systems")]
 WITH_DEVICES = [system.name for system in SYSTEMS if system.devices]
@@ -110,14 +110,16 @@ def test_a_plan_says_what_it_took_from_the_system_and_why(capsys, tmp_path):
     assert "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published" in text
 
 
-def test_a_rehearsal_on_gpu_nodes_has_a_way_to_exchange_and_says_what_the_machine_must_be_given(
-    capsys, tmp_path
-):
+def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(capsys, tmp_path, monkeypatch):
     command = ["plan", "weak-scaling", "--system", "perlmutter", "--nodes", "1,2,4", "--walltime", "4h"]
+    for words in ([], ["--allow-open-ports"]):
+        status, text = told(capsys, *command, *words, "--results", str(tmp_path))
+        assert status == 0
+        assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
+        assert ("rehearsed with --allow-open-ports, which perlmutter itself must be given" in text) == (
+            not words
+        )
+    monkeypatch.setattr(System, "is_here", lambda _: True)
     status, text = told(capsys, *command, "--results", str(tmp_path))
-    assert status == 0
-    assert "rehearsed with --allow-open-ports, which perlmutter itself must be given" in text
-    assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
-    status, text = told(capsys, *command, "--allow-open-ports", "no", "--results", str(tmp_path))
     assert status == 1
     assert "backend nccl was asked for across machines" in text

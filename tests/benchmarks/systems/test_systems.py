@@ -102,7 +102,7 @@ def test_variables_of_the_published_recipes():
 # Recalled numbers must not creep in: these are in no source that was read.
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("piz-daint", "devices.peak.fp32"), ("piz-daint", "fabric.groups"), ("cooley", "fabric.bandwidth")]
+    [("piz-daint", "devices.peak.fp32"), ("piz-daint", "fabric.groups"), ("cooley", "fabric.latency")]
     + [
         (name, f"partitions.{part}.max_walltime")
         for name, part in [("piz-daint", "normal"), ("perlmutter", "regular")]

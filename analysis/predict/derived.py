@@ -1,0 +1,233 @@
+"""Profiles that are derived from what other publications state of the same node or GPU, or of its peak.
+
+For rehearsals of a workload that has no stored profile on a system. The seconds per sample come from the first of
+
+    1. published rates of the workload on such nodes or GPUs
+    2. its operations, at the rates in operations per second that other workloads are published with there
+    3. its operations, at the shares of a stated peak that those of Cori's nodes are
+
+and lie between the lowest and the highest of them: the profile's `time_factors`. Nothing here was measured on the
+system, and every profile says so (`derived`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from typing import Literal
+
+from pydantic import PositiveFloat
+
+from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.stored import ADAM_BYTES_MOVED, FLOAT32_BYTES
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.models import load_workload
+from dlscale.models.workload import Preset
+
+PIECE_BYTES = (
+    1 << 20
+)  # gradients of a network whose facts have no layers are cut into pieces of at most so many
+MOMENTUM_BYTES_MOVED = (
+    5 * FLOAT32_BYTES
+)  # per parameter: weight, gradient and momentum read, all but the gradient written
+PASSES = 3  # of a step, in forward passes
+
+
+class Stated(Frozen):
+    """A published rate, between the lowest and the highest that is stated."""
+
+    systems: list[str]
+    of: Literal["node", "device"]
+    low: PositiveFloat
+    high: PositiveFloat
+    kind: Literal["text", "table", "figure"]
+    source: str
+
+
+class SampleRate(Stated):
+    """Samples per second of a workload's published preset."""
+
+    workload: str
+
+
+class Variation(Frozen):
+    """Coefficients of variation of steps."""
+
+    low: PositiveFloat
+    high: PositiveFloat
+    source: str
+
+
+class Sustained(Frozen):
+    """The file `sustained.toml`."""
+
+    peaks: str
+    variation: Variation
+    rates: list[SampleRate]
+    flops: list[Stated]
+
+
+def load_sustained() -> Sustained:
+    """What is published."""
+    text = resources.files("dlscale.analysis.predict").joinpath("sustained.toml").read_text(encoding="utf-8")
+    return Sustained.model_validate(tomllib.loads(text))
+
+
+class Pace(Frozen):
+    """Seconds per sample of one rank, at least and at most, and how they are known."""
+
+    least: float
+    most: float
+    text: str
+
+
+def derived_profile(
+    system: System,
+    workload: str,
+    preset_name: str | None,
+    framework: str,
+    *,
+    device: str,
+    ranks_per_node: int,
+    memory_bytes_per_second: float,
+) -> Profile:
+    """The profile of one rank, at the preset's local batch. Raises UsageError where nothing is known of such nodes."""
+    facts = load_workload(workload)
+    preset = facts.preset(preset_name)
+    known = load_sustained()
+    pace = _pace(known, system, workload, preset, device=device, ranks_per_node=ranks_per_node)
+    center = math.sqrt(pace.least * pace.most)
+    seconds = center * preset.local_batch
+    band = f"{1e3 * center:.3g} ms ({1e3 * pace.least:.3g} to {1e3 * pace.most:.3g})"
+    gradients, split = _gradients(workload, preset, seconds)
+    moved = ADAM_BYTES_MOVED if facts.optimizer == "adam" else MOMENTUM_BYTES_MOVED
+    update = moved * preset.num_parameters / memory_bytes_per_second
+    return Profile(
+        workload=workload,
+        preset=preset.name,
+        framework=framework,
+        local_batch=preset.local_batch,
+        forward_seconds=seconds / PASSES,
+        backward_seconds=seconds,
+        update_seconds=update,
+        gradients=tuple(gradients),
+        step_seconds=(seconds + update,),
+        evidence="derived",
+        source=f"{band} per sample and rank, {pace.text}",
+        derived=(
+            split,
+            "the update, by the bytes that it moves through memory",
+            f"variation of steps ({100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, of another "
+            f"machine: {known.variation.source})",
+        ),
+        variation=(known.variation.low, known.variation.high),
+        time_factors=(pace.least / center, pace.most / center),
+    )
+
+
+def _pace(
+    known: Sustained, system: System, workload: str, preset: Preset, *, device: str, ranks_per_node: int
+) -> Pace:
+    owner = "device" if device == "gpu" else "node"
+    sharing = 1 if device == "gpu" else ranks_per_node
+    flops = PASSES * preset.forward_flops_per_sample
+    of_system = [rate for rate in known.rates if system.name in rate.systems and rate.of == owner]
+    own = [rate for rate in of_system if rate.workload == workload and preset.name == "paper"]
+    if own:
+        return Pace(
+            least=sharing / max(rate.high for rate in own),
+            most=sharing / min(rate.low for rate in own),
+            text=f"published ({'; '.join(rate.source for rate in own)})",
+        )
+    if not flops:
+        raise UsageError(
+            f"nothing is published of {workload} on {system.name}, and its operations are not known; measure a "
+            "profile and give it to dlscale predict --from"
+        )
+    stated = [
+        *_operations(of_system),
+        *(it for it in known.flops if system.name in it.systems and it.of == owner),
+    ]
+    if stated:
+        least, most = min(it.low for it in stated), max(it.high for it in stated)
+        origin = f"{least:.3g} to {most:.3g} operations per second of other networks on such a {owner}"
+        return _by_operations(flops * sharing, least, most, text=f"{origin} ({_sources(stated)})")
+    peaks = system.devices.peak if device == "gpu" and system.devices else system.node.peak
+    dtype = next((name for name in ("fp32", "fp64") if name in peaks), None)
+    if dtype is None:
+        raise UsageError(
+            f"no rate of {workload} is published for {system.name}, and its file states no fp32 peak to derive one "
+            "from; add it with its source, or measure a profile and give it to dlscale predict --from"
+        )
+    reference = load_system(known.peaks)
+    like = [it for it in known.rates if reference.name in it.systems]
+    all_like = [*_operations(like), *(it for it in known.flops if reference.name in it.systems)]
+    peak = reference.node.peak["fp32"].number
+    shares = min(it.low for it in all_like) / peak, max(it.high for it in all_like) / peak
+    stated_peak = peaks[dtype]
+    return _by_operations(
+        flops * sharing,
+        shares[0] * stated_peak.number,
+        shares[1] * stated_peak.number,
+        text=f"no rate is published for such a {owner}: at {100 * shares[0]:.2g} to {100 * shares[1]:.2g} % of its "
+        f"stated {dtype} peak of {stated_peak.value} ({system.sources[stated_peak.source]}), the shares that "
+        f"networks reach on {reference.name} ({_sources(all_like)})",
+    )
+
+
+def _by_operations(flops: float, least: float, most: float, *, text: str) -> Pace:
+    return Pace(least=flops / most, most=flops / least, text=text)
+
+
+def _operations(rates: Sequence[SampleRate]) -> Iterator[Stated]:
+    """The rates in operations per second."""
+    for rate in rates:
+        flops = PASSES * load_workload(rate.workload).preset("paper").forward_flops_per_sample
+        yield Stated(
+            systems=rate.systems,
+            of=rate.of,
+            low=flops * rate.low,
+            high=flops * rate.high,
+            kind=rate.kind,
+            source=rate.source,
+        )
+
+
+def _sources(stated: Sequence[Stated]) -> str:
+    return "; ".join(dict.fromkeys(it.source for it in stated))
+
+
+def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Gradient], str]:
+    """The gradients, the last layer's first, and how a backward pass of so long is split over them."""
+    forward, num_bytes = seconds / PASSES, FLOAT32_BYTES * preset.num_parameters
+    module = importlib.import_module(f"dlscale.models.{workload}")
+    if hasattr(module, "layers"):
+        layers = module.layers(preset.name)[::-1]
+        total, done, found = sum(layer.forward_flops for layer in layers), 0.0, []
+        for layer in layers:
+            done += layer.forward_flops
+            ready = forward + (seconds - forward) * done / total
+            found += [
+                Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=ready)
+                for part, count in (("bias", layer.bias), ("weight", layer.kernel))
+            ]
+        return found, "the split of a step over layers, by their operations"
+    count = max(1, math.ceil(num_bytes / PIECE_BYTES))
+    ends = [num_bytes * place // count for place in range(count + 1)]
+    pieces = [
+        Gradient(
+            name=f"piece {place}",
+            num_bytes=ends[place + 1] - ends[place],
+            ready_seconds=forward + (seconds - forward) * (place + 1) / count,
+        )
+        for place in range(count)
+    ]
+    return (
+        pieces,
+        f"gradients, {count} equal pieces that are ready one after the other: the facts have no layers",
+    )
