@@ -120,6 +120,11 @@ def derived_profile(
         evidence="derived",
         source=f"{band} per sample and rank, {pace.text}",
         derived=(
+            *(
+                ["operations at the rates of large networks: a small one reaches less"]
+                if preset.name != "paper"
+                else []
+            ),
             split,
             "the update, by the bytes that it moves through memory",
             f"variation of steps ({100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, of another "

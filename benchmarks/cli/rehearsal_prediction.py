@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -16,7 +17,7 @@ from dlscale.analysis.predict.assumed import with_assumed
 from dlscale.analysis.predict.derived import derived_profile
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Network, network_of
-from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
+from dlscale.analysis.predict.prediction import PredictedCurve, Situation, predict_curve
 from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.stored import load_stored, stored_names
@@ -87,15 +88,55 @@ def _profiles(campaign: Campaign, network: Network, workload: str) -> Iterator[P
             if (stored.preset, stored.framework) == (preset, framework):
                 yield stored
                 continue
-        yield derived_profile(
-            system,
-            workload,
-            preset,
-            framework,
-            device=study.device,
-            ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
-            memory_bytes_per_second=network.node_memory_bytes_per_second or network.node_bytes_per_second,
-        )
+        yield derived_for(campaign, network, workload, framework)
+
+
+def derived_for(campaign: Campaign, network: Network, workload: str, framework: str) -> Profile:
+    """The derived profile of a rank of the campaign. Raises UsageError."""
+    study = campaign.plan.study
+    return derived_profile(
+        campaign.system,
+        workload,
+        study.facts(workload).preset(study.preset).name,
+        framework,
+        device=study.device,
+        ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
+        memory_bytes_per_second=network.node_memory_bytes_per_second or network.node_bytes_per_second,
+    )
+
+
+def exchanging(backend: str, framework: str) -> bool:
+    """Whether the backend exchanges gradients of the framework."""
+    row = capabilities(backend)
+    return row.exchanges and framework in row.frameworks
+
+
+def predicted_situation(
+    campaign: Campaign,
+    system: System,
+    network: Network,
+    profile: Profile,
+    assumed: tuple[str, ...],
+    backend: str,
+    *,
+    mode: Literal["weak", "strong"],
+    batch: int | None,
+) -> Situation:
+    """What is predicted of the campaign's study over one backend. Raises UsageError."""
+    study = campaign.plan.study
+    return situation_of(
+        system,
+        network,
+        profile,
+        backend,
+        LogGP(),
+        scaling_mode=mode,
+        backend_options=study.backend_options.get(backend, {}),
+        servers=study.servers[0],
+        ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
+        batch=batch,
+        assumed=assumed,
+    )
 
 
 def _curves(
@@ -112,22 +153,12 @@ def _curves(
         if size.num_ranks == size.num_nodes * per_node and (profile.workload, size.num_ranks) in trained
     ]
     for backend in study.backends:
-        row = capabilities(backend)
-        if not (row.exchanges and profile.framework in row.frameworks and sizes):
+        if not exchanging(backend, profile.framework) or not sizes:
             continue
+        mode: Literal["weak", "strong"] = "strong" if study.scaling_mode == "strong" else "weak"
         try:
-            situation = situation_of(
-                system,
-                network,
-                profile,
-                backend,
-                LogGP(),
-                scaling_mode="strong" if study.scaling_mode == "strong" else "weak",
-                backend_options=study.backend_options.get(backend, {}),
-                servers=study.servers[0],
-                ranks_per_node=per_node,
-                batch=study.batch,
-                assumed=assumed,
+            situation = predicted_situation(
+                campaign, system, network, profile, assumed, backend, mode=mode, batch=study.batch
             )
             yield predict_curve(situation, sizes)
         except UsageError as error:

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlscale.analysis.curves import SETTINGS, named_cells
 from dlscale.analysis.records import NamedCell
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
@@ -48,6 +49,9 @@ from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
+
+if TYPE_CHECKING:
+    from dlscale.analysis.predict.solution import SamplesToTarget
 
 
 @click.command()
@@ -129,6 +133,8 @@ def plan_and_run(
     rehearsed = system.has_jobs and not in_allocation and not system.is_here()
     open_ports = rehearsed and run_jobs.needs_open_ports(system, options)
     options = options | ({"allow_open_ports": True} if open_ports else {})
+    if solving := rehearsed and definitions.load(Study, name, folder="study/studies").target is not None:
+        options = run_jobs.solution_options(name, options)
     study = study_of(name, system, options, **(fields or {}))
     if rehearsed and not as_json:
         click.echo(run_jobs.rehearsal_line(system))
@@ -153,7 +159,10 @@ def plan_and_run(
             raise UsageError(
                 "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
             )
-        return run_jobs.run_as_jobs(study, system, options, start=start, commands=commands, as_json=as_json)
+        trained = _trained_here(name, study, options) if solving and start else {}
+        return run_jobs.run_as_jobs(
+            study, system, options, start=start, commands=commands, as_json=as_json, trained=trained
+        )
     campaign = campaign_of(study, system, options)
     if in_allocation:
         campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
@@ -172,6 +181,26 @@ def plan_and_run(
         compatibility_lines=compatibility_lines,
         figures=figures,
     )
+
+
+def _trained_here(name: str, study: Study, options: Mapping[str, Any]) -> dict[str, list[SamplesToTarget]]:
+    """The samples to each workload's target in trainings of this machine, which are trained now if there are none."""
+    # Here, because predictions take longer to import than a plan takes.
+    from dlscale.benchmarks.cli.rehearsal_solution import local_options, local_samples
+
+    results = Path(options["results"])
+    found = {workload: local_samples(results, study, workload) for workload in study.workloads}
+    if missing := [workload for workload, samples in found.items() if not samples]:
+        click.echo(
+            f"no trainings of {_listed(missing)} to a target are in {results}: trained now on this machine, which is "
+            "all that is measured"
+        )
+        plan_and_run(
+            name, local_options(options) | {"workloads": missing}, start=True, commands=False, figures=False
+        )
+        found |= {workload: local_samples(results, study, workload) for workload in missing}
+        click.echo(f"on {options['system']} again, where nothing was measured:")
+    return found
 
 
 def campaign_of(study: Study, system: System, options: Mapping[str, Any]) -> Campaign:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -19,6 +19,7 @@ from rich.table import Table
 
 from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import blocks_needed, half_width
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli.options import say_given_up
@@ -40,6 +41,9 @@ from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 
+if TYPE_CHECKING:
+    from dlscale.analysis.predict.solution import SamplesToTarget
+
 
 def rehearsal_line(system: System) -> str:
     """What every reader of a rehearsal has to know first."""
@@ -55,6 +59,13 @@ def needs_open_ports(system: System, options: dict[str, Any]) -> bool:
     return device in DEVICE_BACKENDS and options["backends"] is None and options["allow_open_ports"] is None
 
 
+def solution_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the study's own preset, framework and batch instead of the system's, which train here too."""
+    study = definitions.load(Study, name, folder="study/studies")
+    own = {"preset": study.preset, "frameworks": study.frameworks, "batch": study.batch}
+    return dict(options) | {key: value for key, value in own.items() if options[key] is None}
+
+
 def run_as_jobs(
     study: Study,
     system: System,
@@ -63,9 +74,11 @@ def run_as_jobs(
     start: bool,
     commands: bool,
     as_json: bool = False,
+    trained: Mapping[str, list[SamplesToTarget]] | None = None,
 ) -> int:
     """Plan a study's jobs, check --max-node-hours, and submit them if this machine is the system.
 
+    A rehearsal of time to solution predicts it from the samples of `trained` trainings, by workload.
     What is not started is printed: as a table, with `commands` also the scripts, or as JSON alone.
     """
     is_here = system.is_here()
@@ -94,6 +107,10 @@ def run_as_jobs(
 
             show_bounds(campaign)
             show_prediction(campaign)
+            if study.target:
+                from dlscale.benchmarks.cli.rehearsal_solution import show_solutions
+
+                show_solutions(campaign, trained or {})
             write_rehearsal(campaign, jobs, account=options["account"])
             click.echo(f"scripts and plan are in {campaign.store.folder}")
         elif commands:
