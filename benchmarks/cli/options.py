@@ -379,16 +379,16 @@ def study_of(name: str, machine: System, options: dict[str, Any], /, **fields: A
         from dlscale.benchmarks.cli.slept_profiles import with_profiles
 
         check_slept(study, machine, asked=compute.option)
-        cells = [case.cell for launch in _expanded(study, machine, options).launches for case in launch.cases]
+        cells = [case.cell for launch in expanded(study, machine, options).launches for case in launch.cases]
         study = with_profiles(study, compute, cells, results=options["results"])
     if study.launches:
         return study
-    comparisons = num_comparisons(launch.cell for launch in _expanded(study, machine, options).launches)
+    comparisons = num_comparisons(launch.cell for launch in expanded(study, machine, options).launches)
     enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
     return study.model_copy(update={"launches": enough})
 
 
-def _expanded(study: Study, machine: System, options: dict[str, Any]) -> Plan:
+def expanded(study: Study, machine: System, options: dict[str, Any]) -> Plan:
     """The plan, as far as it is the same in every environment."""
     return expand(
         study,

@@ -134,10 +134,12 @@ def plan_and_run(
     open_ports = rehearsed and run_jobs.needs_open_ports(system, options)
     options = options | ({"allow_open_ports": True} if open_ports else {})
     if solving := rehearsed and definitions.load(Study, name, folder="study/studies").target is not None:
-        options = run_jobs.solution_options(name, options)
+        options, smaller = run_jobs.solution_options(name, system, options)
     study = study_of(name, system, options, **(fields or {}))
     if rehearsed and not as_json:
         click.echo(run_jobs.rehearsal_line(system))
+        if solving and smaller:
+            click.echo(smaller)
         if open_ports:
             click.echo(
                 f"rehearsed with --allow-open-ports, which {system.name} itself must be given: without it no "

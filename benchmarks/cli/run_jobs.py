@@ -22,7 +22,7 @@ from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds
-from dlscale.benchmarks.cli.options import say_given_up
+from dlscale.benchmarks.cli.options import expanded, say_given_up, study_of
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
@@ -36,7 +36,7 @@ from dlscale.benchmarks.launch.campaign import (
     open_campaign,
 )
 from dlscale.benchmarks.study.plan import Launch, num_comparisons
-from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES, chosen_partition
 from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
@@ -59,11 +59,31 @@ def needs_open_ports(system: System, options: dict[str, Any]) -> bool:
     return device in DEVICE_BACKENDS and options["backends"] is None and options["allow_open_ports"] is None
 
 
-def solution_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the study's own preset, framework and batch instead of the system's, which train here too."""
+def solution_options(name: str, system: System, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The options with the study's own preset, framework and batch instead of the system's, which train here too.
+
+    Where no sizes are named they are the usual ones that the data have enough samples for, and the text says so.
+    Raises UsageError for what cannot be trained on one node.
+    """
     study = definitions.load(Study, name, folder="study/studies")
     own = {"preset": study.preset, "frameworks": study.frameworks, "batch": study.batch}
-    return dict(options) | {key: value for key, value in own.items() if options[key] is None}
+    changed = dict(options) | {key: value for key, value in own.items() if options[key] is None}
+    if options["nodes"] or options["ranks"]:
+        return changed, ""
+    problem = ""
+    for exponent in reversed(range(DEFAULT_MAX_NODES.bit_length())):
+        nodes = [1 << power for power in range(exponent + 1)] if problem else None
+        try:
+            own_options = changed | {"nodes": nodes}
+            expanded(study_of(name, system, own_options), system, own_options)
+        except UsageError as error:
+            if nodes == [1]:
+                raise
+            problem = problem or str(error)
+        else:
+            text = f"on up to {nodes[-1]} nodes: {problem}" if nodes else ""
+            return changed | {"nodes": nodes}, text
+    return changed, ""
 
 
 def run_as_jobs(

@@ -11,6 +11,7 @@ from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.records.prediction import read_predictions
+from dlscale.benchmarks.systems import system as system_module
 from dlscale.benchmarks.systems.anchors import ANCHOR_COLUMNS, compute_time, load_anchors, sample_seconds
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import NAMES, load_workload
@@ -118,6 +119,27 @@ def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_p
     assert any("rehearsed with --allow-open-ports" in line for line in lines) == (
         load_system(system).default_device == "gpu"
     )
+
+
+@pytest.mark.parametrize("system", SCHEDULED)
+def test_every_system_with_jobs_has_a_plan_of_a_time_to_solution(system, tmp_path, capsys):
+    words = ["plan", "time-to-solution", "--system", system, "--results", str(tmp_path)]
+    assert cli.main(words, standalone_mode=False) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].endswith("nothing is submitted and nothing was measured")
+    assert "hep_cnn" in text
+    assert "16  train" in text, "16 samples per rank, as trainings on this machine have"
+
+
+def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text((Path(system_module.__file__).parent / "template.toml").read_text())
+    done = rehearse(tmp_path, "--system", str(path), "--nodes", "1,2,4", "--walltime", "4h")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith("nothing is submitted and nothing was measured")
+    assert "derived profile" in done.stdout
+    (drawn,) = tmp_path.glob("*/rehearsal-weak-scaling-*/figures/hep_cnn-*-predicted.jsonl")
+    assert {record.num_nodes for record in read_predictions(drawn)} == {1, 2, 4}
 
 
 @pytest.mark.parametrize(
