@@ -172,14 +172,14 @@ TABLE = {
         Capabilities(
             name="none",
             summary="no exchange of gradients: the control",
-            frameworks=("torch", "tensorflow"),
+            frameworks=("torch", "tensorflow", "jax"),
             devices=("cpu", "gpu"),
             exchanges=False,
         ),
         Capabilities(
             name="mpi",
             summary="MPI_Allreduce of the installed MPI: the plain baseline",
-            frameworks=("torch", "tensorflow"),
+            frameworks=("torch", "tensorflow", "jax"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
@@ -197,7 +197,7 @@ TABLE = {
         Capabilities(
             name="ring",
             summary="our native ring allreduce in C++ over MPI",
-            frameworks=("torch", "tensorflow"),
+            frameworks=("torch", "tensorflow", "jax"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dlscale.base.files import write_atomically
 from dlscale.collectives.registry import NAMES, capabilities
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import KNOWN
 
 BEGIN = "<!-- backends: written by python -m dlscale.collectives.table README.md -->"
 END = "<!-- backends end -->"
@@ -29,7 +29,7 @@ def markdown() -> str:
             *(["delayed by one step"] if row.delayed else []),
             *(["asynchronous"] if row.asynchronous else []),
         ]
-        frameworks = ", ".join(framework for framework in FRAMEWORKS if framework in row.frameworks)
+        frameworks = ", ".join(framework for framework in KNOWN if framework in row.frameworks)
         install = f"`{row.install}`" if row.install else "comes with `.venv`"
         algorithms = ", ".join(f"`{algorithm}`" for algorithm in row.algorithms) if row.exchanges else "none"
         cells = (

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
+from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.slept import Slept
 
@@ -65,9 +65,9 @@ class Execution:
     """How a framework runs the network; a part of what is compared, and recorded.
 
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in
-    torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow. On `device` gpu
-    a replica lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is compared: it is how
-    TensorFlow sleeps (`collectives/training/sleep.py`).
+    torch, the mixed-precision policy in TensorFlow). `compiled` is torch.compile, or XLA in TensorFlow; JAX always
+    compiles. On `device` gpu a replica lives on the GPU that its process has taken (`prepare`). `sleep` is no part of
+    what is compared: it is how TensorFlow sleeps (`collectives/training/sleep.py`).
     """
 
     precision: str = "fp32"
@@ -118,7 +118,7 @@ class Replica(Protocol):
 
     @property
     def framework(self) -> str:
-        """The framework that it is written in, one of FRAMEWORKS."""
+        """The framework that it is written in, one of `frameworks.KNOWN`."""
         ...
 
     @property
@@ -233,8 +233,8 @@ class ReplicaFactory(Protocol):
 class Workload:
     """Frozen facts of a workload; importing it costs nothing and needs no framework.
 
-    Its folder `dlscale.models.<name>` holds `_torch.py` and `_tensorflow.py`, each with `program`, and `data.py`
-    with the functions of `samples.DataModule`.
+    Its folder `dlscale.models.<name>` holds `_torch.py`, `_tensorflow.py` and, some, `_jax.py`, each with `program`,
+    and `data.py` with the functions of `samples.DataModule`.
     """
 
     name: str
@@ -250,7 +250,7 @@ class Workload:
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks that its network is written in: the underscore files of its folder."""
         return tuple(
-            name for name in FRAMEWORKS if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
+            name for name in KNOWN if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
         )
 
     def check_framework(self, framework: str) -> None:

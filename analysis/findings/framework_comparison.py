@@ -33,7 +33,7 @@ from dlscale.analysis.render.text import gibibytes, interval_columns, plural
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import KNOWN
 
 JOB_SECONDS = 1800.0  # of a job whose share for start and checkpoint is shown, unless another is named
 PROGRAMS = {
@@ -41,6 +41,7 @@ PROGRAMS = {
     ("torch", True): "torch compiled",
     ("tensorflow", False): "tensorflow graph",
     ("tensorflow", True): "tensorflow XLA",
+    ("jax", False): "jax XLA",
 }
 PROGRAM_FIELDS = frozenset({"framework", "compiled"})  # of a cell, in which programs differ
 # Programs that start ranks, as the first of them in a command line says how a script is started.
@@ -271,7 +272,7 @@ def _command(cell: Cell, records: Sequence[Record]) -> str:
 
 
 def _order(item: Program) -> tuple[object, ...]:
-    cell, frameworks = item.cell, list(FRAMEWORKS)
+    cell, frameworks = item.cell, list(KNOWN)
     place = frameworks.index(cell.framework) if cell.framework in frameworks else len(frameworks)
     return (
         *(item.row.family.system, cell.workload, cell.preset, cell.data, cell.num_nodes, cell.num_ranks),

@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable
 from dlscale.analysis.render.text import listed, number, plural
 from dlscale.benchmarks.records.record import Record
 
-NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}  # as versions name them
+NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
+PACKAGES = {
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+    "jax": ("jax",),
+}  # as versions name them
 
 
 def machine_sentence(records: Iterable[Record]) -> str:

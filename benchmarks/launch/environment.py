@@ -140,7 +140,7 @@ def check_frameworks(installation: Installation, report: Probe, wanted: Iterable
 
 def framework_remedy(framework: str) -> str:
     """The command that installs a framework."""
-    return "pip install 'dlscale[tensorflow]'" if framework == "tensorflow" else "pip install torch"
+    return "pip install torch" if framework == "torch" else f"pip install 'dlscale[{framework}]'"
 
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:

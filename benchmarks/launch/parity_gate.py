@@ -1,4 +1,4 @@
-"""Asks an environment's own Python for the parity of its two frameworks, and keeps the answer with the study."""
+"""Asks an environment's own Python for the parity of two frameworks, and keeps the answer with the study."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.files import PARITIES, load_parity
 from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.systems.system import Installation
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import KNOWN
 
 LIMIT_SECONDS = 1800
 
@@ -59,24 +59,30 @@ def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
 
 
 def missing(campaign: Campaign) -> list[ParityRequest]:
-    """What the gate still has to check of a study: the workloads that train in both frameworks."""
+    """What the gate still has to check of a study: the workloads that train in several of its frameworks."""
     study = campaign.plan.study
-    if set(study.frameworks) != set(FRAMEWORKS):
-        return []
     known = {
-        (parity.workload, parity.preset, parity.precision) for parity in load_parity(campaign.store.folder)
+        (parity.workload, parity.preset, parity.precision, frozenset(parity.num_parameters))
+        for parity in load_parity(campaign.store.folder)
     }
-    facts = [study.facts(name) for name in study.workloads]
-    presets = {
-        workload.name: workload.preset(study.preset).name
-        for workload in facts
-        if set(workload.frameworks) == set(FRAMEWORKS)
-    }
-    return [
-        ParityRequest(workloads=[name], preset=preset, precision=precision)
-        for name, preset in presets.items()
+    first, *others = sorted(study.frameworks, key=KNOWN.index)
+    wanted = [
+        ParityRequest(
+            workloads=[workload.name],
+            preset=workload.preset(study.preset).name,
+            precision=precision,
+            frameworks=(first, other),
+        )
+        for workload in map(study.facts, study.workloads)
+        for other in others
+        if {first, other} <= set(workload.frameworks)
         for precision in dict.fromkeys(variant.precision for variant in study.variants("none"))
-        if (name, preset, precision) not in known
+    ]
+    return [
+        request
+        for request in wanted
+        if (request.workloads[0], request.preset, request.precision, frozenset(request.frameworks))
+        not in known
     ]
 
 

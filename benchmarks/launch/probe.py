@@ -22,10 +22,10 @@ from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.record import Fingerprint, Setting
 from dlscale.benchmarks.systems.system import Flavour
 from dlscale.collectives.registry import unavailable_because
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import KNOWN
 
 PACKAGES = (
-    *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "horovod", "grpcio"),
+    *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "jax", "jaxlib", "horovod", "grpcio"),
     *("oneccl-cpu", "impi-rt"),
 )
 
@@ -83,7 +83,7 @@ def describe(pairs: Iterable[str]) -> Probe:
         mpi=mpi,
         mpi_problem=mpi_problem,
         problems=problems,
-        frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
+        frameworks=[name for name in KNOWN if importlib.util.find_spec(name)],
         code=code,
         node=_describe_node(),
     )

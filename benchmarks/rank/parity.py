@@ -1,4 +1,4 @@
-"""The parity gate: a workload's networks in torch and in TensorFlow are the same program.
+"""The parity gate: a workload's networks in two frameworks are the same program, as a rule torch and TensorFlow.
 
 Structure is compared for every preset: names and shapes of all weights, parameters, FLOPs. Numbers are compared for
 one: from the same weights and the same batch, the networks' outputs, the gradients, and the loss of the first and of
@@ -42,12 +42,15 @@ class ParityRequest(Frozen):
     workloads: list[str]
     preset: str
     precision: str
+    frameworks: tuple[str, str] = FRAMEWORKS
 
 
-def check_parity(workload: Workload, *, preset: str, precision: str) -> Parity:
+def check_parity(
+    workload: Workload, *, preset: str, precision: str, frameworks: tuple[str, str] = FRAMEWORKS
+) -> Parity:
     """All checks of one workload. Raises UsageError if a framework is not installed."""
-    pair = _Pair(workload, preset, precision)
-    checks = [gate for name in workload.presets for gate in structure(workload, name)]
+    pair = _Pair(workload, preset, precision, frameworks=frameworks)
+    checks = [gate for name in workload.presets for gate in structure(workload, name, frameworks)]
     checks += pair.numbers()
     return Parity(
         workload=workload.name,
@@ -58,13 +61,13 @@ def check_parity(workload: Workload, *, preset: str, precision: str) -> Parity:
     )
 
 
-def structure(workload: Workload, preset: str) -> Iterator[Gate]:
+def structure(workload: Workload, preset: str, frameworks: tuple[str, str] = FRAMEWORKS) -> Iterator[Gate]:
     """Names, shapes, parameters and FLOPs of a preset, between the frameworks and against its facts."""
     facts = workload.preset(preset)
-    torch, tensorflow = _Pair(workload, preset, "fp32", local_batch=2).replicas()
+    pair = _Pair(workload, preset, "fp32", local_batch=2, frameworks=frameworks).replicas()
     layers = [
         list(zip(replica.names(), (weight.shape for weight in replica.weights()), strict=True))
-        for replica in (torch, tensorflow)
+        for replica in pair
     ]
     differing = [pair for pair in zip(*layers, strict=False) if pair[0] != pair[1]]
     differing_count = len(differing) + abs(len(layers[0]) - len(layers[1]))
@@ -76,7 +79,7 @@ def structure(workload: Workload, preset: str) -> Iterator[Gate]:
         tolerance=0.0,
         detail=f"{len(layers[0])}; {differing_count} differ in name or shape{first}",
     )
-    for replica in (torch, tensorflow):
+    for replica in pair:
         name = f"{preset}: {{}} in {replica.framework}"
         yield _exact(name.format("parameters"), _num_parameters(replica), facts.num_parameters)
         yield _exact(name.format("FLOPs"), replica.forward_flops(), facts.forward_flops_per_sample)
@@ -85,27 +88,36 @@ def structure(workload: Workload, preset: str) -> Iterator[Gate]:
 class _Pair:
     """The same replica in both frameworks, from the same seed: equal weights, batches and masks."""
 
-    def __init__(self, workload: Workload, preset: str, precision: str, *, local_batch: int = 4) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        preset: str,
+        precision: str,
+        *,
+        local_batch: int = 4,
+        frameworks: tuple[str, str] = FRAMEWORKS,
+    ) -> None:
+        self._frameworks = frameworks
         self._workload, self._preset, self._precision = workload, preset, precision
         self._local_batch = local_batch
         self._tolerances = TOLERANCES[precision]
 
     def replicas(self) -> tuple[Replica, Replica]:
-        """(torch's, TensorFlow's), fresh ones."""
-        torch, tensorflow = (self._build(framework) for framework in FRAMEWORKS)
-        weights = _shifted(torch.weights(), torch.names())
-        torch.load(weights)
-        tensorflow.load(weights)
-        return torch, tensorflow
+        """One in each framework, fresh ones."""
+        first, second = (self._build(framework) for framework in self._frameworks)
+        weights = _shifted(first.weights(), first.names())
+        first.load(weights)
+        second.load(weights)
+        return first, second
 
     def numbers(self) -> Iterator[Gate]:
         """Outputs, gradient, and the loss before and after some steps."""
-        torch, tensorflow = self.replicas()
-        pairs = zip(torch.outputs(), tensorflow.outputs(), strict=True)
-        worst = max(_relative(torch_output, output) for torch_output, output in pairs)
+        one, other = self.replicas()
+        pairs = zip(one.outputs(), other.outputs(), strict=True)
+        worst = max(_relative(output, others) for output, others in pairs)
         yield self._close("outputs", worst, "of the largest output")
-        torch, tensorflow = self.replicas()
-        deviation = _deviation(torch.gradients(), tensorflow.gradients())
+        one, other = self.replicas()
+        deviation = _deviation(one.gradients(), other.gradients())
         yield self._close("gradient", deviation, "of the gradient's norm")
         losses = [self._losses(replica) for replica in self.replicas()]
         for name, step, text in (
@@ -193,10 +205,15 @@ def _deviation(first: Weights, second: Weights) -> float:
 def main(emit: Callable[[str], object] = sys.stdout.write) -> None:
     """Do what the command line's JSON asks for."""
     request = ParityRequest.model_validate(json.loads(sys.argv[1]))
-    for framework in FRAMEWORKS:
+    for framework in request.frameworks:
         framework_module(framework).prepare(1)
     for name in request.workloads:
-        parity = check_parity(load_workload(name), preset=request.preset, precision=request.precision)
+        parity = check_parity(
+            load_workload(name),
+            preset=request.preset,
+            precision=request.precision,
+            frameworks=request.frameworks,
+        )
         emit(parity.model_dump_json() + "\n")
         sys.stdout.flush()
 

@@ -33,7 +33,7 @@ from dlscale.collectives import (
     check_setup,
 )
 from dlscale.collectives.algorithms.registry import read_algorithm
-from dlscale.models.frameworks import FRAMEWORKS, check_memory_format
+from dlscale.models.frameworks import KNOWN, check_execution, check_memory_format
 from dlscale.models.optimizers import LAYERWISE
 
 
@@ -253,7 +253,7 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     backends, left_out = backends_on_device(study)
     for backend in backends:
         row = capabilities(backend)
-        frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
+        frameworks = [one_of("framework", framework, KNOWN) for framework in study.frameworks]
         trained = [framework for framework in frameworks if framework in row.frameworks]
         if not trained and study.named_backends and not study.every_backend:
             raise UsageError(
@@ -283,6 +283,13 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
                 facts.check_framework(framework)
                 for variant in study.variants("none"):
                     check_memory_format(framework, variant.memory_format)
+                    check_execution(
+                        framework,
+                        device=study.device,
+                        precision=variant.precision,
+                        compiled=variant.compiled,
+                        slept=bool(study.slept or study.slept_by_profile),
+                    )
             except UsageError as error:
                 problems.append((framework, error))
             else:

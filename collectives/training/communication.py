@@ -51,6 +51,14 @@ class Training:
                 "was not asked for; give both or neither"
             )
 
+    def check(self, *, framework: str) -> None:
+        """Returns if the framework's trainer has that exchange. Raises UsageError."""
+        if framework == "jax" and (self.pipelined or self.teams > 0):
+            raise UsageError(
+                f"{'pipelined' if self.pipelined else f'teams={self.teams}'} was asked for, but in jax all gradients "
+                "of a step are there at once and travel before its update; leave it out, or choose other --frameworks"
+            )
+
     @property
     def delay(self) -> int:
         """Steps from a gradient's own step to the one that applies it, while pipelined."""

@@ -11,11 +11,16 @@ from typing import Any, Protocol, cast
 
 from dlscale.base.errors import UsageError
 
-FRAMEWORKS = ("torch", "tensorflow")
+FRAMEWORKS = ("torch", "tensorflow")  # what all workloads are written in, and what `all` stands for
+KNOWN = (
+    *FRAMEWORKS,
+    "jax",
+)  # that can be asked for; the others are installed on request, and have some workloads
 DEVICES = ("cpu", "gpu")
 MEMORY_FORMATS = {
     "torch": ("channels_last", "channels_first"),
     "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
+    "jax": ("channels_last",),
 }
 
 
@@ -26,8 +31,8 @@ def framework_module(framework: str) -> Any:
     `slept`, and GPU number `local_rank` of this node or none. Imports the framework. Raises UsageError if it
     is unknown or not installed.
     """
-    if framework not in FRAMEWORKS:
-        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(FRAMEWORKS)}")
+    if framework not in KNOWN:
+        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(KNOWN)}")
     try:
         return importlib.import_module(f"dlscale.models.frameworks._{framework}")
     except ModuleNotFoundError as error:
@@ -44,6 +49,31 @@ def check_memory_format(framework: str, memory_format: str) -> None:
             f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
             "choose another --memory-format or --frameworks"
         )
+
+
+def check_execution(
+    framework: str,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    compiled: bool = False,
+    slept: bool = False,
+    control: str | None = None,
+) -> None:
+    """Returns if replicas of the framework can run so; only JAX has ways in which they cannot. Raises UsageError."""
+    if framework != "jax":
+        return
+    for asked, name, found in (
+        (device != "cpu", f"device {device}", "trains on cpu"),
+        (precision != "fp32", f"precision {precision}", "computes in fp32"),
+        (compiled, "--compiled yes", "is compiled by XLA in any case"),
+        (slept, "steps that sleep", "computes its steps"),
+        (control == "profile", "control profile", "is not stamped within a step"),
+    ):
+        if asked:
+            raise UsageError(
+                f"jax was asked for {name}, but here it {found}; leave that out, or choose other --frameworks"
+            )
 
 
 GPU_HELP = "see docs/gpu.md"

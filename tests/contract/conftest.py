@@ -11,7 +11,7 @@ import pytest
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.collectives.registry import connect
-from dlscale.models.frameworks import gpu_module
+from dlscale.models.frameworks import FRAMEWORKS, gpu_module
 
 UNDER_MPIEXEC = "DLSCALE_UNDER_MPIEXEC" in os.environ
 
@@ -27,8 +27,8 @@ def pairs(*, exchanging):
     return [
         pytest.param((row.name, framework), id=f"{row.name}-{framework}", marks=mark(row.name, framework))
         for row in rows
-        for framework in row.frameworks
-        if row.exchanges or not exchanging
+        for framework in FRAMEWORKS  # JAX, without cosmogan, has test_jax_training.py
+        if framework in row.frameworks and (row.exchanges or not exchanging)
     ]
 
 

@@ -99,7 +99,18 @@ def in_tensorflow(rule):
     return [variable.numpy() for variable in variables]
 
 
-@pytest.mark.parametrize("train", [in_torch, in_tensorflow])
+def in_jax(rule):
+    optimizers = importlib.import_module("dlscale.models.frameworks._jax_optimizers")
+    weights = [weight.copy() for weight in FIRST]
+    slots = optimizers.first_slots(optimizers.Rule(rule), weights)
+    for rate, gradients in zip(RATES, GRADIENTS, strict=True):
+        weights, slots = optimizers.update(optimizers.Rule(rule), NAMES, weights, slots, gradients, rate)
+    return weights
+
+
+@pytest.mark.parametrize(
+    "train", [in_torch, in_tensorflow, pytest.param(in_jax, marks=pytest.mark.requires("jax"))]
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_updates_are_those_of_the_formulas(name, train):
     for found, expected in zip(train(RULES[name]), by_hand(RULES[name]), strict=True):

@@ -20,6 +20,7 @@ ENDING_SECONDS = 10  # a killed process is not gone at once where others want th
 # that do it in both, the ones in torch tell as much of another MPI.
 OF_FRAMEWORKS = (
     *("keras", "tensorflow_exchange", "tensorflow_training", "torch_training", "wire_training", "audit"),
+    "jax_training",
     *("algorithms", "compressed_training", "resumed"),
 )
 OF_SERVERS = ("servers", "served_algorithms")

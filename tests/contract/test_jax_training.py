@@ -1,0 +1,90 @@
+"""JAX over the backends that train in it, on the ranks of this launch; its gates, as every framework's."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.controls import bucket_sizes
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
+from dlscale.models.workload import Input, Shard
+
+pytestmark = pytest.mark.on_ranks(2)
+
+NAMES = [pytest.param(name, marks=pytest.mark.requires(f"{name}-jax")) for name in ("none", "mpi", "ring")]
+EXCHANGING = NAMES[1:]
+
+
+@pytest.fixture
+def shard(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+@functools.cache
+def make_factory():
+    """One for all tests: its replicas share what is compiled."""
+    return load_workload("hep_cnn").factory(framework="jax", preset="tiny", local_batch=2, source=Input())
+
+
+def gates_of(backend, factory, world, shard):
+    return gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gates_pass(name, world, shard):
+    backend = connect(name, control=world, framework="jax")
+    gates = gates_of(backend, make_factory(), world, shard)
+    assert [gate for gate in gates if not gate.passed] == []
+    backend.close()
+
+
+@pytest.mark.requires("mpi-jax")
+def test_a_forgotten_layer_is_noticed(world, shard, monkeypatch):
+    from dlscale.models.frameworks._jax import JaxReplica
+
+    backend, update = connect("mpi", control=world, framework="jax"), JaxReplica.update
+
+    def harmed(replica, gradients):
+        update(replica, [gradient * (place > 0) for place, gradient in enumerate(gradients)])
+
+    monkeypatch.setattr(JaxReplica, "update", harmed)
+    assert not all(gate.passed for gate in gates_of(backend, make_factory(), world, shard))
+    backend.close()
+
+
+@pytest.mark.parametrize("name", EXCHANGING)
+def test_weights_stay_equal_and_go_on_from_a_state(name, world, shard):
+    backend, factory = connect(name, control=world, framework="jax"), make_factory()
+    trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
+    first = trainer.weights()
+    for expected, found in zip(make_factory()(shard=shard, seed=11).weights(), first, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    sizes = bucket_sizes(trainer.settings(), sum(4 * weight.size for weight in first))
+    assert sum(sizes) == sum(4 * weight.size for weight in first)
+    for _ in range(5):
+        trainer.step()
+    trainer.synchronize()
+    state = trainer.state()
+    for _ in range(5):
+        trainer.step()
+    last = trainer.weights()
+    assert np.isfinite(trainer.loss())
+    assert all(not np.array_equal(a, b) for a, b in zip(first, last, strict=True))
+    assert identity_gate(last, control=world, name="identity").passed
+    resumed = backend.distribute(factory, shard=shard, seed=11 + shard.index)  # of the batches too
+    resumed.restore(state)
+    for _ in range(5):
+        resumed.step()
+    for expected, found in zip(last, resumed.weights(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    backend.close()
+
+
+@pytest.mark.parametrize("name", EXCHANGING)
+@pytest.mark.parametrize("options", [{"pipelined": True}, {"teams": 2}])
+def test_what_its_exchange_does_not_do_is_said(name, options, world):
+    with pytest.raises(UsageError, match=r"but in jax all gradients of a step are there at once"):
+        connect(name, control=world, framework="jax", options=options)
