@@ -300,7 +300,7 @@ def _listed(names: Iterable[object]) -> str:
 def _check_parity(campaign: Campaign) -> None:
     """Before two frameworks are compared: do they train the same program? The reports say so if not."""
     for request in parity_gate.missing(campaign):
-        click.echo(f"comparing {request.workloads[0]} in both frameworks ...")
+        click.echo(f"comparing {request.workloads[0]} in {' and '.join(request.frameworks)} ...")
         verdicts = parity_gate.ask(campaign.installation, request)
         parity_gate.keep(campaign, verdicts)
         for verdict in verdicts:

@@ -263,7 +263,7 @@ class Gate(Frozen):
 
 
 class Parity(Frozen):
-    """Whether a workload's networks are the same in both frameworks, as required for a comparison."""
+    """Whether a workload's networks are the same in two frameworks, as required for a comparison."""
 
     workload: str
     preset: str  # of the numbers; structure is compared for every preset

@@ -33,7 +33,7 @@ from dlscale.collectives import (
     check_setup,
 )
 from dlscale.collectives.algorithms.registry import read_algorithm
-from dlscale.models.frameworks import KNOWN, check_execution, check_memory_format
+from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
 from dlscale.models.optimizers import LAYERWISE
 
 
@@ -111,6 +111,8 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 left_out.append(f"{problem}: left out")
                 continue
             for index, variant in enumerate(study.variants(backend)):
+                if variant.compiled and framework in COMPILES_ALWAYS:
+                    continue
                 maker = made(variant)
                 for size in sizes_of[workload]:
                     for num_servers in _server_numbers(backend, size, servers):
@@ -122,7 +124,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                             maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                         )
                         groups[size].append([make(control) for control in maker.controls(backend, size)])
-        shared = [made(variant) for variant in study.variants("none")]
+        shared = [
+            made(variant)
+            for variant in study.variants("none")
+            if not (variant.compiled and framework in COMPILES_ALWAYS)
+        ]
         if "none" in backends:
             for maker, size in product(shared, sizes_of[workload]):
                 groups[size] += maker.alone(size.num_ranks)
@@ -281,19 +287,28 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         for framework in study.frameworks:
             try:
                 facts.check_framework(framework)
-                for variant in study.variants("none"):
+                variants = study.variants("none")
+                check_execution(
+                    framework,
+                    compiled=all(variant.compiled for variant in variants),
+                    control="profile" if "profile" in study.controls else None,
+                )
+                for variant in variants:
                     check_memory_format(framework, variant.memory_format)
                     check_execution(
                         framework,
                         device=study.device,
                         precision=variant.precision,
-                        compiled=variant.compiled,
                         slept=bool(study.slept or study.slept_by_profile),
                     )
             except UsageError as error:
                 problems.append((framework, error))
             else:
                 networks.append((name, framework))
+                if framework in COMPILES_ALWAYS and any(variant.compiled for variant in variants):
+                    left_out.append(
+                        f"{name} in {framework} is compiled by XLA in any case: no other curve of --compiled yes"
+                    )
         if problems and (not study.every_framework or len(problems) == len(study.frameworks)):
             raise problems[0][1]
         left_out += [f"{name} in {framework} is left out: {error}" for framework, error in problems]

@@ -17,6 +17,7 @@ KNOWN = (
     "jax",
 )  # that can be asked for; the others are installed on request, and have some workloads
 DEVICES = ("cpu", "gpu")
+COMPILES_ALWAYS = ("jax",)  # and has no other way to run
 MEMORY_FORMATS = {
     "torch": ("channels_last", "channels_first"),
     "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other

@@ -88,7 +88,7 @@ def test_a_network_in_a_named_framework_must_be_there(in_torch_only, frameworks)
 
 def test_a_network_is_looked_for_in_its_folder():
     facts = load_workload("hep_cnn")
-    assert facts.frameworks == ("torch", "tensorflow")
+    assert facts.frameworks == ("torch", "tensorflow", "jax")
     elsewhere = Workload(
         name="images",  # a folder without networks
         title="none",
@@ -209,3 +209,34 @@ def test_a_plan_of_the_ring_is_read_before_ranks_start(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="was made for num_ranks 2, but here it is 4"):
         plan(**asked)
     assert nodes_of(plan(**asked, sizes=NODES[:2]), "ring") == [1]
+
+
+def test_jax_is_compiled_in_any_case_and_has_one_curve_of_both():
+    given = {"backends": ["ring"], "frameworks": ["torch", "jax"], "axes": {"compiled": [False, True]}}
+    planned = plan(**given)
+    programs = {(launch.cell.framework, launch.cell.compiled) for launch in planned.launches}
+    assert programs == {("torch", False), ("torch", True), ("jax", False)}
+    assert any("hep_cnn in jax is compiled by XLA in any case" in warning for warning in planned.warnings)
+    with pytest.raises(UsageError, match="jax was asked for --compiled yes"):
+        plan(backends=["ring"], frameworks=["jax"], compiled=True)
+    with pytest.raises(UsageError, match="jax was asked for control profile"):
+        plan(backends=["none"], frameworks=["jax"], controls=["profile"])
+
+
+def test_the_parity_gate_compares_the_frameworks_of_a_study_two_by_two(tmp_path):
+    def asked(*frameworks, workloads=("hep_cnn",)):
+        study = load_study(
+            "weak-scaling", workloads=list(workloads), frameworks=list(frameworks), preset="tiny"
+        )
+        store = SimpleNamespace(folder=tmp_path)
+        campaign = SimpleNamespace(plan=SimpleNamespace(study=study), store=store)
+        return [(*request.workloads, *request.frameworks) for request in parity_gate.missing(campaign)]
+
+    assert asked("torch") == asked("jax") == []
+    assert asked("jax", "torch") == [("hep_cnn", "torch", "jax")]
+    assert asked("tensorflow", "jax", workloads=("cosmogan",)) == []
+    assert asked("torch", "tensorflow", "jax", workloads=("hep_cnn", "cosmogan")) == [
+        ("hep_cnn", "torch", "tensorflow"),
+        ("hep_cnn", "torch", "jax"),
+        ("cosmogan", "torch", "tensorflow"),
+    ]
