@@ -211,8 +211,9 @@ def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Grad
     """The gradients, the last layer's first, and how a backward pass of so long is split over them."""
     forward, num_bytes = seconds / PASSES, FLOAT32_BYTES * preset.num_parameters
     module = importlib.import_module(f"dlscale.models.{workload}")
-    if hasattr(module, "layers"):
-        layers = module.layers(preset.name)[::-1]
+    facts = getattr(module, "layers", None)
+    if callable(facts):  # elsewhere it is a module, once that is imported
+        layers = facts(preset.name)[::-1]
         total, done, found = sum(layer.forward_flops for layer in layers), 0.0, []
         for layer in layers:
             done += layer.forward_flops
