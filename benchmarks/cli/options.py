@@ -108,7 +108,9 @@ STUDY_OPTIONS = (
         type=Words(),
         help="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.",
     ),
-    click.option("--frameworks", type=Words(), help="Frameworks: torch, tensorflow, all of both; jax by name."),
+    click.option(
+        "--frameworks", type=Words(), help="Frameworks: torch, tensorflow, all of both; jax by name."
+    ),
     click.option("--backends", type=Words(), help="Backends, e.g. none,mpi,gloo,ring, or all."),
     click.option(
         "--backend-options",
