@@ -58,6 +58,7 @@ def _in_panel(
         backend=curve.backend,
         points=tuple(known),
         landmark=predictions.landmark.name,
+        assumed=predictions.landmark.assumed(curve.name),
     )
 
 
@@ -75,6 +76,7 @@ def _ratio(predictions: Predictions, figure: Figure, index: int, claim: Claim) -
         backend=above.backend,
         points=tuple(known),
         landmark=predictions.landmark.name,
+        assumed=tuple(text for name in claim.curves for text in predictions.landmark.assumed(name)),
     )
 
 

@@ -15,8 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
 
+from dlscale.analysis.predict.assumed import with_assumed
+from dlscale.analysis.predict.derived import public_profile
 from dlscale.analysis.predict.engine import Algorithm
-from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.values import Statement, Value
 from dlscale.base import definitions
@@ -132,7 +135,11 @@ class DeviceCurve(Frozen):
 
 
 class SystemCurve(Frozen):
-    """A curve over the nodes of one of our systems, one rank each, from the stored profile of a workload on it."""
+    """A curve over the nodes of one of our systems, one rank each, from what is public of a workload on it.
+
+    That is its stored profile, else one that is derived from rates of other networks on such nodes; and the network of
+    the system's file, with what that does not state as rehearsals assume it.
+    """
 
     name: str
     figures: Mapping[str, str] = {}
@@ -150,6 +157,22 @@ class SystemCurve(Frozen):
     def strong(self) -> bool:
         """Whether the batch is that of all ranks."""
         return self.scaling_mode == "strong"
+
+    @property
+    def node(self) -> tuple[Network, Profile]:
+        """The network, and the profile of one node. Raises UsageError."""
+        machine, _ = with_assumed(load_system(self.system))
+        network = network_of(machine)
+        memory = network.node_memory_bytes_per_second or network.node_bytes_per_second
+        return network, public_profile(machine, self.workload, memory)
+
+    @property
+    def assumed(self) -> Iterator[str]:
+        """What stands for what is not public, in words."""
+        _, profile = self.node
+        if profile.evidence == "derived":
+            yield f"a step of {self.workload}: {profile.source}"
+        yield from with_assumed(load_system(self.system))[1]
 
     @property
     def numbers(self) -> Iterator[tuple[str, Sourced]]:
@@ -229,6 +252,19 @@ class Landmark(Frozen):
         """The figures of results/published that it predicts, each once."""
         drawn = [figure for curve in self.curves for figure in curve.figures]
         return tuple(dict.fromkeys([*drawn, *(claim.figure for claim in self.claims)]))
+
+    def assumed(self, name: str) -> tuple[str, ...]:
+        """What of the curve of that name is assumed, for it is not public, in words."""
+        curve = self.curve(name)
+        if isinstance(curve, SystemCurve):
+            return tuple(curve.assumed)
+        inputs = {entry: self.inputs[entry] for entry in curve.inputs}
+        ranges = [
+            f"{entry.replace('_', ' ')}: {limits.low:g} to {limits.high:g} {limits.unit}"
+            for entry, limits in inputs.items()
+            if limits.kind == "assumed"
+        ]
+        return (*ranges, *(["how gradients travel"] if curve.transport.kind == "assumed" else []))
 
     def curve(self, name: str) -> AnyCurve:
         """The curve of that name."""
@@ -331,8 +367,7 @@ def check_landmark(mark: Landmark, published: Published, networks: Mapping[str, 
         for origin in entry.published:
             _check_origin(mark, place, origin, published)
     for system_curve in mark.system_curves:
-        machine = load_system(system_curve.system)
-        _check_text(mark, system_curve.name, load_stored(machine, system_curve.workload).source, published)
+        _check_text(mark, system_curve.name, system_curve.node[1].source, published)
     for claim in mark.claims:
         if claim.statement and statement_of(claim, published) is None:
             raise _wrong(mark, f"a claim of {claim.figure}", f"no statement {claim.statement!r} is public")

@@ -26,11 +26,10 @@ from dlscale.analysis.landmarks.landmark import (
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
 from dlscale.analysis.predict.engine import NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP, cost
-from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
 from dlscale.analysis.predict.prediction import Situation, changed_situations, predict_point
 from dlscale.analysis.predict.profile import ComputedStep
-from dlscale.analysis.predict.stored import load_stored
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.benchmarks.systems.system import load_system
 
@@ -87,18 +86,17 @@ class Predictions:
 
 def situation_of_curve(curve: SystemCurve) -> Situation:
     """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
-    machine = load_system(curve.system)
-    profile = load_stored(machine, curve.workload)
+    network, profile = curve.node
     servers = curve.servers.value if curve.servers else 1
     rule = rule_of(
         curve.backend,
         {name: setting.value for name, setting in curve.options.items()},
         framework=profile.framework,
         num_servers=servers,
-        spare_core=machine.has_spare_core(1),
+        spare_core=load_system(curve.system).has_spare_core(1),
     )
     return Situation(
-        network=network_of(machine),
+        network=network,
         engine=LogGP(),
         profile=profile,
         noise=noise_of_steps(profile.step_seconds, profile.variation),
@@ -115,10 +113,7 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     if changed:
         situation = changed_situations(situation)[changed]
     point = predict_point(situation, size)
-    ideal = point.samples_per_second.center / point.efficiency.center  # the same in all replicates
-    return Replicates(
-        size=size, efficiency=point.replicates, samples_per_second=ideal * np.asarray(point.replicates)
-    )
+    return Replicates(size=size, efficiency=point.replicates, samples_per_second=point.rates)
 
 
 def _on_devices(landmark: Landmark, curve: DeviceCurve, network: NetworkFacts, size: int) -> Replicates:

@@ -22,7 +22,7 @@ from typing import Literal
 from pydantic import PositiveFloat
 
 from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.stored import ADAM_BYTES_MOVED, FLOAT32_BYTES
+from dlscale.analysis.predict.stored import ADAM_BYTES_MOVED, FLOAT32_BYTES, load_stored, stored_names
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import System, load_system
@@ -132,6 +132,24 @@ def derived_profile(
         ),
         variation=(known.variation.low, known.variation.high),
         time_factors=(pace.least / center, pace.most / center),
+    )
+
+
+def public_profile(system: System, workload: str, memory_bytes_per_second: float) -> Profile:
+    """What is public of a workload on a system with one rank per node: its stored profile, else a derived one.
+
+    Of the published network in TensorFlow, on the device that the system's nodes have. Raises UsageError.
+    """
+    if f"{system.name}-{workload}" in stored_names():
+        return load_stored(system, workload)
+    return derived_profile(
+        system,
+        workload,
+        "paper",
+        "tensorflow",
+        device=system.default_device,
+        ranks_per_node=1,
+        memory_bytes_per_second=memory_bytes_per_second,
     )
 
 

@@ -85,6 +85,7 @@ class PredictedPoint:
     replicates: Floats = field(
         default_factory=lambda: np.empty(0), compare=False, repr=False
     )  # (R,) efficiency
+    rates: Floats = field(default_factory=lambda: np.empty(0), compare=False, repr=False)  # (R,) samples/s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +183,7 @@ def predict_point(situation: Situation, num_nodes: int) -> PredictedPoint:
         step_seconds=_band(mean),
         parts=parts,
         replicates=efficiencies,
+        rates=rates,
     )
 
 

@@ -118,7 +118,11 @@ def provenance(
         [row.model_dump(mode="json") for row in published.values_of(figure.id)],
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
         sorted(origin.data_hash for origin in used),
-        *(asdict(curve) for plot in plots for curve in plot.simulated),
+        *(
+            {name: part for name, part in asdict(curve).items() if name != "assumed"}  # words, no data
+            for plot in plots
+            for curve in plot.simulated
+        ),
     ]
     return Provenance(
         studies=(PUBLISHED, *sorted({study for origin in used for study in origin.studies})),
@@ -261,6 +265,10 @@ def _predicted(figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
             f"Simulated: landmark {', '.join(names)}, from single-node facts and the network's description alone; "
             "nothing is fitted to this figure; bands: 5 to 95 % of replicates; dotted beside a published line."
         )
+        if texts := dict.fromkeys(
+            text for plot in plots for curve in plot.simulated for text in curve.assumed
+        ):
+            yield f"Assumed, where nothing is public: {'; '.join(texts)}."
     elif figure.missing:
         yield f"Not predicted: {figure.missing}"
 

@@ -67,6 +67,7 @@ class SimulatedCurve:
     backend: str  # of ours, whose colour it has
     points: tuple[SimulatedPoint, ...]
     landmark: str
+    assumed: tuple[str, ...] = ()  # what of its inputs is not public, and stands in it as a range of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from dlscale.analysis.landmarks.bands import simulated_curves
 from dlscale.analysis.landmarks.landmark import Range, load_landmark
-from dlscale.analysis.landmarks.predicted import Predictions, drawn, situation_of_curve
+from dlscale.analysis.landmarks.predicted import Predictions, band_of, drawn, situation_of_curve
 
 
 def exactly(value):
@@ -74,3 +75,23 @@ def test_a_curve_on_a_system_is_what_predict_says(published):
     assert np.median(one.samples_per_second) == pytest.approx(25, rel=0.01)
     rule = situation_of_curve(mark.curve("Horovod over MPI")).rule
     assert (rule.backend, rule.cycle_seconds, rule.limits[0]) == ("horovod", 0.005, 64 << 20)
+
+
+def test_a_node_without_a_stored_profile_has_the_whole_band_of_other_networks(published):
+    """0.395 to 2 TFLOP/s on a node of Cori: the rate is as uncertain, the efficiency is not."""
+    mark = load_landmark("cug18-cosmogan-cori", published)
+    one = Predictions(mark).replicates("Horovod over MPI", 1)
+    rate, efficiency = band_of(one.samples_per_second), band_of(one.efficiency)
+    assert rate.high / rate.low == pytest.approx((2 / 0.395) ** 0.9, rel=0.1)  # 5 to 95 % of its logarithm
+    assert efficiency.low > 0.9
+    assert "operations per second of other networks" in " ".join(mark.assumed("Horovod over MPI"))
+    (curve, *_) = simulated_curves(published, [mark])
+    assert curve.assumed == mark.assumed(curve.label)
+
+
+def test_what_is_assumed_of_devices_is_said(landmark):
+    mark = landmark(inputs={"rate": exactly(10e9) | {"kind": "text", "unit": "B/s"}})
+    texts = mark.assumed("a curve")
+    assert "step: 0.2 to 0.2 " in texts
+    assert "how gradients travel" in texts
+    assert not [text for text in texts if text.startswith("rate")]
