@@ -22,7 +22,7 @@ from dlscale.benchmarks.systems.system import (
     load_system,
 )
 from dlscale.collectives import NAMES, capabilities
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS, KNOWN
 
 
 @click.command()
@@ -111,18 +111,19 @@ def _print(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"MPI thread level: {environment.mpi_threads(installation) or 'MPI does not start'}"
     )
-    for visible in gpus.ask(installation, probe.frameworks).seen if probe.frameworks else []:
+    on_gpus = [framework for framework in probe.frameworks if framework in FRAMEWORKS]  # JAX trains on CPUs
+    for visible in gpus.ask(installation, on_gpus).seen if on_gpus else []:
         click.echo(f"GPUs visible to {visible.framework}: {', '.join(visible.names) or 'none'}")
     no_simgrid = simgrid_engine.available()
     click.echo(f"SimGrid, for predictions: {no_simgrid or simgrid_engine.SimGrid().version}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2
-    click.echo("\n" + " " * (width + 2) + "".join(f"{framework:14}" for framework in FRAMEWORKS))
+    click.echo("\n" + " " * (width + 2) + "".join(f"{framework:14}" for framework in KNOWN))
     marks: dict[tuple[str, str], int] = {}
     for backend in NAMES:
         cells = []
-        for framework in FRAMEWORKS:
+        for framework in KNOWN:
             if framework not in capabilities(backend).frameworks:
                 cells.append("-")
             elif reason := problems.get((backend, framework)):

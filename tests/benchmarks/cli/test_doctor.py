@@ -25,3 +25,10 @@ def test_a_missing_simgrid_is_said_with_how_to_install_it(monkeypatch, capsys):
 @pytest.mark.requires("simgrid")
 def test_simgrid_has_a_version(monkeypatch, capsys):
     assert f"SimGrid, for predictions: {simgrid_engine.SimGrid().version}\n" in printed(monkeypatch, capsys)
+
+
+def test_it_runs_where_every_framework_is_installed():
+    """With nothing in its place: JAX, which has no GPUs here, must not stop it."""
+    done = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert any(line.split() == ["torch", "tensorflow", "jax"] for line in done.output.splitlines())
