@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from dlscale.analysis.predict import simgrid_engine
-from dlscale.benchmarks.cli import doctor
+from dlscale.benchmarks.cli import cli, doctor
 from dlscale.benchmarks.launch import environment
 
 
