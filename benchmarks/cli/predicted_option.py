@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 import click
 
 from dlscale.analysis.findings.predicted_points import simulated_points, training_text
+from dlscale.analysis.predict.grid import GRID, read_grid
+from dlscale.analysis.render.html.model import WhatIf
+from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.records.prediction import (
     ENDING,
     PREDICTIONS_FOLDER,
-    PredictionRecord,
     read_predictions,
 )
 
@@ -37,13 +39,17 @@ def predicted_option(command: F) -> F:
 
 
 def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
-    """The study with the named predictions beside its table; those of other trainings are told on stderr.
+    """The study with the named predictions beside its table, and what would be if where `--grid` left a table.
+
+    Those of other trainings are told on stderr.
 
     Raises UsageError for a file that is not there or not sound, and if no prediction belongs to the study.
     """
     if not named:
         return loaded
-    records = _read(loaded.folder.resolve().parent / PREDICTIONS_FOLDER, named)
+    folder = loaded.folder.resolve().parent / PREDICTIONS_FOLDER
+    files = list(dict.fromkeys(path for name in named for path in _files(folder, name)))
+    records = [record for path in files for record in read_predictions(path)]
     points, left = simulated_points(records, loaded.table.rows)
     if not points:
         predicted = "; ".join(dict.fromkeys(map(training_text, records)))
@@ -54,12 +60,15 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
         )
     for sentence in left:
         click.echo(f"not shown: {sentence}", err=True)
-    return replace(loaded, table=replace(loaded.table, predicted=points))
+    what_ifs = tuple(block for path in files for block in _what_if(path, loaded))
+    return replace(loaded, table=replace(loaded.table, predicted=points), what_ifs=what_ifs)
 
 
-def _read(folder: Path, named: Sequence[str]) -> list[PredictionRecord]:
-    files = dict.fromkeys(path for name in named for path in _files(folder, name))
-    return [record for path in files for record in read_predictions(path)]
+def _what_if(path: Path, loaded: Loaded) -> Iterator[WhatIf]:
+    """The grid beside a file of predictions, if these are of the study's trainings."""
+    grid, records = path.with_name(path.name.removesuffix(ENDING) + GRID), read_predictions(path)
+    if grid.exists() and simulated_points(records, loaded.table.rows)[0]:
+        yield what_if_block(read_grid(grid), asked_batch=records[0].batch, grid_name=grid.name)
 
 
 def _files(folder: Path, name: str) -> list[Path]:

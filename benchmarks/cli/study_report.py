@@ -16,7 +16,7 @@ from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
-from dlscale.analysis.render.html.model import Page
+from dlscale.analysis.render.html.model import Page, WhatIf
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError
@@ -90,6 +90,7 @@ class Loaded:
     bad_files: list[BadFile]
     left_out: list[str]
     plan: str  # its size in words
+    what_ifs: tuple[WhatIf, ...] = ()  # of the predictions that are shown beside it
 
     def facts(self, *, running: bool = False) -> StudyFacts:
         """What is known of the study beside its records; `running`: a dlscale is measuring into the folder now."""
@@ -105,6 +106,7 @@ class Loaded:
             bad_files=self.bad_files,
             study=self.facts(running=running),
             causes=causes_of(self.table),
+            what_ifs=self.what_ifs,
         )
 
 

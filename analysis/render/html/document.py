@@ -39,7 +39,8 @@ from dlscale.base.files import write_atomically
 
 HERE = Path(__file__).parent
 TEMPLATE = "page.html.j2"
-BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "start.js")
+STYLES = ("page.css", "what_if.css")
+BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "what_if.js", "start.js")
 SHOWN_ROWS = 100  # of a table, until all are requested
 # Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
 NOTHING = ""
@@ -56,7 +57,7 @@ def render(page: Page) -> str:
     """The page as HTML; equal pages give equal text."""
     plotly = get_plotlyjs()
     # First, so that filters and tables work while the browser still loads Plotly.
-    style, scripts = own("page.css"), [*map(own, BEFORE), plotly, *map(own, AFTER)]
+    style, scripts = "\n".join(map(own, STYLES)), [*map(own, BEFORE), plotly, *map(own, AFTER)]
     return (
         environment()
         .get_template(TEMPLATE)
@@ -85,6 +86,7 @@ def environment() -> Environment:
     )
     made.filters["kind"] = lambda block: type(block).__name__
     made.filters["grouped"] = _grouped
+    made.filters["embedded"] = lambda data: Markup(embedded(data))  # noqa: S704
     return made
 
 

@@ -7,8 +7,9 @@ rounded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dlscale.analysis.render.tables import NO_TAGS, Table, Tags
 from dlscale.analysis.statistics import Interval
@@ -157,7 +158,28 @@ class Sentence:
     tags: Tags = NO_TAGS
 
 
-Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slider:
+    """A slider over the `count` values of an axis; it begins at value number `asked`."""
+
+    name: str
+    label: str
+    count: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A prediction that sliders move; `data` is the grid as the page's script reads it (`what_if.js`)."""
+
+    title: str
+    evidence: str
+    sliders: tuple[Slider, ...]
+    data: Mapping[str, Any]
+    origin: str
+
+
+Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses | WhatIf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

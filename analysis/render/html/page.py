@@ -48,6 +48,7 @@ from dlscale.analysis.render.html.model import (
     Segment,
     Sentence,
     Strip,
+    WhatIf,
 )
 from dlscale.analysis.render.html.predicted import LEAD as PREDICTED_LEAD
 from dlscale.analysis.render.html.predicted import predicted_blocks
@@ -74,6 +75,7 @@ def page_of(
     bad_files: Sequence[BadFile] = (),
     study: StudyFacts | None = None,
     causes: Causes | None = None,
+    what_ifs: Sequence[WhatIf] = (),
 ) -> Page:
     """The page of a study; `table` and `causes` must come from `records`.
 
@@ -118,6 +120,7 @@ def page_of(
         _section(
             "predicted", "Predicted, not measured", predicted_blocks(table.predicted), lead=PREDICTED_LEAD
         ),
+        _section("what-if", "What if", what_ifs, lead=PREDICTED_LEAD),
         _section(
             "own",
             f"Relative to {'one rank' if base == '1 rank' else base} of the same backend",

@@ -1,4 +1,6 @@
-"""The page that moves a prediction: sliders over a grid of predictions, curves with bands, and where the step goes.
+"""What moves a prediction: sliders over a grid of predictions, curves with bands, and where the step goes.
+
+It stands on a page of its own, and on the report of a study beside which the prediction is shown.
 
 It is made from the rows of a grid alone (`predict.grid`), so that its table and its page cannot differ.
 """
@@ -13,7 +15,8 @@ from markupsafe import Markup
 
 from dlscale.analysis.figures.drawing import Curve, looks_of
 from dlscale.analysis.predict.grid import FACTORS, LOSS
-from dlscale.analysis.render.html.document import embedded, environment, own, policy
+from dlscale.analysis.render.html.document import environment, own, policy
+from dlscale.analysis.render.html.model import Slider, WhatIf
 from dlscale.analysis.render.text import number
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -38,31 +41,38 @@ def write_what_if(rows: Sequence[Row], path: Path, *, asked_batch: int, grid_nam
 
 def what_if(rows: Sequence[Row], *, asked_batch: int, grid_name: str) -> str:
     """The page as HTML. `asked_batch` is the prediction's own, as factors of 1 are."""
+    block, first = what_if_block(rows, asked_batch=asked_batch, grid_name=grid_name), rows[0]
+    style, script = "\n".join(map(own, STYLES)), own(SCRIPT)
+    return environment().get_template(TEMPLATE).render(
+        block=block,
+        table=_table(rows, {"batch": asked_batch}),
+        origin=f"{first['framework']}, {first['ranks_per_node']} ranks per node, seed {first['seed']}.",
+        policy=policy(style, [script]),
+        # Our own content, which must not be escaped.
+        style=Markup(style),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+    )  # fmt: skip
+
+
+def what_if_block(rows: Sequence[Row], *, asked_batch: int, grid_name: str) -> WhatIf:
+    """The sliders and what they move. Raises UsageError if rows are missing."""
     first = rows[0]
     values = {name: sorted({row[name] for row in rows}) for name in AXES}
     asked = [_asked(name, asked_batch, values) for name in AXES]
     backends = list(dict.fromkeys(_name(row) for row in rows))
     groups = {name: _whole([row for row in rows if _name(row) == name], values, name) for name in backends}
-    style, script = "\n".join(map(own, STYLES)), own(SCRIPT)
-    num_replicates = f"{first['num_replicates']} replicates a point"
-    title = f"{first['workload']} {first['preset']}, {first['scaling_mode']} scaling on {first['system']}: what if?"
-    return environment().get_template(TEMPLATE).render(
-        title=title,
-        evidence=f"simulated by {first['engine']} {first['engine_version']}, {num_replicates}; nothing of it was run",
-        axes=[
-            {"name": name, "label": _LABELS[name], "count": len(values[name]), "asked": place}
+    return WhatIf(
+        title=f"{first['workload']} {first['preset']}, {first['scaling_mode']} scaling on {first['system']}: what if?",
+        evidence=f"simulated by {first['engine']} {first['engine_version']}, {first['num_replicates']} replicates a "
+        "point; nothing of it was run",
+        sliders=tuple(
+            Slider(name=name, label=_LABELS[name], count=len(values[name]), asked=place)
             for name, place in zip(AXES, asked, strict=True)
-        ],
-        table=[row for name in backends for row in _table(name, groups[name], values, asked)],
-        origin=f"{first['framework']}, {first['ranks_per_node']} ranks per node, seed {first['seed']}.",
-        num_points=f"{len(rows):,}",
-        file=grid_name,
-        policy=policy(style, [script]),
-        # Our own content, which must not be escaped; what is from rows is, in `embedded`.
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        data=Markup(embedded(_data(groups, values, asked))),  # noqa: S704
-    )  # fmt: skip
+        ),
+        data=_data(groups, values, asked),
+        origin=f"Between the values of the sliders nothing is interpolated; all {len(rows):,} points, as a table: "
+        f"{grid_name}.",
+    )
 
 
 _LABELS = {
@@ -155,14 +165,12 @@ def _name(row: Row) -> str:
     return f"{row['backend']} ({options})" if options else str(row["backend"])
 
 
-def _table(
-    name: str, rows: Sequence[Row], values: Mapping[str, list[Any]], asked: list[int]
-) -> list[dict[str, str]]:
-    """The rows as the prediction was asked for, one per number of nodes."""
-    at = {axis: values[axis][place] for axis, place in zip(AXES[:-1], asked[:-1], strict=True)}
+def _table(rows: Sequence[Row], asked: Mapping[str, float]) -> list[dict[str, str]]:
+    """The rows as the prediction was asked for, with factors of 1: one per backend and number of nodes."""
+    at = dict.fromkeys(AXES[:3], 1.0) | asked
     return [
         {
-            "backend": name,
+            "backend": _name(row),
             "nodes": f"{row['num_nodes']:,}",
             "ranks": f"{row['num_ranks']:,}",
             "rate": number(row["samples_per_second"]),

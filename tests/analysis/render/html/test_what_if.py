@@ -14,7 +14,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.systems.system import load_system
 
-GRID = re.compile(r'<script type="application/json" id="grid">(.*?)</script>', re.DOTALL)
+GRID = re.compile(r'<script type="application/json" >(.*?)</script>', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
