@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.analysis.predict.grid import GRID, grid_rows, read_axes, to_csv
+from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.stored import load_stored
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, main
+from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.records.prediction import write_predictions
+from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
 
 _MAKER = importlib.util.spec_from_file_location(
@@ -197,3 +203,29 @@ def test_predictions_of_another_system_belong_to_no_study_here(told, place):
     (line,) = err.strip().splitlines()
     assert "predicted is hep_cnn tiny in torch, weak scaling on cori, batch 8; the study has" in line
     assert not (place / STUDY / "report.html").exists()
+
+
+def test_what_if_is_on_the_studys_page_where_a_grid_lies_beside_the_prediction(told, place):
+    machine, page = load_system("cori"), place / STUDY / "report.html"
+    situation = situation_of(
+        machine,
+        network_of(machine),
+        load_stored(machine, "hep_cnn"),
+        "ring",
+        LogGP(),
+        scaling_mode="weak",
+        backend_options={},
+        servers="1",
+    )
+    axes = read_axes(f"link_rate=2,latency=1,jitter=1,batch={predictions()[0].batch}")
+    table = place / "predictions" / f"hep_cnn-tiny-torch-weak-scaling{GRID}"
+    table.write_text(to_csv(list(grid_rows(axes, [situation], [1, 4]))))
+    assert told("report", "--predicted", "latest")[0] == 0
+    assert page.read_text().count('class="what-if"') == 1
+    assert table.name in page.read_text()
+    assert told("report")[0] == 0
+    assert 'class="what-if"' not in page.read_text()
+    table.write_text("a grid it is not\n")
+    status, _, err = told("report", "--predicted", "latest")
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert "dlscale predict --grid" in err

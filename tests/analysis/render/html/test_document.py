@@ -47,7 +47,7 @@ def everywhere(value, text):
 def test_text_from_records_is_never_markup(made, records):
     page = everywhere(made.page(records, causes=causes_of(scaling_table(records))), NASTY)
     text = render(page)
-    assert text.count("<script") == text.count("</script>") == 7  # the data, five of ours, Plotly
+    assert text.count("<script") == text.count("</script>") == 8  # the data, six of ours, Plotly
     assert "<img" not in text.replace("plotly", "")[: text.index("<script>")]
     assert "alert(1)</script><script>" not in text
     body = text[: text.index('<script type="application/json"')]

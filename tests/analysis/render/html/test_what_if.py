@@ -9,12 +9,14 @@ from dlscale.analysis.predict.grid import grid_rows, read_axes
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.stored import load_stored
-from dlscale.analysis.render.html.what_if import what_if
+from dlscale.analysis.render.html.document import render
+from dlscale.analysis.render.html.model import Page, Section
+from dlscale.analysis.render.html.what_if import what_if, what_if_block
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.systems.system import load_system
 
-GRID = re.compile(r'<script type="application/json" >(.*?)</script>', re.DOTALL)
+GRID = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +71,45 @@ def test_a_grid_that_lacks_points_is_refused(rows):
         what_if(rows, asked_batch=64, grid_name="grid.csv")
 
 
+def report_with(block):
+    """The report of a study, with nothing else on it."""
+    return render(
+        Page(
+            title="",
+            facts=(),
+            evidence="",
+            summary=(),
+            strips=(),
+            warnings=(),
+            first=(),
+            sections=(Section(name="what-if", title="What if", blocks=(block, block)),),
+            rules=(),
+            looks={},
+            origin="",
+        )
+    )
+
+
 @pytest.mark.requires("chromium")
 @pytest.mark.requires("selenium")
-def test_a_slider_moves_curves_and_words(browser, rows, tmp_path):
-    path = tmp_path / "what-if.html"
-    path.write_text(what_if(rows, asked_batch=128, grid_name="grid.csv"))
+@pytest.mark.parametrize("place", ["alone", "report"])
+def test_a_slider_moves_curves_and_words(browser, rows, tmp_path, place):
+    path, asked = tmp_path / "what-if.html", {"asked_batch": 128, "grid_name": "grid.csv"}
+    path.write_text(
+        what_if(rows, **asked) if place == "alone" else report_with(what_if_block(rows, **asked))
+    )
     browser.open(path)
-    words = "return document.getElementById('says').textContent"
-    band = "return document.querySelector('#curves polygon').getAttribute('points')"
+    words = "return [...document.querySelectorAll('.what-if .says')].map((says) => says.textContent)"
+    band = "return document.querySelector('.over-nodes polygon').getAttribute('points')"
     before = browser.run(words), browser.run(band)
     browser.run(
-        "const links = document.getElementById('axis-link_rate_factor'); links.value = 0;"
+        "const links = document.querySelector('input[data-axis=link_rate_factor]'); links.value = 0;"
         "links.dispatchEvent(new Event('input', { bubbles: true }))"
     )
     after = browser.run(words), browser.run(band)
-    assert before[0] != after[0]
+    assert before[0][0] != after[0][0]
+    assert before[0][1:] == after[0][1:]  # another prediction's sliders are its own
     assert before[1] != after[1]
     slow = next(row for row in rows if (row["link_rate_factor"], row["num_nodes"]) == (0.25, 4096))
-    assert f"ring {100 * slow['efficiency']:.1f} %" in after[0]
+    assert f"ring {100 * slow['efficiency']:.1f} %" in after[0][0]
     assert browser.said() == []
