@@ -31,7 +31,7 @@ from dlscale.benchmarks.records.record import Parity, Setting
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
 from dlscale.collectives.registry import check_options
 from dlscale.models import NAMES, load_workload
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.frameworks import FRAMEWORKS, KNOWN
 
 LIMIT_SECONDS = 600
 
@@ -151,27 +151,50 @@ check.add_command(timeline)
     show_default=True,
     help="Precision to compare in.",
 )
+@click.option(
+    "--frameworks",
+    type=Words(),
+    default=",".join(FRAMEWORKS),
+    show_default=True,
+    help="The two frameworks to compare; of all workloads those that are written in both.",
+)
 @click.option("--environment", "name", help="Environment to run in; default: the current one.")
 @json_option
-def parity(workloads: list[str], preset: str, precision: str, name: str | None, as_json: bool) -> int:
-    """Compare each workload in torch and TensorFlow: layers, parameters, FLOPs, outputs, gradients, losses.
+def parity(
+    workloads: list[str], preset: str, precision: str, frameworks: list[str], name: str | None, as_json: bool
+) -> int:
+    """Compare each workload in two frameworks: layers, parameters, FLOPs, outputs, gradients, losses.
 
     Exit status 3 if a workload differs between the frameworks.
 
     \b
-    Example: dlscale check parity --workloads resnet50 --precision bf16
+    Examples:
+      dlscale check parity --workloads resnet50 --precision bf16
+      dlscale check parity --frameworks torch,jax
     """  # noqa: D301
-    names = list(NAMES) if workloads == ["all"] else workloads
+    if len(frameworks) != 2 or len(set(frameworks) & set(KNOWN)) != 2:
+        raise UsageError(
+            f"parity is of two frameworks, and --frameworks is {','.join(frameworks)}; choose two of: {', '.join(KNOWN)}"
+        )
+    one, other = frameworks
+    written = [name for name in NAMES if {one, other} <= set(load_workload(name).frameworks)]
+    names = written if workloads == ["all"] else workloads
     for workload in names:
         load_workload(workload).preset(preset)
+        if workload not in written:
+            raise UsageError(
+                f"{workload} is not written in both {one} and {other}; choose --workloads from: {', '.join(written)}"
+            )
     machine = load_system("local")
     installation = find_installation(machine, name or default_environment(machine))
-    environment.check_frameworks(installation, environment.probe(installation), FRAMEWORKS)
+    environment.check_frameworks(installation, environment.probe(installation), frameworks)
     verdicts: list[Parity] = []
     with live_console(stderr=True).status("comparing") as status:
         for workload in names:
-            status.update(f"comparing {workload} in {' and '.join(FRAMEWORKS)}")
-            request = ParityRequest(workloads=[workload], preset=preset, precision=precision)
+            status.update(f"comparing {workload} in {one} and {other}")
+            request = ParityRequest(
+                workloads=[workload], preset=preset, precision=precision, frameworks=(one, other)
+            )
             verdicts += parity_gate.ask(installation, request)
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": [row for verdict in verdicts for row in _rows(verdict)]}))

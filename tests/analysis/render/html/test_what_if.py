@@ -95,9 +95,7 @@ def report_with(block):
 @pytest.mark.parametrize("place", ["alone", "report"])
 def test_a_slider_moves_curves_and_words(browser, rows, tmp_path, place):
     path, asked = tmp_path / "what-if.html", {"asked_batch": 128, "grid_name": "grid.csv"}
-    path.write_text(
-        what_if(rows, **asked) if place == "alone" else report_with(what_if_block(rows, **asked))
-    )
+    path.write_text(what_if(rows, **asked) if place == "alone" else report_with(what_if_block(rows, **asked)))
     browser.open(path)
     words = "return [...document.querySelectorAll('.what-if .says')].map((says) => says.textContent)"
     band = "return document.querySelector('.over-nodes polygon').getAttribute('points')"
