@@ -174,7 +174,8 @@ def parity(
     """  # noqa: D301
     if len(frameworks) != 2 or len(set(frameworks) & set(KNOWN)) != 2:
         raise UsageError(
-            f"parity is of two frameworks, and --frameworks is {','.join(frameworks)}; choose two of: {', '.join(KNOWN)}"
+            f"parity is of two frameworks, and --frameworks is {','.join(frameworks)}; choose two of: "
+            f"{', '.join(KNOWN)}"
         )
     one, other = frameworks
     written = [name for name in NAMES if {one, other} <= set(load_workload(name).frameworks)]

@@ -167,7 +167,7 @@ def _name(row: Row) -> str:
 
 def _table(rows: Sequence[Row], asked: Mapping[str, float]) -> list[dict[str, str]]:
     """The rows as the prediction was asked for, with factors of 1: one per backend and number of nodes."""
-    at = dict.fromkeys(AXES[:3], 1.0) | asked
+    at = {**dict.fromkeys(AXES[:3], 1.0), **asked}
     return [
         {
             "backend": _name(row),
