@@ -74,10 +74,6 @@ def timeline(
     """  # noqa: D301
     machine = load_system("local")
     installation = find_installation(machine, name or default_environment(machine))
-    report = environment.probe(installation, [("horovod", framework)])
-    flavour = environment.check_mpi(installation, report)
-    if report.problems:
-        raise UsageError(next(iter(report.problems.values())))
     if others := sorted(set(backend_options or {}) - {"horovod"}):
         raise UsageError(
             f"--backend-options has {others[0]}, but the timeline is horovod's; give horovod.OPTION=VALUE"
@@ -88,6 +84,10 @@ def timeline(
         raise UsageError(
             f"--out {out}: folder {out.parent} does not exist; create it or choose another --out"
         )
+    report = environment.probe(installation, [("horovod", framework)])
+    flavour = environment.check_mpi(installation, report)
+    if report.problems:
+        raise UsageError(next(iter(report.problems.values())))
     request = TimelineRequest(
         workload=workload,
         framework=framework,
