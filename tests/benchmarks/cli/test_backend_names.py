@@ -1,4 +1,4 @@
-"""Backends have the same names in every verb, and one that does not exist is the same mistake."""
+"""Backends and frameworks have the same names in every verb, and one that does not exist is the same mistake."""
 
 import shutil
 from pathlib import Path
@@ -107,3 +107,17 @@ def test_published_series_name_backends_of_ours():
     }
     assert asked
     assert asked <= set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--frameworks torch", "parity is of two frameworks"),
+        ("--frameworks torch,torch", "parity is of two frameworks"),
+        ("--frameworks torch,tf", "choose two of: torch, tensorflow, jax"),
+        ("--frameworks torch,jax --workloads cosmogan", "choose --workloads from: hep_cnn, resnet50"),
+    ],
+)
+def test_parity_is_of_two_frameworks_that_a_workload_is_written_in(told, words, reason):
+    status, said = told("check parity", *words.split())
+    assert (status, reason in said) == (1, True)
