@@ -6,10 +6,10 @@ add_library(dlscale_kernels OBJECT ${reduction}/dispatch.cpp ${reduction}/kernel
 # several instruction sets instead, and the CPU is asked at run time.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   target_sources(dlscale_kernels PRIVATE ${reduction}/kernels_avx2.cpp ${reduction}/kernels_avx512.cpp)
-  set_source_files_properties(${reduction}/kernels_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c")
+  set_source_files_properties(${reduction}/kernels_avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mf16c;-mprfchw")
   # GCC 12 takes the undefined upper halves in its own intrinsics for a mistake.
   set_source_files_properties(${reduction}/kernels_avx512.cpp PROPERTIES
-    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-Wno-maybe-uninitialized")
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mprfchw;-Wno-maybe-uninitialized")
   target_compile_definitions(dlscale_kernels PRIVATE DLSCALE_X86_KERNELS)
 endif()
 

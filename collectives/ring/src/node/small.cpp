@@ -6,7 +6,9 @@
 namespace dlscale {
 namespace {
 
-constexpr std::size_t kPieceBytes = 16 * 1024;
+// A few pieces per message, so that one is added while the next crosses.
+constexpr std::size_t kLeastPiece = 4 * 1024;
+constexpr std::size_t kMostPiece = 16 * 1024;
 
 }  // namespace
 
@@ -54,7 +56,8 @@ void Small::allgather_inline(const std::byte* mine, std::byte* all, std::size_t 
 
 void Small::allreduce_one_shot(std::byte* data, std::size_t count, Type type, Op op, double scale) {
   const std::size_t element = width(type);
-  const std::size_t piece = kPieceBytes / element;
+  const std::size_t piece_bytes = count * element / 4 / kLine * kLine;
+  const std::size_t piece = std::clamp(piece_bytes, kLeastPiece, kMostPiece) / element;
   const std::size_t num_pieces = (count + piece - 1) / piece;
   const auto range = [&](std::size_t k) { return Range{k * piece, std::min(count, (k + 1) * piece)}; };
   const std::uint64_t turn = num_one_shots_++;

@@ -226,6 +226,18 @@ struct Max {
   }
 };
 
+// What is written soon is claimed: fetched to be written. A line that another core has read since costs a
+// crossing between caches then, which the stores would have to wait for one by one.
+constexpr std::size_t kClaimedAhead = 16 * kLineBytes;
+
+inline void claim(void* to, std::size_t offset, std::size_t num_bytes) {
+  if (offset < num_bytes) __builtin_prefetch(static_cast<char*>(to) + offset, 1, 3);
+}
+
+inline void claim_first(void* to, std::size_t num_bytes) {
+  for (std::size_t offset = 0; offset < kClaimedAhead; offset += kLineBytes) claim(to, offset, num_bytes);
+}
+
 // ---- the reduction -----------------------------------------------------------------------------------
 
 template <typename E, typename Combine, bool kScaled, bool kStreamed>
@@ -239,9 +251,16 @@ void reduce_loop(const Reduction& f) {
   auto* second = static_cast<Stored*>(f.second);
   const auto source = [&](std::size_t s) { return static_cast<const Stored*>(f.sources[s]); };
   const auto scale = static_cast<Single>(f.scale);
+  const std::size_t num_bytes = f.count * sizeof(Stored);
+  if (second && !kStreamed) claim_first(second, num_bytes);
 
   std::size_t i = 0;
   for (; i + kStep <= f.count; i += kStep) {
+    if (second && !kStreamed) {
+      for (std::size_t byte = 0; byte < kStep * sizeof(Stored); byte += kLineBytes) {
+        claim(second, i * sizeof(Stored) + byte + kClaimedAhead, num_bytes);
+      }
+    }
     Many sums[kUnrolled];
     for (std::size_t j = 0; j < kUnrolled; ++j) sums[j] = E::get_many(source(0) + i + j * E::kLanes);
     for (std::size_t s = 1; s < f.num_sources; ++s) {
@@ -300,9 +319,13 @@ inline void copy_loop(void* to, const void* from, std::size_t num_bytes, const P
   const auto* in = static_cast<const char*>(from);
   constexpr std::size_t kStep = 4 * kLineBytes;
   constexpr std::size_t kNumVectors = kStep / kVectorBytes;
+  if constexpr (!kStreamed) claim_first(to, num_bytes);
   std::size_t i = 0;
   for (; i + kStep <= num_bytes; i += kStep) {
-    for (std::size_t line = 0; line < kStep; line += kLineBytes) fetch(prefetch, i + line);
+    for (std::size_t line = 0; line < kStep; line += kLineBytes) {
+      fetch(prefetch, i + line);
+      if constexpr (!kStreamed) claim(to, i + line + kClaimedAhead, num_bytes);
+    }
     Vector<std::uint32_t> values[kNumVectors];
     for (std::size_t j = 0; j < kNumVectors; ++j) {
       values[j] = load<Vector<std::uint32_t>>(in + i + j * kVectorBytes);
