@@ -70,6 +70,7 @@ class Engine:
         block_bytes: int,
         ranks_per_node: int,
         debug: bool,
+        single_copy: bool,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -89,6 +90,15 @@ class Engine:
 
     @property
     def memory_kind(self) -> str: ...
+    @property
+    def obstacle_to_single_copies(self) -> str:
+        """Why ranks cannot copy from and to each other's memory; empty where they can."""
+
+    def choices(self) -> list[tuple[str, int, str, list[tuple[str, float]]]]:
+        """The variants found to be fastest: operation, up to how many bytes, the variant in words, and the seconds per
+        byte of all that were tried.
+        """
+
     @property
     def instruction_set(self) -> str: ...
     def allreduce(self, buffer: NDArray[Any], op: str = "sum", bfloat16: bool = False) -> None: ...

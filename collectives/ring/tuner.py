@@ -161,6 +161,7 @@ def _open(
         block_bytes=node.block_bytes,
         ranks_per_node=ranks_per_node,
         debug=False,
+        single_copy=False,
     )
 
 

@@ -35,6 +35,47 @@ def test_many_segments_are_summed_once_each(ring, world):
     np.testing.assert_array_equal(buffer, (np.arange(20_011) * p**2 + p * (p - 1) // 2).astype(np.float32))
 
 
+@pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter", "allgather", "broadcast"])
+def test_single_copies_give_the_same_bits_as_staging(ring, world, operation):
+    """Often enough that every way of moving a message has its turn."""
+    rank, size = world.Get_rank(), world.Get_size()
+    communicators = ring(world, single_copy=False), ring(world)
+    part = np.random.default_rng([7, rank]).standard_normal(25_003).astype(np.float32)
+    for _ in range(20):
+        results = []
+        for communicator in communicators:
+            whole = np.tile(part, size)
+            if operation == "allreduce":
+                communicator.allreduce(whole, "average")
+            elif operation == "reduce_scatter":
+                whole, contributions = np.empty_like(part), whole
+                communicator.reduce_scatter(contributions, whole)
+            elif operation == "allgather":
+                communicator.allgather(part, whole)
+            else:
+                communicator.broadcast(whole, size - 1)
+            results.append(whole)
+        np.testing.assert_array_equal(*results)
+    for communicator in communicators:
+        communicator.close()
+
+
+def test_what_was_found_fastest_is_told(ring, world):
+    communicator = ring(world)
+    buffer = np.zeros(50_000, np.float32)
+    for _ in range(30):
+        communicator.allreduce(buffer)
+    choices = communicator.choices()
+    assert world.allgather(choices) == [choices] * world.Get_size()
+    communicator.close()
+    if world.Get_size() > 1:
+        (choice,) = choices
+        assert (choice.operation, choice.up_to_bytes) == ("allreduce", 2**18)
+        rates = choice.gigabytes_per_second
+        assert rates[choice.variant] >= max(rates.values()) / 1.06
+        assert any(name.startswith("staged") for name in rates)
+
+
 def test_integer_sums_wrap(ring, world):
     communicator = ring(world)
     for dtype in (np.int32, np.int64):

@@ -29,11 +29,12 @@ SIZES = {
     "inline": 4,
     "one_shot": 3_000,
     "staged": 500_000,
+    "single_copy": 500_000,
     "push": 500_000,
     "network": 100_000,
     "nodes": 200_000,
 }
-NEEDS = {"network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
+NEEDS = {"staged": {"single_copy": False}, "network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
 
 
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK")
@@ -99,7 +100,7 @@ def leave_early(say, how, **settings):
 def join(say, **settings):
     """Nothing but that."""
     ranks = ring.join(WORLD, ring.Settings(**settings))
-    say("joined", kind=ranks.settings()["shared_memory"])
+    say("joined", kind=ranks.settings()["shared_memory"], single_copy=ranks.settings()["single_copy"])
     ranks.close()
 
 
@@ -125,7 +126,7 @@ def join_and_reduce(say, **settings):
         ranks.allreduce(buffer)
         if not (buffer == sum(range(1, ranks.size + 1))).all():
             raise AssertionError(f"wrong sum of {count}")
-    say("reduced", kind=ranks.settings()["shared_memory"])
+    say("reduced", kind=ranks.settings()["shared_memory"], single_copy=ranks.settings()["single_copy"])
 
 
 def _refusal(say, call):

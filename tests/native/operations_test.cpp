@@ -83,6 +83,8 @@ void on_a_node(int size, bool oversubscribed, const NodeOptions& options, const 
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     const SharedArray array(bootstrap, 64 * 1024, Sharing::automatic, 1);
     NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
+    g_complaints.add_if(!me.node().obstacle_to_single_copies().empty(),
+                        "no single copies: " + me.node().obstacle_to_single_copies());
     every_allreduce(me, array, options);
     every_other_operation(me, options);
     odd_broadcasts(me);
@@ -119,7 +121,10 @@ int main(int argc, char** argv) {
       {{1024, false, false}},
       {{1024, true, false}},
       {{1024, false, true}},
-      {{2048, true, true}, {1024, false, false}, {64, false, true}},  // tried in turn: see OnlineTuner
+      // Tried in turn: see OnlineTuner.
+      {{2048, true, true}, {1024, false, false}, {64, false, true}},
+      {{1024, false, false}, {1024, false, false, Way::single_copy}},
+      {{1024, false, false}, {64, false, false, Way::single_copy}, {0, false, false, Way::one_shot}},
   };
   for (const int size : {1, 2, 3, 4, 5, 8}) {
     if (size > most_ranks) break;

@@ -82,6 +82,10 @@ void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Ker
     for (std::uint64_t i = 0; i <= chance() % 3; ++i) {
       options.variants.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});
     }
+    if (chance() % 2) {
+      options.variants.push_back({std::size_t{64} << chance() % 6, false, false, Way::single_copy});
+    }
+    if (chance() % 2) options.variants.push_back({0, false, false, Way::one_shot});
     const bool oversubscribed = chance() % 2, moves_messages = chance() % 4 == 0;
     const SharedArray first(bootstrap, 16 * 1024, Sharing::automatic, 1);
     const SharedArray second(bootstrap, 16 * 1024, Sharing::automatic, 2);

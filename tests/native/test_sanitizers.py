@@ -54,6 +54,11 @@ MUTANTS = {
         "std::min(n, num_collected + NodeMemory::kNumSlots)",
         "n",
     ),
+    "lent buffers are taken back too early": (
+        "node/single_copy.cpp",
+        "waiting_.until_safe(&memory_.control_block(q).given_back, num_operations_, q);",
+        "",
+    ),
     "pushing ranks leave too early": (
         "node/push.cpp",
         "waiting_.until(&memory_.control_block(q).pushed, num_pushes_, q);",

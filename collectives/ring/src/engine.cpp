@@ -46,6 +46,15 @@ Engine::Engine(MPI_Comm comm, const EngineOptions& options)
 
 const char* Engine::memory_kind() { return hierarchy_ ? hierarchy_->node().memory_kind() : "closed"; }
 
+std::string Engine::obstacle_to_single_copies() {
+  return hierarchy_ ? hierarchy_->node().obstacle_to_single_copies() : "closed";
+}
+
+std::vector<OnlineTuner::Choice> Engine::choices() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return hierarchy_ ? hierarchy_->node().choices() : std::vector<OnlineTuner::Choice>();
+}
+
 template <typename Operation>
 void Engine::operate(Operation operation) {
   if (generation_ != generation()) {

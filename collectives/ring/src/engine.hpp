@@ -45,6 +45,9 @@ class Engine {
 
   const Topology& topology() const { return topology_; }
   const char* memory_kind();
+  // See Node; empty and none after `close`.
+  std::string obstacle_to_single_copies();
+  std::vector<OnlineTuner::Choice> choices();
   const char* instruction_set() const { return kernels_.instruction_set; }
 
   // data[0, count) becomes the reduction over all ranks; all ranks get the same bits. Inside a node elements

@@ -8,17 +8,27 @@
 namespace dlscale {
 namespace {
 
-// Measured on two cores with a common last-level cache and on two without (docs/ring.md).
+// Measured on two cores with a common last-level cache, on two without, and on two of which each keeps what
+// it wrote in a large cache of its own (docs/ring.md).
 std::vector<CopyVariant> default_variants() {
   return {
-      {512 * 1024, false, false},  // near, in the cache
-      {256 * 1024, true, false},   // near, out of it
-      {1024 * 1024, false, true},  // far: no dirty line has to cross
+      {512 * 1024, false, false},                               // near, in the cache
+      {256 * 1024, true, false},                                // near, out of it
+      {1024 * 1024, false, true},                               // far: no dirty line has to cross
+      {512 * 1024, false, false, Way::single_copy, 32 * 1024},  // far, and large caches
+      {0, false, false, Way::one_shot},
   };
 }
 
 std::vector<CopyVariant> variants_of(const NodeOptions& options) {
   return options.variants.empty() ? default_variants() : options.variants;
+}
+
+std::vector<CopyVariant> without_single_copies(std::vector<CopyVariant> variants) {
+  variants.erase(std::remove_if(variants.begin(), variants.end(),
+                                [](const CopyVariant& v) { return v.way == Way::single_copy; }),
+                 variants.end());
+  return variants;
 }
 
 // One-shot reads all ranks' elements on every rank, so it pays less the more ranks there are.
@@ -28,6 +38,9 @@ std::size_t one_shot_bytes_of(const NodeOptions& options, int size) {
   const std::size_t bytes = options.one_shot_bytes ? options.one_shot_bytes : automatic;
   return (bytes + kLine - 1) / kLine * kLine;
 }
+
+// Without other orders, what is larger than this is tried by other ways too.
+constexpr std::size_t kSurelyOneShot = 16 * 1024;
 
 std::size_t largest_chunk(const NodeOptions& options) {
   std::size_t largest = 0;
@@ -45,14 +58,19 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscri
       memory_(bootstrap, one_shot_bytes_of(options, bootstrap.size()),
               std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
       watch_(bootstrap),
+      obstacle_(options.single_copy ? dlscale::obstacle_to_single_copies(bootstrap, watch_) : "not wanted"),
       waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(size_), rank_,
                std::move(global_ranks), oversubscribed, options.timeout_seconds),
       small_(memory_, waiting_, kernels_, rank_, size_),
       push_(memory_, waiting_, kernels_, rank_, size_),
       staged_(memory_, waiting_, kernels_, rank_, size_),
-      one_shot_bytes_(memory_.one_shot_bytes()),
-      tuner_(std::make_unique<OnlineTuner>(memory_, rank_, size_, variants_of(options))),
-      untimed_variant_(variants_of(options).front()) {}
+      single_copy_(memory_, waiting_, kernels_, watch_, rank_, size_, bootstrap.in_process()),
+      one_shot_bytes_(options.one_shot_bytes ? memory_.one_shot_bytes()
+                                             : std::min(kSurelyOneShot, memory_.one_shot_bytes())),
+      tuner_(std::make_unique<OnlineTuner>(
+          memory_, waiting_, rank_, size_,
+          obstacle_.empty() ? variants_of(options) : without_single_copies(variants_of(options)),
+          memory_.one_shot_bytes())) {}
 
 void Node::tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants) {
   if (one_shot_bytes > memory_.one_shot_bytes()) {
@@ -64,8 +82,7 @@ void Node::tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& vari
     throw std::invalid_argument("chunk_bytes is " + std::to_string(variant.chunk_bytes) +
                                 "; there is room for " + std::to_string(memory_.chunk_bytes()));
   }
-  tuner_ = std::make_unique<OnlineTuner>(memory_, rank_, size_, variants);
-  untimed_variant_ = variants.front();
+  tuner_ = std::make_unique<OnlineTuner>(memory_, waiting_, rank_, size_, variants, one_shot_bytes);
   one_shot_bytes_ = one_shot_bytes;
 }
 
@@ -90,11 +107,21 @@ void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, doubl
   if (num_bytes <= InlineLine::kPayloadBytes) return small_.allreduce_inline(data, count, type, op, scale);
   if (num_bytes <= one_shot_bytes_) return small_.allreduce_one_shot(data, count, type, op, scale);
   Staged::Job work = job(data, data, type, op, scale);
-  work.variant = tuner_->next(num_bytes);
+  work.variant = tuner_->next(Timed::allreduce, num_bytes);
   const double start = monotonic_seconds();
   const std::size_t owners = static_cast<std::size_t>(size_);
-  staged_.allreduce(
-      work, Slices::interleaved(count, owners, slice_of(work.variant, type, owners), kLine / width(type)));
+  switch (work.variant.way) {
+    case Way::one_shot:
+      small_.allreduce_one_shot(data, count, type, op, scale);
+      break;
+    case Way::staged:
+      staged_.allreduce(work, Slices::interleaved(count, owners, slice_of(work.variant, type, owners),
+                                                  kLine / width(type)));
+      break;
+    case Way::single_copy:
+      single_copy_.allreduce(work, count);
+      break;
+  }
   tuner_->done(monotonic_seconds() - start);
 }
 
@@ -123,16 +150,32 @@ void Node::reduce_scatter(const std::byte* input, std::byte* output, std::size_t
                           Op op, double scale, const std::vector<Range>& blocks) {
   Staged::Job work = job(input, output, type, op, scale);
   work.output_begin = output_begin;
-  work.variant = untimed_variant_;
-  staged_.reduce_scatter(work, Slices::blocks(blocks, slice_of(work.variant, type, blocks.size())));
+  exchange_blocks(Timed::reduce_scatter, &work, blocks);
 }
 
 void Node::allgather(const std::byte* input, std::size_t input_begin, std::byte* output, Type type,
                      const std::vector<Range>& blocks) {
   Staged::Job work = job(input, output, type, Op::sum, 1.0);
   work.input_begin = input_begin;
-  work.variant = untimed_variant_;
-  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.variant, type, blocks.size())));
+  exchange_blocks(Timed::allgather, &work, blocks);
+}
+
+// A broadcast is an allgather of which one rank brings everything.
+void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks) {
+  std::size_t count = 0;
+  for (const Range& block : blocks) count += block.size();
+  work->variant = tuner_->next(kind, count * width(work->type));
+  const double start = monotonic_seconds();
+  const bool one_owner = kind == Timed::broadcast;
+  const Slices slices =
+      Slices::blocks(blocks, slice_of(work->variant, work->type, one_owner ? 1 : blocks.size()));
+  const bool single = work->variant.way == Way::single_copy;
+  if (kind == Timed::reduce_scatter) {
+    single ? single_copy_.reduce_scatter(*work, blocks) : staged_.reduce_scatter(*work, slices);
+  } else {
+    single ? single_copy_.allgather(*work, blocks) : staged_.allgather(*work, slices);
+  }
+  tuner_->done(monotonic_seconds() - start);
 }
 
 void Node::allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding) {
@@ -140,7 +183,7 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
   auto* bytes = reinterpret_cast<std::byte*>(data);
   Staged::Job work = job(bytes, bytes, Type::float32, Op::sum, scale);
   work.rounding = &rounding;
-  work.variant = tuner_->next(count * sizeof(float), true);
+  work.variant = tuner_->next(Timed::rounded, count * sizeof(float));
   const double start = monotonic_seconds();
   const std::size_t line = kLine / width(Type::bfloat16);
   const std::size_t num_lines = (count + line - 1) / line;
@@ -157,10 +200,9 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
 // Bytes travel as the narrowest type there is; an odd one at the end goes by itself.
 void Node::broadcast(std::byte* data, std::size_t num_bytes, int root) {
   Staged::Job work = job(data, data, Type::float16, Op::sum, 1.0);
-  work.variant = untimed_variant_;
   std::vector<Range> blocks(static_cast<std::size_t>(size_));
   blocks[static_cast<std::size_t>(root)] = {0, num_bytes / 2};
-  staged_.allgather(work, Slices::blocks(blocks, slice_of(work.variant, Type::float16, 1)));
+  exchange_blocks(Timed::broadcast, &work, blocks);
   if (num_bytes % 2) {
     std::vector<std::byte> all(static_cast<std::size_t>(size_));
     small_.allgather_inline(data + num_bytes - 1, all.data(), 1);

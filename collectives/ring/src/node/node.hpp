@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
+#include "single_copy.hpp"
 #include "small.hpp"
 #include "staged.hpp"
 #include "waiting.hpp"
@@ -23,6 +25,7 @@ struct NodeOptions {
   // ranks.
   std::size_t one_shot_bytes = 0;
   std::vector<CopyVariant> variants;  // empty: the defaults, of which the fastest is found while running
+  bool single_copy = true;            // where the kernel allows it
 };
 
 // Every rank's buffer of one size, mapped by all ranks of the node.
@@ -61,6 +64,9 @@ class Node {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const char* memory_kind() const { return memory_.kind(); }
+  // Why ranks cannot copy from and to each other's memory; empty where they can.
+  const std::string& obstacle_to_single_copies() const { return obstacle_; }
+  std::vector<OnlineTuner::Choice> choices() const { return tuner_->choices(); }
   Waiting& waiting() { return waiting_; }
   const Kernels& kernels() const { return kernels_; }
 
@@ -102,6 +108,7 @@ class Node {
 
  private:
   Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
+  void exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks);
   std::size_t slice_of(const CopyVariant& variant, Type type, std::size_t num_owners) const;
 
   int rank_;
@@ -109,13 +116,14 @@ class Node {
   const Kernels& kernels_;
   NodeMemory memory_;
   Watch watch_;
+  std::string obstacle_;
   Waiting waiting_;
   Small small_;
   Push push_;
   Staged staged_;
-  std::size_t one_shot_bytes_;
+  SingleCopy single_copy_;
+  std::size_t one_shot_bytes_;  // up to here nothing else is tried
   std::unique_ptr<OnlineTuner> tuner_;
-  CopyVariant untimed_variant_;  // of operations that are not timed
 };
 
 }  // namespace dlscale

@@ -9,55 +9,97 @@ namespace dlscale {
 namespace {
 
 constexpr std::size_t kTrialsPerVariant = 3;
-constexpr std::uint64_t kRetryAfter = 512;  // operations of a size class
+constexpr std::uint64_t kRetryAfter = 1024;  // operations of a size class
+constexpr std::uint64_t kLookEvery = 4;      // operations of a size class whose variant is chosen
 constexpr double kMuchSlower = 1.45;
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
+constexpr double kAboutAsFast = 1.05;
 
+// Class c has the messages of up to 2^c bytes.
 std::size_t class_of(std::size_t num_bytes) {
   std::size_t power = 0;
-  while (num_bytes >>= 1) ++power;
+  while (num_bytes > std::size_t{1} << power) ++power;
   return power;
 }
 
 }  // namespace
 
-OnlineTuner::OnlineTuner(NodeMemory& memory, int rank, int size, std::vector<CopyVariant> variants)
-    : memory_(memory), rank_(rank), size_(size), variants_(std::move(variants)) {
-  if (variants_.empty() || variants_.size() > Class().rate.size()) {
-    throw std::invalid_argument("give 1 to " + std::to_string(Class().rate.size()) + " variants");
+OnlineTuner::OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size,
+                         std::vector<CopyVariant> variants, std::size_t one_shot_bytes)
+    : memory_(memory), waiting_(waiting), rank_(rank), size_(size), variants_(std::move(variants)) {
+  const bool stages = std::any_of(variants_.begin(), variants_.end(),
+                                  [](const CopyVariant& v) { return v.way == Way::staged; });
+  if (!stages || variants_.size() > Class().rate.size()) {
+    throw std::invalid_argument("give 1 to " + std::to_string(Class().rate.size()) +
+                                " variants, one of them staged");
+  }
+  for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
+    for (std::size_t c = 0; c < kNumSizes; ++c) {
+      classes_[kind][c].usable = usable(static_cast<Timed>(kind), std::size_t{1} << c, one_shot_bytes);
+      classes_[kind][c].chosen = classes_[kind][c].usable.front();
+    }
   }
 }
 
-const CopyVariant& OnlineTuner::next(std::size_t num_bytes, bool rounded) {
-  if (variants_.size() == 1) return variants_.front();
-  const std::uint64_t number = num_operations_;
-  if (number >= 2) {
-    double shortest = 0;
-    for (int q = 0; q < size_; ++q) {
-      const double seconds =
-          1e-9 * static_cast<double>(memory_.control_block(q).durations.nanoseconds[(number - 2) % 4].load(
-                     std::memory_order_relaxed));
-      if (q == 0 || seconds < shortest) shortest = seconds;
-    }
-    learn(past_[(number - 2) % 4], shortest);
+std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
+                                             std::size_t one_shot_bytes) const {
+  std::vector<std::size_t> all;
+  for (std::size_t v = 0; v < variants_.size(); ++v) {
+    const Way way = variants_[v].way;
+    if (way == Way::one_shot && (kind != Timed::allreduce || most_bytes > one_shot_bytes)) continue;
+    if (way == Way::single_copy && kind == Timed::rounded) continue;
+    if (most_bytes < variants_[v].least_bytes) continue;
+    all.push_back(v);
   }
-  const std::size_t index = std::min(class_of(num_bytes), kNumSizes - 1) + (rounded ? kNumSizes : 0);
-  const std::size_t variant = choose(classes_[index]);
-  ++classes_[index].num_operations;
-  past_[number % 4] = {index, variant, num_bytes};
+  return all;
+}
+
+const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
+  Class& c = classes_[static_cast<std::size_t>(kind)][std::min(class_of(num_bytes), kNumSizes - 1)];
+  if (c.usable.size() == 1) {
+    is_timed_ = false;
+    return variants_[c.usable.front()];
+  }
+  const std::uint64_t number = c.num_operations++;
+  if (number % kRetryAfter == 0) begin_trials(&c);
+  is_timed_ = c.num_trials_left || number % kLookEvery == 0;
+  if (!is_timed_) return variants_[c.chosen];
+  if (num_timed_ >= 2) learn(past_[(num_timed_ - 2) % 4], shortest(num_timed_ - 2));
+  const std::size_t variant =
+      c.num_trials_left ? c.usable[c.num_tried++ / kTrialsPerVariant % c.usable.size()] : c.chosen;
+  past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
 
 void OnlineTuner::done(double seconds) {
-  if (variants_.size() == 1) return;
-  memory_.control_block(rank_).durations.nanoseconds[num_operations_ % 4].store(
-      static_cast<std::uint64_t>(seconds * 1e9) + 1, std::memory_order_relaxed);
-  ++num_operations_;
+  if (!is_timed_) return;
+  ControlBlock& own = memory_.control_block(rank_);
+  own.nanoseconds[num_timed_ % 4].store(static_cast<std::uint64_t>(seconds * 1e9) + 1,
+                                        std::memory_order_relaxed);
+  waiting_.announce(&own.timed, ++num_timed_);
+}
+
+// Seconds of the rank that took shortest. Four places suffice: who times n + 2 knows that all have timed n.
+double OnlineTuner::shortest(std::uint64_t number) {
+  std::uint64_t nanoseconds = 0;
+  for (int q = 0; q < size_; ++q) {
+    ControlBlock& block = memory_.control_block(q);
+    waiting_.until_safe(&block.timed, number + 1, q);
+    const std::uint64_t of_rank = block.nanoseconds[number % 4].load(std::memory_order_relaxed);
+    if (q == 0 || of_rank < nanoseconds) nanoseconds = of_rank;
+  }
+  return 1e-9 * static_cast<double>(nanoseconds);
+}
+
+void OnlineTuner::begin_trials(Class* c) const {
+  c->rate.fill(0);
+  c->num_trials_left = kTrialsPerVariant * c->usable.size();
+  c->num_tried = 0;
 }
 
 void OnlineTuner::learn(const Past& past, double seconds) {
-  Class& c = classes_[past.size_class];
+  Class& c = *past.size_class;
   const double rate = seconds / static_cast<double>(past.num_bytes);
   double& known = c.rate[past.variant];
   // A faster rate replaces the known one at once: the first touch of a buffer is no measure. A slower rate
@@ -66,26 +108,41 @@ void OnlineTuner::learn(const Past& past, double seconds) {
       known == 0 ? rate : std::min(rate, known + kWeightOfNew * (std::min(rate, kOutlier * known) - known));
   if (c.num_trials_left) {
     if (--c.num_trials_left == 0) {
-      for (std::size_t m = 0; m < variants_.size(); ++m) {
-        if (c.rate[m] != 0 && (c.rate[c.chosen] == 0 || c.rate[m] < c.rate[c.chosen])) c.chosen = m;
-      }
+      c.chosen = first_of_the_fastest(c);
       c.rate_when_chosen = c.rate[c.chosen];
     }
   } else if (past.variant == c.chosen && known < c.rate_when_chosen) {
     c.rate_when_chosen = known;
   } else if (past.variant == c.chosen && known > kMuchSlower * c.rate_when_chosen) {
-    c.rate.fill(0);
-    c.num_trials_left = kTrialsPerVariant * variants_.size();
+    begin_trials(&c);
   }
 }
 
-std::size_t OnlineTuner::choose(Class& c) const {
-  if (c.num_operations % kRetryAfter == 0) {
-    c.rate.fill(0);
-    c.num_trials_left = kTrialsPerVariant * variants_.size();
+std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
+  double best = 0;
+  for (const std::size_t v : c.usable) {
+    if (c.rate[v] != 0 && (best == 0 || c.rate[v] < best)) best = c.rate[v];
   }
-  if (c.num_trials_left) return c.num_operations % variants_.size();
+  for (const std::size_t v : c.usable) {
+    if (c.rate[v] != 0 && c.rate[v] <= kAboutAsFast * best) return v;
+  }
   return c.chosen;
+}
+
+std::vector<OnlineTuner::Choice> OnlineTuner::choices() const {
+  std::vector<Choice> all;
+  for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
+    for (std::size_t c = 0; c < kNumSizes; ++c) {
+      const Class& known = classes_[kind][c];
+      if (known.rate_when_chosen == 0) continue;
+      Choice choice{static_cast<Timed>(kind), std::size_t{1} << c, variants_[known.chosen], {}};
+      for (const std::size_t v : known.usable) {
+        if (known.rate[v] != 0) choice.seconds_per_byte.emplace_back(variants_[v], known.rate[v]);
+      }
+      all.push_back(std::move(choice));
+    }
+  }
+  return all;
 }
 
 }  // namespace dlscale

@@ -4,56 +4,80 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "control_block.hpp"
-#include "staged.hpp"
+#include "variant.hpp"
 
 namespace dlscale {
 
-// Tries all variants in turn at the first operations of a size class, then uses the fastest, tries the others
-// again now and then, and at once when the chosen variant becomes much slower: on virtual machines the
-// distance between two caches changes while a program runs.
+// What is timed apart from each other.
+enum class Timed { allreduce, rounded, reduce_scatter, allgather, broadcast };
+constexpr std::size_t kNumTimed = 5;
+
+// Tries every variant a few times in a row at the first operations of a size class (what the caches hold is
+// then what the variant itself leaves there), then uses the fastest, tries the others again now and then, and
+// at once when the chosen variant becomes much slower: on virtual machines the distance between two caches
+// changes while a program runs. Of variants that are about as fast the first is chosen, so that the choice is
+// the same in the next run.
 //
-// All ranks must choose alike without extra messages. Each writes how long operation n took into its control
-// block before it begins n + 1; at n + 2 every rank has seen every other begin n + 1. So a decision at n + 2
-// rests on operations up to n, the same numbers on all ranks. The shortest of these times counts: the rank
-// that came last waited least.
+// All ranks must choose alike without extra messages. Each announces how long the timed operation n took; n +
+// 2 begins when all have announced n, which they have unless one is far behind. So a decision at n + 2 rests
+// on operations up to n, the same numbers on all ranks. The shortest of these times counts: the rank that
+// came last waited least.
 class OnlineTuner {
  public:
-  OnlineTuner(NodeMemory& memory, int rank, int size, std::vector<CopyVariant> variants);
+  // `one_shot_bytes`: the largest message that can go by Way::one_shot.
+  OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, std::vector<CopyVariant> variants,
+              std::size_t one_shot_bytes);
 
   // The variant of the next operation, on `num_bytes` per rank; the same on all ranks.
-  // `rounded`: the operation rounds; such operations have rates of their own.
-  const CopyVariant& next(std::size_t num_bytes, bool rounded = false);
-  // How long the operation took on this rank. Between `next` and `done` every rank waits for every other.
+  const CopyVariant& next(Timed kind, std::size_t num_bytes);
+  // How long that operation took on this rank.
   void done(double seconds);
+
+  // What was found out so far, for people.
+  struct Choice {
+    Timed kind;
+    std::size_t up_to_bytes;  // more than half of it
+    CopyVariant variant;
+    std::vector<std::pair<CopyVariant, double>> seconds_per_byte;  // of all that were tried
+  };
+  std::vector<Choice> choices() const;
 
  private:
   struct Class {
-    std::array<double, 8> rate{};  // seconds per byte of each variant, recently; 0 if not tried
+    std::array<double, 8> rate{};     // seconds per byte of each variant, recently; 0 if not tried
+    std::vector<std::size_t> usable;  // variants
     std::size_t chosen = 0;
     double rate_when_chosen = 0;
     std::uint64_t num_operations = 0;
     std::size_t num_trials_left = 0;
+    std::size_t num_tried = 0;
   };
   struct Past {
-    std::size_t size_class = 0;
+    Class* size_class = nullptr;
     std::size_t variant = 0;
     std::size_t num_bytes = 0;
   };
 
+  std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
+  double shortest(std::uint64_t number);
   void learn(const Past& past, double seconds);
-  std::size_t choose(Class& size_class) const;
+  void begin_trials(Class* size_class) const;
+  std::size_t first_of_the_fastest(const Class& size_class) const;
 
   NodeMemory& memory_;
+  Waiting& waiting_;
   int rank_;
   int size_;
   std::vector<CopyVariant> variants_;
   static constexpr std::size_t kNumSizes = 48;
-  std::array<Class, 2 * kNumSizes> classes_{};
+  std::array<std::array<Class, kNumSizes>, kNumTimed> classes_{};
   std::array<Past, 4> past_{};
-  std::uint64_t num_operations_ = 0;
+  std::uint64_t num_timed_ = 0;
+  bool is_timed_ = false;  // the operation under way
 };
 
 }  // namespace dlscale

@@ -8,16 +8,9 @@
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
 #include "slices.hpp"
+#include "variant.hpp"
 
 namespace dlscale {
-
-// How the bytes move; all variants give the same bits. Which is fastest depends on how far apart the caches
-// are.
-struct CopyVariant {
-  std::size_t chunk_bytes;  // all owners' slices together
-  bool prefetch;            // fetch the next lines into the cache while copying
-  bool streaming;           // published slices and results bypass the caches
-};
 
 // The residuals of all elements where ranks hand each other bfloat16 (see RoundedReduction) although the
 // buffers are float32; where they are null, nothing is kept.

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 namespace dlscale {
@@ -163,6 +165,15 @@ void Waiting::raise_difference(int owner) const {
       "rank " + std::to_string(global_ranks_[static_cast<std::size_t>(owner)]) +
       " gave another length, dtype or operation; give buffers equal in dtype and length on "
       "all ranks (debug=True says what each rank gave)");
+}
+
+void Waiting::raise_unreachable(int owner, int error) const {
+  raise_noted();
+  if (error == ESRCH || watch_.life_of(owner) == Life::dead) raise(owner, kDead);
+  throw std::runtime_error("the memory of rank " +
+                           std::to_string(global_ranks_[static_cast<std::size_t>(owner)]) +
+                           " can no longer be copied: " + std::strerror(error) +
+                           "; set single_copy to false to stage messages instead");
 }
 
 void Waiting::raise_noted() const {

@@ -98,6 +98,12 @@ class Waiting {
     until(counter->value, &counter->num_sleepers, number, owner);
   }
 
+  // As `until`, also in measurements where nobody waits: for memory that may be gone otherwise.
+  void until_safe(Counter* counter, std::uint64_t number, int owner) {
+    if (counter->value.load(std::memory_order_acquire) >= number) return;
+    wait_long(counter->value, &counter->num_sleepers, number, owner);
+  }
+
   // Throws std::runtime_error if local rank `owner` is in another operation than this rank.
   void compare(std::uint32_t mine, std::uint32_t theirs, int owner) const {
     if (mine != theirs && !free_running_) raise_difference(owner);
@@ -117,6 +123,9 @@ class Waiting {
   void set_waiting_for_other_nodes(bool waiting) {
     own_waits_for().store(waiting ? WaitsFor::kOtherNodes : 0, std::memory_order_relaxed);
   }
+
+  // Throws what it means that the kernel could not copy from or to the memory of local rank `owner`.
+  [[noreturn]] void raise_unreachable(int owner, int error) const;
 
   bool oversubscribed() const { return oversubscribed_; }
   double timeout_seconds() const { return timeout_seconds_; }

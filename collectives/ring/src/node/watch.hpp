@@ -21,6 +21,7 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   Life life_of(int q) const;
+  // The process of rank q, 0 where it cannot be seen.
   pid_t process(int q) const { return processes_[static_cast<std::size_t>(q)]; }
 
  private:

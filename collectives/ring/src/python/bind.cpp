@@ -10,8 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,18 +20,18 @@
 #include "../engine.hpp"
 #include "bind_network.hpp"
 #include "c_abi.hpp"
+#include "host_memory.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using dlscale::Engine;
 using dlscale::EngineOptions;
+using dlscale::HostMemory;
 using dlscale::Op;
 using dlscale::Type;
 
 namespace {
 
-using Buffer = nb::ndarray<nb::c_contig, nb::device::cpu>;  // writable: nanobind refuses a read-only one
-using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using WithoutLock = nb::call_guard<nb::gil_scoped_release>;
 
 // The MPI that this file is compiled with, by the name that mpi4py uses.
@@ -47,69 +47,51 @@ constexpr const char* kMpiVendor = "MPICH";
 constexpr const char* kMpiVendor = "unknown";
 #endif
 
-// `bfloat16`: the array holds bfloat16 passed as uint16, since NumPy has no such type.
-Type type_of(const nb::dlpack::dtype& dtype, bool bfloat16) {
-  if (bfloat16 && dtype == nb::dtype<std::uint16_t>()) return Type::bfloat16;
-  if (dtype == nb::dtype<float>()) return Type::float32;
-  if (dtype == nb::dtype<double>()) return Type::float64;
-  if (dtype == nb::dtype<std::int32_t>()) return Type::int32;
-  if (dtype == nb::dtype<std::int64_t>()) return Type::int64;
-  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
-  if (dtype.bits == 16 && dtype.lanes == 1) {
-    if (code == nb::dlpack::dtype_code::Float) return Type::float16;
-    if (code == nb::dlpack::dtype_code::Bfloat) return Type::bfloat16;
-  }
-  throw nb::type_error("give float32, float64, float16, bfloat16, int32 or int64");
-}
-
-Op op_called(const std::string& name) {
+Op op_called(const char* text) {
+  const std::string_view name = text;
   if (name == "sum") return Op::sum;
   if (name == "average") return Op::average;
   if (name == "min") return Op::min;
   if (name == "max") return Op::max;
-  throw nb::value_error(("no operation '" + name + "'; choose sum, average, min or max").c_str());
+  throw nb::value_error(
+      ("no operation '" + std::string(name) + "'; choose sum, average, min or max").c_str());
 }
 
-template <typename Array>
-auto* bytes_of(const Array& array) {
-  if constexpr (std::is_same_v<Array, Buffer>) {
-    return static_cast<std::byte*>(array.data());
-  } else {
-    return static_cast<const std::byte*>(array.data());
-  }
-}
-
-void allreduce(Engine& engine, const Buffer& buffer, const std::string& op, bool bfloat16) {
-  const Type type = type_of(buffer.dtype(), bfloat16);
+void allreduce(Engine& engine, nb::handle array, const char* op, bool bfloat16) {
+  const HostMemory buffer(array, true);
+  const Type type = buffer.type(bfloat16);
   const Op chosen = op_called(op);
   const nb::gil_scoped_release without_lock;
-  engine.allreduce(bytes_of(buffer), buffer.size(), type, chosen);
+  engine.allreduce(buffer.bytes(), buffer.count(), type, chosen);
 }
 
-void reduce_scatter(Engine& engine, const Input& input, const Buffer& output, const std::string& op,
-                    bool bfloat16) {
-  const Type type = type_of(output.dtype(), bfloat16);
+void reduce_scatter(Engine& engine, nb::handle whole, nb::handle part, const char* op, bool bfloat16) {
+  const HostMemory input(whole, false), output(part, true);
+  const Type type = output.type(bfloat16);
   const Op chosen = op_called(op);
-  if (type_of(input.dtype(), bfloat16) != type) throw nb::type_error("input and output differ in dtype");
-  if (input.size() != output.size() * static_cast<std::size_t>(engine.topology().size)) {
+  if (input.type(bfloat16) != type) throw nb::type_error("input and output differ in dtype");
+  if (input.count() != output.count() * static_cast<std::size_t>(engine.topology().size)) {
     throw nb::value_error("the input must have one output's length per rank");
   }
   const nb::gil_scoped_release without_lock;
-  engine.reduce_scatter(bytes_of(input), bytes_of(output), output.size(), type, chosen);
+  engine.reduce_scatter(input.bytes(), output.bytes(), output.count(), type, chosen);
 }
 
-void allgather(Engine& engine, const Input& input, const Buffer& output, bool bfloat16) {
-  const Type type = type_of(output.dtype(), bfloat16);
-  if (type_of(input.dtype(), bfloat16) != type) throw nb::type_error("input and output differ in dtype");
-  if (output.size() != input.size() * static_cast<std::size_t>(engine.topology().size)) {
+void allgather(Engine& engine, nb::handle part, nb::handle whole, bool bfloat16) {
+  const HostMemory input(part, false), output(whole, true);
+  const Type type = output.type(bfloat16);
+  if (input.type(bfloat16) != type) throw nb::type_error("input and output differ in dtype");
+  if (output.count() != input.count() * static_cast<std::size_t>(engine.topology().size)) {
     throw nb::value_error("the output must have one input's length per rank");
   }
   const nb::gil_scoped_release without_lock;
-  engine.allgather(bytes_of(input), bytes_of(output), input.size(), type);
+  engine.allgather(input.bytes(), output.bytes(), input.count(), type);
 }
 
-void broadcast(Engine& engine, const Buffer& buffer, int root) {
-  engine.broadcast(bytes_of(buffer), buffer.nbytes(), root);
+void broadcast(Engine& engine, nb::handle array, int root) {
+  const HostMemory buffer(array, true);
+  const nb::gil_scoped_release without_lock;
+  engine.broadcast(buffer.bytes(), buffer.num_bytes(), root);
 }
 
 // Bytes in shared memory, which live as long as the array that is returned.
@@ -128,12 +110,12 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> share(Engine& engine, std::siz
 using Wire = dlscale::Bfloat16Wire;
 using Bucket = std::optional<std::uint64_t>;
 
-void allreduce_over(Wire& wire, const Buffer& buffer, const std::string& op, bool bfloat16,
-                    const Bucket& bucket) {
-  const Type type = type_of(buffer.dtype(), bfloat16);
+void allreduce_over(Wire& wire, nb::handle array, const char* op, bool bfloat16, const Bucket& bucket) {
+  const HostMemory buffer(array, true);
+  const Type type = buffer.type(bfloat16);
   const Op chosen = op_called(op);
   const nb::gil_scoped_release without_lock;
-  wire.allreduce(bytes_of(buffer), buffer.size(), type, chosen, bucket);
+  wire.allreduce(buffer.bytes(), buffer.count(), type, chosen, bucket);
 }
 
 // A view of what is kept of a bucket, a row per place; valid as long as the bucket keeps its length.
@@ -166,6 +148,25 @@ std::vector<dlscale::CopyVariant> variants_of(const Variants& variants) {
   std::vector<dlscale::CopyVariant> all;
   for (const auto& [chunk_bytes, prefetch, streaming] : variants)
     all.push_back({chunk_bytes, prefetch, streaming});
+  return all;
+}
+
+// What was found to be fastest: operation, messages up to how many bytes, the variant in words, and the
+// seconds per byte of all variants that were tried.
+using Choice = std::tuple<std::string, std::size_t, std::string, std::vector<std::pair<std::string, double>>>;
+
+std::vector<Choice> choices(Engine& engine) {
+  static constexpr const char* kOperations[dlscale::kNumTimed] = {"allreduce", "rounded allreduce",
+                                                                  "reduce_scatter", "allgather", "broadcast"};
+  std::vector<Choice> all;
+  for (const auto& choice : engine.choices()) {
+    std::vector<std::pair<std::string, double>> tried;
+    for (const auto& [variant, seconds] : choice.seconds_per_byte) {
+      tried.emplace_back(in_words(variant), seconds);
+    }
+    all.emplace_back(kOperations[static_cast<std::size_t>(choice.kind)], choice.up_to_bytes,
+                     in_words(choice.variant), std::move(tried));
+  }
   return all;
 }
 
@@ -241,7 +242,7 @@ NB_MODULE(_engine, m) {
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
              const std::string& shared_memory, std::size_t one_shot_bytes, const Variants& variants,
-             std::size_t block_bytes, int ranks_per_node, bool debug) {
+             std::size_t block_bytes, int ranks_per_node, bool debug, bool single_copy) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
             options.node.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
@@ -249,6 +250,7 @@ NB_MODULE(_engine, m) {
                                                             : dlscale::Sharing::automatic;
             options.node.one_shot_bytes = one_shot_bytes;
             options.node.variants = variants_of(variants);
+            options.node.single_copy = single_copy;
             options.network = network;
             options.block_bytes = block_bytes;
             options.ranks_per_node = ranks_per_node;
@@ -257,7 +259,7 @@ NB_MODULE(_engine, m) {
             new (self) Engine(MPI_Comm_f2c(comm), options);
           },
           "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "variants"_a,
-          "block_bytes"_a, "ranks_per_node"_a, "debug"_a)
+          "block_bytes"_a, "ranks_per_node"_a, "debug"_a, "single_copy"_a)
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
       .def_prop_ro("local_rank", [](const Engine& e) { return e.topology().local_rank; })
@@ -266,12 +268,13 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("num_lanes", [](const Engine& e) { return e.topology().num_lanes; })
       .def_prop_ro("oversubscribed", [](const Engine& e) { return e.topology().oversubscribed; })
       .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
+      .def_prop_ro("obstacle_to_single_copies", [](Engine& e) { return e.obstacle_to_single_copies(); })
+      .def("choices", &choices)
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
-      .def("allreduce", &allreduce, "buffer"_a.noconvert(), "op"_a = "sum", "bfloat16"_a = false)
-      .def("reduce_scatter", &reduce_scatter, "buffer"_a.noconvert(), "output"_a.noconvert(), "op"_a = "sum",
-           "bfloat16"_a = false)
-      .def("allgather", &allgather, "piece"_a.noconvert(), "output"_a.noconvert(), "bfloat16"_a = false)
-      .def("broadcast", &broadcast, "buffer"_a.noconvert(), "root"_a, WithoutLock())
+      .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
+      .def("reduce_scatter", &reduce_scatter, "buffer"_a, "output"_a, "op"_a = "sum", "bfloat16"_a = false)
+      .def("allgather", &allgather, "piece"_a, "output"_a, "bfloat16"_a = false)
+      .def("broadcast", &broadcast, "buffer"_a, "root"_a)
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)
       .def("tune", &Engine::tune, "network"_a, WithoutLock())
@@ -294,7 +297,7 @@ NB_MODULE(_engine, m) {
   nb::class_<Wire>(m, "Bfloat16Wire")
       .def(nb::init<Engine&, bool>(), "engine"_a, "error_feedback"_a, nb::keep_alive<1, 2>())
       .def_prop_ro("address", &Wire::address)
-      .def("allreduce", &allreduce_over, "buffer"_a.noconvert(), "op"_a, "bfloat16"_a, "bucket"_a.none())
+      .def("allreduce", &allreduce_over, "buffer"_a, "op"_a, "bfloat16"_a, "bucket"_a.none())
       .def("buckets", &buckets)
       .def("residual", &residual, "bucket"_a, "count"_a)
       .def("forget", [](Wire& wire) { wire.residuals().clear(); });

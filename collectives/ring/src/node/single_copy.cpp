@@ -1,0 +1,211 @@
+#include "single_copy.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+namespace dlscale {
+namespace {
+
+using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+// 0, or an error number. The kernel may stop early, at most 2 GiB on.
+int transfer(Transfer move, pid_t process, void* here, std::uintptr_t there, std::size_t num_bytes) {
+  auto* own = static_cast<std::byte*>(here);
+  while (num_bytes) {
+    const iovec mine{own, num_bytes};
+    const iovec theirs{reinterpret_cast<void*>(there), num_bytes};
+    const ssize_t moved = move(process, &mine, 1, &theirs, 1, 0);
+    if (moved < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    if (moved == 0) return EFAULT;
+    own += moved;
+    there += static_cast<std::size_t>(moved);
+    num_bytes -= static_cast<std::size_t>(moved);
+  }
+  return 0;
+}
+
+std::size_t count_of(const std::vector<Range>& blocks) {
+  std::size_t count = 0;
+  for (const Range& block : blocks) count += block.size();
+  return count;
+}
+
+std::vector<pid_t> processes_of(const Watch& watch, int size, bool in_process) {
+  std::vector<pid_t> all;
+  for (int q = 0; q < size; ++q) all.push_back(in_process ? getpid() : watch.process(q));
+  return all;
+}
+
+}  // namespace
+
+std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) {
+  struct Offer {
+    std::uint64_t word;
+    std::uintptr_t word_at, marks_at;
+  };
+  const auto size = static_cast<std::size_t>(bootstrap.size());
+  const auto rank = static_cast<std::size_t>(bootstrap.rank());
+  const std::vector<pid_t> processes = processes_of(watch, bootstrap.size(), bootstrap.in_process());
+  std::uint64_t word = 0x9e3779b97f4a7c15u * (rank + 1);
+  std::vector<char> marks(size, 0);
+  marks[rank] = 1;
+  const Offer mine{word, reinterpret_cast<std::uintptr_t>(&word),
+                   reinterpret_cast<std::uintptr_t>(marks.data())};
+  const std::vector<Offer> offers = bootstrap.everyones(mine);
+  struct Text {
+    char characters[120];
+  };
+  Text complaint{};
+  const auto complain = [&](const std::string& text) {
+    text.copy(complaint.characters, sizeof(complaint.characters) - 1);
+  };
+  for (std::size_t q = 0; q < size; ++q) {
+    if (q == rank) continue;
+    std::uint64_t found = 0;
+    char mark = 1;
+    if (!processes[q]) {
+      complain("ranks are in different process namespaces");
+    } else if (const int error =
+                   transfer(process_vm_readv, processes[q], &found, offers[q].word_at, sizeof(found))) {
+      complain(std::string("process_vm_readv: ") + std::strerror(error));
+    } else if (found != offers[q].word) {
+      complain("process_vm_readv read the memory of another process");
+    } else if (const int failed =
+                   transfer(process_vm_writev, processes[q], &mark, offers[q].marks_at + rank, 1)) {
+      complain(std::string("process_vm_writev: ") + std::strerror(failed));
+    }
+  }
+  const std::vector<Text> complaints = bootstrap.everyones(complaint);
+  // All have written by now.
+  const bool marked = std::all_of(marks.begin(), marks.end(), [](char m) { return m; });
+  const std::vector<char> good = bootstrap.everyones(static_cast<char>(marked));
+  for (const Text& text : complaints) {
+    if (text.characters[0]) return text.characters;
+  }
+  const bool all_good = std::all_of(good.begin(), good.end(), [](char g) { return g; });
+  return all_good ? "" : "process_vm_writev wrote to the memory of another process";
+}
+
+SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch,
+                       int rank, int size, bool in_process)
+    : memory_(memory),
+      waiting_(waiting),
+      kernels_(kernels),
+      rank_(rank),
+      size_(size),
+      processes_(processes_of(watch, size, in_process)),
+      lent_(static_cast<std::size_t>(size)),
+      sources_(static_cast<std::size_t>(size)) {}
+
+// Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
+void SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
+  const std::uint64_t turn = num_operations_;
+  const std::uint32_t tag = tag_of(count, job.type, job.op, kind);
+  ControlBlock& own = memory_.control_block(rank_);
+  // Where element 0 would be, were it there.
+  own.lent[turn % 2] = reinterpret_cast<std::uintptr_t>(job.input) - job.input_begin * width(job.type);
+  own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
+  waiting_.announce(&own.lending, turn + 1);
+  for (int i = 1; i < size_; ++i) {
+    const int q = (rank_ + i) % size_;
+    ControlBlock& other = memory_.control_block(q);
+    waiting_.until_safe(&other.lending, turn + 1, q);
+    waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
+    lent_[static_cast<std::size_t>(q)] = other.lent[turn % 2];
+  }
+}
+
+void SingleCopy::give_back() {
+  ++num_operations_;
+  waiting_.announce(&memory_.control_block(rank_).given_back, num_operations_);
+  for (int i = 1; i < size_; ++i) {
+    const int q = (rank_ + i) % size_;
+    waiting_.until_safe(&memory_.control_block(q).given_back, num_operations_, q);
+  }
+}
+
+void SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
+  const auto p = static_cast<std::size_t>(q);
+  const int error =
+      transfer(process_vm_readv, processes_[p], to, lent_[p] + range.begin * element, range.size() * element);
+  if (error) waiting_.raise_unreachable(q, error);
+}
+
+void SingleCopy::store(int q, const std::byte* from, Range range, std::size_t element) {
+  const auto p = static_cast<std::size_t>(q);
+  const int error = transfer(process_vm_writev, processes_[p], const_cast<std::byte*>(from),
+                             lent_[p] + range.begin * element, range.size() * element);
+  if (error) waiting_.raise_unreachable(q, error);
+}
+
+// Elements that are fetched from each rank at a time.
+std::size_t SingleCopy::piece_of(const Job& job) {
+  const auto size = static_cast<std::size_t>(size_);
+  const std::size_t lines = std::max<std::size_t>(job.variant.chunk_bytes / size / kLine, 1);
+  piece_bytes_ = lines * kLine;
+  if (fetched_.size() < size * piece_bytes_) fetched_.resize(size * piece_bytes_);
+  return piece_bytes_ / width(job.type);
+}
+
+void SingleCopy::reduce_piece(const Job& job, Range piece) {
+  for (int i = 0; i < size_; ++i) {
+    const int q = (rank_ + i) % size_;
+    const auto p = static_cast<std::size_t>(q);
+    if (q == rank_) {
+      sources_[p] = job.in(piece);
+      continue;
+    }
+    std::byte* to = fetched_.data() + p * piece_bytes_;
+    fetch(q, to, piece, width(job.type));
+    sources_[p] = to;
+  }
+  reduce(kernels_, job.type, job.op,
+         {job.out(piece), nullptr, sources_.data(), sources_.size(), piece.size(), job.scale, false});
+}
+
+void SingleCopy::allreduce(const Job& job, std::size_t count) {
+  lend(job, count, 0);
+  const std::size_t piece = piece_of(job), line = kLine / width(job.type), lines = (count + line - 1) / line;
+  const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
+  const std::size_t end = std::min(count, own.end * line);
+  for (std::size_t begin = own.begin * line; begin < end; begin += piece) {
+    const Range range{begin, std::min(begin + piece, end)};
+    reduce_piece(job, range);
+    for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(range), range, width(job.type));
+  }
+  give_back();
+}
+
+void SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
+  lend(job, count_of(blocks), 1);
+  const std::size_t piece = piece_of(job);
+  const Range own = blocks[static_cast<std::size_t>(rank_)];
+  for (std::size_t begin = own.begin; begin < own.end; begin += piece) {
+    reduce_piece(job, {begin, std::min(begin + piece, own.end)});
+  }
+  give_back();
+}
+
+void SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
+  const std::size_t element = width(job.type);
+  lend(job, count_of(blocks), 1);
+  const Range own = blocks[static_cast<std::size_t>(rank_)];
+  if (own.size() && job.out(own) != job.in(own))
+    kernels_.copy(job.out(own), job.in(own), own.size() * element, {});
+  for (int i = 1; i < size_; ++i) {
+    const int q = (rank_ + i) % size_;
+    const Range block = blocks[static_cast<std::size_t>(q)];
+    fetch(q, job.out(block), block, element);
+  }
+  give_back();
+}
+
+}  // namespace dlscale

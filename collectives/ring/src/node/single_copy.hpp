@@ -1,0 +1,61 @@
+// Large messages in ordinary memory, where the kernel lets ranks read and write each other's: nothing is
+// staged.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "control_block.hpp"
+#include "staged.hpp"
+#include "watch.hpp"
+
+namespace dlscale {
+
+// Whether each rank of the node can read and write the memory of every other by process_vm_readv and
+// process_vm_writev: empty, or why not. Tried, not asked: sysctls, containers and security modules all have a
+// say. Collective; the same on all ranks.
+std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch);
+
+// A rank fetches the others' elements of its own slice, piece by piece, into memory that stays in its cache,
+// adds them to its own, and stores the result in the memory of all. P ranks with S bytes each thus read and
+// write 2 P S bytes of their buffers, the least that is possible; each piece passes a cache once more than in
+// Push.
+//
+// Whoever has lent its buffer stays until all are done with it.
+class SingleCopy {
+ public:
+  using Job = Staged::Job;
+
+  SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch, int rank,
+             int size, bool in_process);
+
+  void allreduce(const Job& job, std::size_t count);
+  void reduce_scatter(const Job& job, const std::vector<Range>& blocks);
+  void allgather(const Job& job, const std::vector<Range>& blocks);
+
+ private:
+  void lend(const Job& job, std::size_t count, std::size_t kind);
+  void give_back();
+  void reduce_piece(const Job& job, Range piece);
+  void fetch(int q, std::byte* to, Range range, std::size_t element);
+  void store(int q, const std::byte* from, Range range, std::size_t element);
+  std::size_t piece_of(const Job& job);
+
+  NodeMemory& memory_;
+  Waiting& waiting_;
+  const Kernels& kernels_;
+  int rank_;
+  int size_;
+  std::vector<pid_t> processes_;
+  std::vector<std::uintptr_t> lent_;  // each rank's first element
+  std::vector<std::byte> fetched_;    // a piece of each rank but this one
+  std::size_t piece_bytes_ = 0;
+  std::vector<const void*> sources_;
+  std::uint64_t num_operations_ = 0;
+};
+
+}  // namespace dlscale
