@@ -15,6 +15,7 @@ constexpr double kMuchSlower = 1.45;
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
+constexpr std::size_t kAlike = 2;  // size classes that are apart by no more have similar rates
 
 // Class c has the messages of up to 2^c bytes.
 std::size_t class_of(std::size_t num_bytes) {
@@ -56,18 +57,19 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
 }
 
 const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
-  Class& c = classes_[static_cast<std::size_t>(kind)][std::min(class_of(num_bytes), kNumSizes - 1)];
+  const std::size_t index = std::min(class_of(num_bytes), kNumSizes - 1);
+  Class& c = classes_[static_cast<std::size_t>(kind)][index];
   if (c.usable.size() == 1) {
     is_timed_ = false;
     return variants_[c.usable.front()];
   }
   const std::uint64_t number = c.num_operations++;
-  if (number % kRetryAfter == 0) begin_trials(&c);
+  if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
   is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
   if (num_timed_ >= 2) learn(past_[(num_timed_ - 2) % 4], shortest(num_timed_ - 2));
   const std::size_t variant =
-      c.num_trials_left ? c.usable[c.num_tried++ / kTrialsPerVariant % c.usable.size()] : c.chosen;
+      c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
   past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
@@ -92,10 +94,29 @@ double OnlineTuner::shortest(std::uint64_t number) {
   return 1e-9 * static_cast<double>(nanoseconds);
 }
 
-void OnlineTuner::begin_trials(Class* c) const {
+void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) const {
   c->rate.fill(0);
-  c->num_trials_left = kTrialsPerVariant * c->usable.size();
-  c->num_tried = 0;
+  c->num_trials_left = kTrialsPerVariant * candidates.size();
+  c->num_trials = 0;
+  c->candidates = std::move(candidates);
+}
+
+// All but those that are much slower in the nearest class that is known.
+std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_class) {
+  auto& classes = classes_[static_cast<std::size_t>(kind)];
+  Class& c = classes[size_class];
+  for (std::size_t distance = 1; distance <= kAlike; ++distance) {
+    for (const std::size_t other : {size_class - distance, size_class + distance}) {
+      if (other >= kNumSizes || classes[other].rate_when_chosen == 0) continue;
+      c.slowdown = classes[other].slowdown;
+      std::vector<std::size_t> all;
+      for (const std::size_t v : c.usable) {
+        if (c.slowdown[v] <= kMuchSlower) all.push_back(v);
+      }
+      return all.empty() ? c.usable : all;
+    }
+  }
+  return c.usable;
 }
 
 void OnlineTuner::learn(const Past& past, double seconds) {
@@ -110,11 +131,14 @@ void OnlineTuner::learn(const Past& past, double seconds) {
     if (--c.num_trials_left == 0) {
       c.chosen = first_of_the_fastest(c);
       c.rate_when_chosen = c.rate[c.chosen];
+      for (const std::size_t v : c.usable) {
+        if (c.rate[v] != 0) c.slowdown[v] = c.rate[v] / c.rate_when_chosen;
+      }
     }
   } else if (past.variant == c.chosen && known < c.rate_when_chosen) {
     c.rate_when_chosen = known;
   } else if (past.variant == c.chosen && known > kMuchSlower * c.rate_when_chosen) {
-    begin_trials(&c);
+    begin_trials(&c, c.usable);
   }
 }
 

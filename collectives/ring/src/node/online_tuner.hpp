@@ -19,8 +19,8 @@ constexpr std::size_t kNumTimed = 5;
 // Tries every variant a few times in a row at the first operations of a size class (what the caches hold is
 // then what the variant itself leaves there), then uses the fastest, tries the others again now and then, and
 // at once when the chosen variant becomes much slower: on virtual machines the distance between two caches
-// changes while a program runs. Of variants that are about as fast the first is chosen, so that the choice is
-// the same in the next run.
+// changes while a program runs. What was much slower for messages of about this size is left out at first. Of
+// variants that are about as fast the first is chosen, so that the choice is the same in the next run.
 //
 // All ranks must choose alike without extra messages. Each announces how long the timed operation n took; n +
 // 2 begins when all have announced n, which they have unless one is far behind. So a decision at n + 2 rests
@@ -48,13 +48,16 @@ class OnlineTuner {
 
  private:
   struct Class {
-    std::array<double, 8> rate{};     // seconds per byte of each variant, recently; 0 if not tried
-    std::vector<std::size_t> usable;  // variants
+    std::array<double, 8> rate{};  // seconds per byte of each variant, recently; 0 if not tried
+    // How much slower than the fastest each is, there or in a class nearby; 0 if unknown.
+    std::array<double, 8> slowdown{};
+    std::vector<std::size_t> usable;      // variants
+    std::vector<std::size_t> candidates;  // those that are tried
     std::size_t chosen = 0;
     double rate_when_chosen = 0;
     std::uint64_t num_operations = 0;
     std::size_t num_trials_left = 0;
-    std::size_t num_tried = 0;
+    std::size_t num_trials = 0;  // begun
   };
   struct Past {
     Class* size_class = nullptr;
@@ -65,7 +68,8 @@ class OnlineTuner {
   std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
   double shortest(std::uint64_t number);
   void learn(const Past& past, double seconds);
-  void begin_trials(Class* size_class) const;
+  void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
+  std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
   std::size_t first_of_the_fastest(const Class& size_class) const;
 
   NodeMemory& memory_;
