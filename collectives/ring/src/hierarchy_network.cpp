@@ -11,7 +11,9 @@
 namespace dlscale {
 namespace {
 
-constexpr int kSpins = 2000;
+// By the clock: a look at MPI can take as long as a message. Whoever looks on keeps the core from a rank of
+// another host that is emulated here, or from the program's own threads.
+constexpr double kSpinSeconds = 10e-6;
 constexpr double kLookSeconds = 10e-3;
 constexpr double kGraceSeconds = 0.2;
 constexpr double kReportSeconds = 1;  // by then ranks that can see a dead rank have reported it
@@ -29,25 +31,25 @@ void Hierarchy::finish_network() {
   if (!exchange_) return;
   Waiting& waiting = node_.waiting();
   ++num_exchanges_;
-  int num_idle = 0;
+  bool idle_before = false;
+  double idle_since = 0, next_look = 0;
   Patience patience(0);
-  double next_look = 0;
   bool reported = false;
   waiting.set_waiting_for_other_nodes(true);
   while (!exchange_->done()) {
     if (progress_network()) {
-      num_idle = 0;
+      idle_before = false;
       continue;
     }
-    if (!waiting.oversubscribed() && ++num_idle < kSpins) continue;
     const double now = monotonic_seconds();
-    if (num_idle <= kSpins) {
-      num_idle = kSpins + 1;
+    if (!idle_before) {
+      idle_before = true;
+      idle_since = now;
       patience = Patience(now);
       next_look = now + kLookSeconds;
       reported = false;
     }
-    sched_yield();
+    if (waiting.oversubscribed() || now > idle_since + kSpinSeconds) sched_yield();
     if (now < next_look) continue;
     next_look = now + kLookSeconds;
     waiting.check_others();
