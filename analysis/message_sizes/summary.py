@@ -33,6 +33,7 @@ from dlscale.analysis.message_sizes.measurements import (
 )
 from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.text import size_text
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
@@ -55,6 +56,7 @@ class MessageSizeSummary:
     campaign: MessageSizeRun
     rows: Sequence[MessageSizeRow]
     checks: Sequence[ValidityCheck]
+    choices: Sequence[str]  # how the ring moved large messages, a line each
     failures: Sequence[str]  # in a sentence each
     round_trips: Sequence[int]  # nanoseconds, of a flag between two ranks, ascending
     start_skew: float  # nanoseconds, the median over calls; 0 if there are none
@@ -68,11 +70,31 @@ def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
         campaign=campaign,
         rows=[_on_nodes(row, campaign) for row in _summary_rows(campaign, measured)],
         checks=check_validity(campaign, launches),
+        choices=list(_choices(measured)),
         failures=list(_failures(campaign, launches)),
         round_trips=sorted(time for launch in measured for time in launch.round_trip_nanoseconds),
         start_skew=_start_skew(measured),
         provenance=run_origin(campaign, launches),
     )
+
+
+def _choices(launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
+    """The variants that most launches ended with, sizes with the same one together."""
+    found: dict[tuple[int, str], dict[int, Counter[str]]] = {}
+    for launch in launches:
+        for choice in launch.choices:
+            if choice.operation == RING:
+                at = found.setdefault((launch.num_ranks, choice.collective), {})
+                at.setdefault(choice.up_to_bytes, Counter())[choice.variant] += 1
+    for (num_ranks, collective), by_size in sorted(found.items()):
+        words = []
+        usual = {size: by_size[size].most_common(1)[0] for size in sorted(by_size)}
+        for variant, group in itertools.groupby(usual, key=lambda size: usual[size][0]):
+            sizes = list(group)
+            differ = [size_text(size) for size in sizes if usual[size][1] < by_size[size].total()]
+            text = f"{variant} up to {size_text(sizes[-1])}"
+            words.append(f"{text} (not in every launch: {', '.join(differ)})" if differ else text)
+        yield f"The ring found fastest, {num_ranks} ranks, {collective}: {'; '.join(words)}."
 
 
 def _start_skew(launches: Sequence[MessageSizeLaunch]) -> float:

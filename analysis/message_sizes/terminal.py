@@ -39,6 +39,7 @@ def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
     if not summary.rows:
         parts.append("No launch gave a number.")
     parts += [*_settings(summary, tags), *(f"[dim]{escape(line)}[/dim]" for line in _legend(summary))]
+    parts += [escape(line) for line in summary.choices]
     return Group(*parts, *_checks(summary), *_failures(summary))
 
 

@@ -28,6 +28,7 @@ from dlscale.benchmarks.rank.leftovers import sweep_files
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
 from dlscale.benchmarks.records.message_sizes import (
     CellFailure,
+    Choice,
     MessageSizeLaunch,
     Mode,
     Purpose,
@@ -215,6 +216,7 @@ def run_launch(
         barrier=header.get("barrier"),
         round_trip_nanoseconds=[line["nanoseconds"] for line in _of_kind(lines, "round_trip")],
         samples=[Samples.model_validate(line) for line in _of_kind(lines, "block")],
+        choices=[Choice.model_validate(line) for line in _of_kind(lines, "choice")],
         references=references,
         failures=[CellFailure.model_validate(line) for line in _of_kind(lines, "failure")],
         failure=failure,

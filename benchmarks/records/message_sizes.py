@@ -16,7 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
 
-SCHEMA_VERSION: Final = 2  # 1 had allreduce alone
+SCHEMA_VERSION: Final = 3  # 1 had allreduce alone, 2 no choices
 
 Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
 MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
@@ -56,6 +56,16 @@ class CellFailure(Frozen):
     reason: str
 
 
+class Choice(Frozen):
+    """How the ring moved messages of more than half of `up_to_bytes` and at most so many at the end of a launch."""
+
+    operation: str
+    collective: str
+    up_to_bytes: PositiveInt
+    variant: str
+    gigabytes_per_second: dict[str, float]  # of all variants that were tried, when they were tried last
+
+
 class ReferenceTime(Frozen):
     """A result of another benchmark: the slowest rank's mean over the calls."""
 
@@ -67,7 +77,7 @@ class ReferenceTime(Frozen):
 class MessageSizeLaunch(Frozen):
     """One mpiexec, from its start to its end."""
 
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
@@ -88,6 +98,7 @@ class MessageSizeLaunch(Frozen):
         NonNegativeInt
     ] = []  # for a flag between two ranks, on several nodes a message between two, before and after each size
     samples: list[Samples] = []
+    choices: list[Choice] = []
     references: list[ReferenceTime] = []
     failures: list[CellFailure] = []
     failure: str | None = None  # of the launch as a whole
@@ -115,7 +126,7 @@ class Chosen(Frozen):
 class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
     started: str
     commit: str
     collectives: list[Collective] = ["allreduce"]

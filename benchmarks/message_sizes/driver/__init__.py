@@ -8,6 +8,7 @@ Rank 0 writes JSON lines to --output:
     {"kind": "round_trip", "nanoseconds": ...}                        of a flag, before the first size and after each
     {"kind": "block", "operation": ..., "nanoseconds": [rank][call], ...}
     {"kind": "failure", "operation": ..., "reason": ...}
+    {"kind": "choice", "operation": ..., "variant": ...}              how the ring moved messages of a size
     {"kind": "end"}                                                   last; without it the launch failed
 
 With --exec it only binds its rank to a CPU and becomes another program.

@@ -32,6 +32,7 @@ class Library(NamedTuple):
     operations: list[Operation]
     close: Call
     memory: Memory = HOST
+    choices: Callable[[], list[dict[str, Any]]] = list  # how it found messages to move fastest
 
 
 class RankNumbers(NamedTuple):
@@ -133,7 +134,21 @@ def _ring(options: argparse.Namespace, place: RankNumbers) -> Library:
         for engine in rings.values():
             engine.close()
 
-    return Library(f"ring over {_first_line(MPI.Get_library_version())}", "multiple", operations, close)
+    def choices() -> list[dict[str, Any]]:
+        return [
+            {
+                "operation": name,
+                "collective": choice.operation,
+                "up_to_bytes": choice.up_to_bytes,
+                "variant": choice.variant,
+                "gigabytes_per_second": choice.gigabytes_per_second,
+            }
+            for name, engine in rings.items()
+            for choice in engine.choices()
+        ]
+
+    title = f"ring over {_first_line(MPI.Get_library_version())}"
+    return Library(title, "multiple", operations, close, choices=choices)
 
 
 def _first_line(text: str) -> str:

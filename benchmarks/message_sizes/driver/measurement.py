@@ -36,6 +36,7 @@ class Measurement:
         }
         self._operations = [_asked(word, offered) for word in options.operations]
         common = Arena(library.memory, library.memory.empty(arena_elements(options)))
+        self._choices = library.choices
         self._arenas = {
             operation.name: common if operation.memory is None else Arena(HOST, operation.memory)
             for operation in self._operations
@@ -67,6 +68,8 @@ class Measurement:
                 if mode != "cold" or message_bytes < self._options.cold_bytes:
                     self._measure(mode, message_bytes)
                 self._note_round_trip()
+        for choice in self._choices():
+            self._write(kind="choice", **choice)
         self._write(kind="end")
 
     def _measure(self, mode: str, message_bytes: int) -> None:

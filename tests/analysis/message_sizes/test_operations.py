@@ -10,7 +10,7 @@ from dlscale.analysis.message_sizes.figure import write_figure
 from dlscale.analysis.message_sizes.measurements import MessageSizeRow
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, message_size_row, summarise
 from dlscale.analysis.message_sizes.terminal import render_message_sizes
-from dlscale.benchmarks.records.message_sizes import COLLECTIVES, CellFailure, MessageSizeLaunch
+from dlscale.benchmarks.records.message_sizes import COLLECTIVES, CellFailure, Choice, MessageSizeLaunch
 
 from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
 
@@ -124,6 +124,34 @@ def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_l
     assert "6 ranks on 3 nodes of A system" in text
     assert "what a node's link carries (1 GB/s in each direction)" in text
     assert "ranks start 0.02 us apart" in text
+
+
+def test_how_the_ring_moved_messages_is_told_once_for_all_sizes_alike(
+    make_campaign: MakeCampaign, make_launch: MakeLaunch
+):
+    def moved(*variants: str) -> MessageSizeLaunch:
+        launch = make_launch({"ring": {MIB: 400.0}}, backend="ring")
+        choices = [
+            Choice(
+                operation=operation,
+                collective="allreduce",
+                up_to_bytes=MIB << power,
+                variant=variant,
+                gigabytes_per_second={variant: 8.0},
+            )
+            for power, variant in enumerate(variants)
+            for operation in ("ring", "ring-unsynchronised")
+        ]
+        return launch.model_copy(update={"choices": choices})
+
+    launches = [moved("staged", "single copy", "single copy")] * 2 + [
+        moved("staged", "staged", "single copy")
+    ]
+    (line,) = summarise(make_campaign(), launches).choices
+    assert line == (
+        "The ring found fastest, 2 ranks, allreduce: staged up to 1 MiB; "
+        "single copy up to 4 MiB (not in every launch: 2 MiB)."
+    )
 
 
 def test_records_of_before_are_allreduces(make_launch: MakeLaunch):
