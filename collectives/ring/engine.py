@@ -45,6 +45,10 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
+# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those would
+# take longer than a small sum.
+REFUSALS = (BufferError, TypeError, ValueError)
+
 # Without a plan; both leave it to the engine.
 ONE_SHOT_BYTES = 0
 NO_VARIANTS: list[tuple[int, bool, bool]] = []
@@ -161,10 +165,9 @@ class Ring:
         """
         try:
             if type(buffer) is not np.ndarray:
-                check_buffer(buffer, dtypes=RING_DTYPES)
+                _check_arrays(buffer)
             self._engine.allreduce(buffer, op, bfloat16)
-        except (BufferError, TypeError, ValueError):
-            # The engine refuses what these refuse, in fewer words; asked first they would take longer than a small sum.
+        except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES)
             check_operation(op, buffer)
             raise
@@ -176,21 +179,29 @@ class Ring:
 
         `output` may be that very part of `buffer`.
         """
-        check_buffer(buffer, dtypes=RING_DTYPES, written=False)
-        check_buffer(output, dtypes=RING_DTYPES)
-        check_operation(op, output)
-        check_overlap(buffer, output, place=self.rank)
-        self._engine.reduce_scatter(buffer, output, op, bfloat16)
+        try:
+            _check_arrays(buffer, output)
+            self._engine.reduce_scatter(buffer, output, op, bfloat16)
+        except REFUSALS:
+            check_buffer(buffer, dtypes=RING_DTYPES, written=False)
+            check_buffer(output, dtypes=RING_DTYPES)
+            check_operation(op, output)
+            check_overlap(buffer, output, place=self.rank)
+            raise
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any], *, bfloat16: bool = False) -> None:
         """Fill `output` with the pieces of all ranks, one after the other in order of rank.
 
         `piece` may be this rank's part of `output`.
         """
-        check_buffer(piece, dtypes=RING_DTYPES, written=False)
-        check_buffer(output, dtypes=RING_DTYPES)
-        check_overlap(output, piece, place=self.rank)
-        self._engine.allgather(piece, output, bfloat16)
+        try:
+            _check_arrays(piece, output)
+            self._engine.allgather(piece, output, bfloat16)
+        except REFUSALS:
+            check_buffer(piece, dtypes=RING_DTYPES, written=False)
+            check_buffer(output, dtypes=RING_DTYPES)
+            check_overlap(output, piece, place=self.rank)
+            raise
 
     def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         """The messages of all ranks, in order of rank (`compression.links.Transport`).
@@ -242,6 +253,13 @@ class Ring:
     def close(self) -> None:
         """Free memory and communicators; a second call does nothing. Arrays from `empty` stay valid."""
         self._engine.close()
+
+
+def _check_arrays(*buffers: NDArray[Any]) -> None:
+    """Returns if all are arrays of NumPy's; the engine would take other memory, too. Raises TypeError."""
+    for buffer in buffers:
+        if not isinstance(buffer, np.ndarray):
+            check_buffer(buffer)
 
 
 def _with_segments(tuning: _engine.NetworkTuning, segment_bytes: int) -> _engine.NetworkTuning:

@@ -122,7 +122,7 @@ void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, doubl
       single_copy_.allreduce(work, count);
       break;
   }
-  tuner_->done(monotonic_seconds() - start);
+  tuner_->done(start, monotonic_seconds());
 }
 
 void Node::allreduce(const SharedArray& array, std::byte* data, std::size_t count, Type type, Op op,
@@ -175,7 +175,7 @@ void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Rang
   } else {
     single ? single_copy_.allgather(*work, blocks) : staged_.allgather(*work, slices);
   }
-  tuner_->done(monotonic_seconds() - start);
+  tuner_->done(start, monotonic_seconds());
 }
 
 void Node::allreduce_rounded(float* data, std::size_t count, double scale, const Rounding& rounding) {
@@ -194,7 +194,7 @@ void Node::allreduce_rounded(float* data, std::size_t count, double scale, const
   }
   const std::size_t slice = slice_of(work.variant, Type::bfloat16, blocks.size());
   staged_.allreduce(work, Slices::blocks(std::move(blocks), slice));
-  tuner_->done(monotonic_seconds() - start);
+  tuner_->done(start, monotonic_seconds());
 }
 
 // Bytes travel as the narrowest type there is; an odd one at the end goes by itself.

@@ -67,31 +67,35 @@ const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
   if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
   is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
-  if (num_timed_ >= 2) learn(past_[(num_timed_ - 2) % 4], shortest(num_timed_ - 2));
+  if (num_timed_ >= 2) learn(past_[(num_timed_ - 2) % 4], duration(num_timed_ - 2));
   const std::size_t variant =
       c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
   past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
 
-void OnlineTuner::done(double seconds) {
+void OnlineTuner::done(double begin, double end) {
   if (!is_timed_) return;
   ControlBlock& own = memory_.control_block(rank_);
-  own.nanoseconds[num_timed_ % 4].store(static_cast<std::uint64_t>(seconds * 1e9) + 1,
-                                        std::memory_order_relaxed);
+  const auto note = [&](std::atomic<std::uint64_t>* times, double seconds) {
+    times[num_timed_ % 4].store(static_cast<std::uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  };
+  note(own.times.begin, begin);
+  note(own.times.end, end);
   waiting_.announce(&own.timed, ++num_timed_);
 }
 
-// Seconds of the rank that took shortest. Four places suffice: who times n + 2 knows that all have timed n.
-double OnlineTuner::shortest(std::uint64_t number) {
-  std::uint64_t nanoseconds = 0;
+// Seconds from the last rank's begin to the last one's end. Four places suffice: who times n + 2 knows that
+// all have timed n.
+double OnlineTuner::duration(std::uint64_t number) {
+  std::uint64_t begin = 0, end = 0;
   for (int q = 0; q < size_; ++q) {
     ControlBlock& block = memory_.control_block(q);
     waiting_.until_safe(&block.timed, number + 1, q);
-    const std::uint64_t of_rank = block.nanoseconds[number % 4].load(std::memory_order_relaxed);
-    if (q == 0 || of_rank < nanoseconds) nanoseconds = of_rank;
+    begin = std::max(begin, block.times.begin[number % 4].load(std::memory_order_relaxed));
+    end = std::max(end, block.times.end[number % 4].load(std::memory_order_relaxed));
   }
-  return 1e-9 * static_cast<double>(nanoseconds);
+  return 1e-9 * static_cast<double>(end > begin ? end - begin : 1);
 }
 
 void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) const {

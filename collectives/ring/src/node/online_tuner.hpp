@@ -22,10 +22,11 @@ constexpr std::size_t kNumTimed = 5;
 // changes while a program runs. What was much slower for messages of about this size is left out at first. Of
 // variants that are about as fast the first is chosen, so that the choice is the same in the next run.
 //
-// All ranks must choose alike without extra messages. Each announces how long the timed operation n took; n +
-// 2 begins when all have announced n, which they have unless one is far behind. So a decision at n + 2 rests
-// on operations up to n, the same numbers on all ranks. The shortest of these times counts: the rank that
-// came last waited least.
+// All ranks must choose alike without extra messages. Each announces when the timed operation n began and
+// ended; n + 2 begins when all have announced n, which they have unless one is far behind. So a decision at n
+// + 2 rests on operations up to n, the same numbers on all ranks. An operation takes from the last rank's
+// begin to the last rank's end: waiting for a rank that comes late is not counted, and neither is leaving
+// early, as the root of a broadcast may.
 class OnlineTuner {
  public:
   // `one_shot_bytes`: the largest message that can go by Way::one_shot.
@@ -34,8 +35,9 @@ class OnlineTuner {
 
   // The variant of the next operation, on `num_bytes` per rank; the same on all ranks.
   const CopyVariant& next(Timed kind, std::size_t num_bytes);
-  // How long that operation took on this rank.
-  void done(double seconds);
+  // When that operation began and ended on this rank: monotonic_seconds, a clock that the node's ranks have
+  // in common.
+  void done(double begin, double end);
 
   // What was found out so far, for people.
   struct Choice {
@@ -66,7 +68,7 @@ class OnlineTuner {
   };
 
   std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
-  double shortest(std::uint64_t number);
+  double duration(std::uint64_t number);
   void learn(const Past& past, double seconds);
   void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);

@@ -65,6 +65,16 @@ void allreduce(Engine& engine, nb::handle array, const char* op, bool bfloat16) 
   engine.allreduce(buffer.bytes(), buffer.count(), type, chosen);
 }
 
+// `part` lies apart from `whole`, or is the rank's part of it.
+void check_overlap(const Engine& engine, const HostMemory& whole, const HostMemory& part) {
+  const std::byte *begin = whole.bytes(), *end = begin + whole.num_bytes();
+  const std::byte* own = begin + static_cast<std::size_t>(engine.topology().rank) * part.num_bytes();
+  if (part.num_bytes() == 0 || part.bytes() == own) return;
+  if (part.bytes() < end && begin < part.bytes() + part.num_bytes()) {
+    throw nb::value_error("input and output overlap");
+  }
+}
+
 void reduce_scatter(Engine& engine, nb::handle whole, nb::handle part, const char* op, bool bfloat16) {
   const HostMemory input(whole, false), output(part, true);
   const Type type = output.type(bfloat16);
@@ -73,6 +83,7 @@ void reduce_scatter(Engine& engine, nb::handle whole, nb::handle part, const cha
   if (input.count() != output.count() * static_cast<std::size_t>(engine.topology().size)) {
     throw nb::value_error("the input must have one output's length per rank");
   }
+  check_overlap(engine, input, output);
   const nb::gil_scoped_release without_lock;
   engine.reduce_scatter(input.bytes(), output.bytes(), output.count(), type, chosen);
 }
@@ -84,6 +95,7 @@ void allgather(Engine& engine, nb::handle part, nb::handle whole, bool bfloat16)
   if (output.count() != input.count() * static_cast<std::size_t>(engine.topology().size)) {
     throw nb::value_error("the output must have one input's length per rank");
   }
+  check_overlap(engine, output, input);
   const nb::gil_scoped_release without_lock;
   engine.allgather(input.bytes(), output.bytes(), input.count(), type);
 }
