@@ -45,8 +45,8 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 
-# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those would
-# take longer than a small sum.
+# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
+# would take longer than a small sum.
 REFUSALS = (BufferError, TypeError, ValueError)
 
 # Without a plan; both leave it to the engine.
