@@ -63,7 +63,7 @@ class Choice:
     """The variant that messages of more than half of `up_to_bytes`, and at most so many, are moved by.
 
     `gigabytes_per_second`: what it and the others moved when they were tried last; of those within 5 % of the fastest
-    the simplest is taken.
+    the first that was tried is taken.
     """
 
     operation: str
