@@ -1,11 +1,16 @@
 """What the ring promises beyond the common contract, on however many ranks this was started."""
 
+import ctypes
+import mmap
 import os
 
 import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+
+
+MEMFD_SECRET = 447  # the system call's number, on all machines
 
 
 @pytest.fixture
@@ -58,6 +63,25 @@ def test_single_copies_give_the_same_bits_as_staging(ring, world, operation):
         np.testing.assert_array_equal(*results)
     for communicator in communicators:
         communicator.close()
+
+
+def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world):
+    """On one rank: secret memory (memfd_secret) stands for what a driver maps."""
+    count, rank, size = 50_000, world.Get_rank(), world.Get_size()
+    file = ctypes.CDLL(None).syscall(MEMFD_SECRET, 0) if rank == 0 else -1
+    if world.bcast(file) < 0:
+        pytest.skip("this kernel has no secret memory")
+    buffer = np.zeros(count, np.float32)
+    if rank == 0:
+        os.ftruncate(file, buffer.nbytes)
+        buffer = np.frombuffer(mmap.mmap(file, buffer.nbytes), np.float32)
+        os.close(file)
+    communicator = ring(world)
+    for number in range(20):
+        buffer[:] = rank + number
+        communicator.allreduce(buffer)
+        assert (buffer == size * number + size * (size - 1) // 2).all()
+    communicator.close()
 
 
 def test_what_was_found_fastest_is_told(ring, world):

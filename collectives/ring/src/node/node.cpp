@@ -114,12 +114,12 @@ void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, doubl
     case Way::one_shot:
       small_.allreduce_one_shot(data, count, type, op, scale);
       break;
+    case Way::single_copy:
+      if (single_copy_.allreduce(work, count)) break;
+      [[fallthrough]];
     case Way::staged:
       staged_.allreduce(work, Slices::interleaved(count, owners, slice_of(work.variant, type, owners),
                                                   kLine / width(type)));
-      break;
-    case Way::single_copy:
-      single_copy_.allreduce(work, count);
       break;
   }
   tuner_->done(start, monotonic_seconds());
@@ -169,12 +169,11 @@ void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Rang
   const bool one_owner = kind == Timed::broadcast;
   const Slices slices =
       Slices::blocks(blocks, slice_of(work->variant, work->type, one_owner ? 1 : blocks.size()));
-  const bool single = work->variant.way == Way::single_copy;
-  if (kind == Timed::reduce_scatter) {
-    single ? single_copy_.reduce_scatter(*work, blocks) : staged_.reduce_scatter(*work, slices);
-  } else {
-    single ? single_copy_.allgather(*work, blocks) : staged_.allgather(*work, slices);
-  }
+  const bool reduces = kind == Timed::reduce_scatter;
+  const bool copied =
+      work->variant.way == Way::single_copy &&
+      (reduces ? single_copy_.reduce_scatter(*work, blocks) : single_copy_.allgather(*work, blocks));
+  if (!copied) reduces ? staged_.reduce_scatter(*work, slices) : staged_.allgather(*work, slices);
   tuner_->done(start, monotonic_seconds());
 }
 

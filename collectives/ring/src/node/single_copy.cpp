@@ -11,6 +11,8 @@
 namespace dlscale {
 namespace {
 
+constexpr std::uintptr_t kNothingLent = ~std::uintptr_t{0};
+
 using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
 // 0, or an error number. The kernel may stop early, at most 2 GiB on.
@@ -106,21 +108,31 @@ SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kern
       sources_(static_cast<std::size_t>(size)) {}
 
 // Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
-void SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
+//
+// The kernel may refuse memory that it does not manage as pages (of a GPU's driver, or secret): whoever has
+// such finds it out by reading from itself, lends nothing, and all know.
+bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
   const std::uint64_t turn = num_operations_;
   const std::uint32_t tag = tag_of(count, job.type, job.op, kind);
   ControlBlock& own = memory_.control_block(rank_);
   // Where element 0 would be, were it there.
-  own.lent[turn % 2] = reinterpret_cast<std::uintptr_t>(job.input) - job.input_begin * width(job.type);
+  const auto input = reinterpret_cast<std::uintptr_t>(job.input);
+  std::byte first{};
+  const bool lendable = !input || transfer(process_vm_readv, getpid(), &first, input, 1) == 0;
+  own.lent[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
   own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
   waiting_.announce(&own.lending, turn + 1);
+  bool all_lent = lendable;
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     ControlBlock& other = memory_.control_block(q);
     waiting_.until_safe(&other.lending, turn + 1, q);
     waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
     lent_[static_cast<std::size_t>(q)] = other.lent[turn % 2];
+    all_lent = all_lent && other.lent[turn % 2] != kNothingLent;
   }
+  if (!all_lent) give_back();
+  return all_lent;
 }
 
 void SingleCopy::give_back() {
@@ -171,8 +183,8 @@ void SingleCopy::reduce_piece(const Job& job, Range piece) {
          {job.out(piece), nullptr, sources_.data(), sources_.size(), piece.size(), job.scale, false});
 }
 
-void SingleCopy::allreduce(const Job& job, std::size_t count) {
-  lend(job, count, 0);
+bool SingleCopy::allreduce(const Job& job, std::size_t count) {
+  if (!lend(job, count, 0)) return false;
   const std::size_t piece = piece_of(job), line = kLine / width(job.type), lines = (count + line - 1) / line;
   const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
   const std::size_t end = std::min(count, own.end * line);
@@ -182,21 +194,23 @@ void SingleCopy::allreduce(const Job& job, std::size_t count) {
     for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(range), range, width(job.type));
   }
   give_back();
+  return true;
 }
 
-void SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
-  lend(job, count_of(blocks), 1);
+bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
+  if (!lend(job, count_of(blocks), 1)) return false;
   const std::size_t piece = piece_of(job);
   const Range own = blocks[static_cast<std::size_t>(rank_)];
   for (std::size_t begin = own.begin; begin < own.end; begin += piece) {
     reduce_piece(job, {begin, std::min(begin + piece, own.end)});
   }
   give_back();
+  return true;
 }
 
-void SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
+bool SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
   const std::size_t element = width(job.type);
-  lend(job, count_of(blocks), 1);
+  if (!lend(job, count_of(blocks), 1)) return false;
   const Range own = blocks[static_cast<std::size_t>(rank_)];
   if (own.size() && job.out(own) != job.in(own))
     kernels_.copy(job.out(own), job.in(own), own.size() * element, {});
@@ -206,6 +220,7 @@ void SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
     fetch(q, job.out(block), block, element);
   }
   give_back();
+  return true;
 }
 
 }  // namespace dlscale

@@ -33,12 +33,13 @@ class SingleCopy {
   SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch, int rank,
              int size, bool in_process);
 
-  void allreduce(const Job& job, std::size_t count);
-  void reduce_scatter(const Job& job, const std::vector<Range>& blocks);
-  void allgather(const Job& job, const std::vector<Range>& blocks);
+  // All are false on all ranks, and nothing was done, if the kernel cannot copy some rank's buffer.
+  bool allreduce(const Job& job, std::size_t count);
+  bool reduce_scatter(const Job& job, const std::vector<Range>& blocks);
+  bool allgather(const Job& job, const std::vector<Range>& blocks);
 
  private:
-  void lend(const Job& job, std::size_t count, std::size_t kind);
+  bool lend(const Job& job, std::size_t count, std::size_t kind);
   void give_back();
   void reduce_piece(const Job& job, Range piece);
   void fetch(int q, std::byte* to, Range range, std::size_t element);
