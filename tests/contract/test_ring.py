@@ -9,7 +9,6 @@ import pytest
 
 from dlscale.base.errors import UsageError
 
-
 MEMFD_SECRET = 447  # the system call's number, on all machines
 
 
