@@ -1,7 +1,8 @@
 """Computation that is replaced by sleep: a few cores then stand for many nodes, while gradients keep their real sizes.
 
-A step sleeps for the forward pass; in backpropagation it sleeps an equal share before each gradient, last layer first,
-or until the moment at which a profile has that gradient complete.
+In backpropagation a step sleeps an equal share before each gradient, last layer first, or until the moment at which a
+profile has that gradient complete. The forward pass is shared out likewise, first layer first: a layer's part of it is
+taken to be its part of backpropagation, of which no profile says more. Only what waits for single weights can tell.
 Gradients are constants of the local batch, so that ranks differ and exchanges can be checked; the loss is one, too, and
 does not fall.
 """
@@ -9,9 +10,9 @@ does not fall.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -33,6 +34,14 @@ class SleptPass:
 
     forward_seconds: float
     gradients: tuple[tuple[int, float], ...]
+
+    def forward(self) -> list[float]:
+        """Seconds of the forward pass that each parameter is needed for, by place: in proportion to its gradient's."""
+        backward = sum(seconds for _, seconds in self.gradients)
+        return [
+            self.forward_seconds * (seconds / backward if backward else 1 / len(self.gradients))
+            for _, seconds in sorted(self.gradients)
+        ]
 
 
 class Slept(Frozen):
@@ -121,6 +130,13 @@ def read_slept(text: str) -> Slept | None:
         forward_seconds=parse_quantity(forward, "seconds"),
         backward_seconds=parse_quantity(backward, "seconds"),
     )
+
+
+class SleepOperations(NamedTuple):
+    """What a graph sleeps with; moments and lengths are seconds of the wall clock."""
+
+    sleep: Callable[..., Any]  # (begin, seconds, held) -> (end, held)
+    arrival: Callable[..., Any]  # (awaited) -> the moment at which it is there
 
 
 class Sleeper:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
-from dlscale.models.slept import Slept
+from dlscale.models.slept import SleepOperations, Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
 
@@ -77,7 +77,7 @@ class Execution:
     learning_rate: float | None = None  # of every optimizer; None: the workload's own
     optimizer: OptimizerRule | None = None  # of every objective; None: the network's own
     slept: Slept | None = None  # in place of forward pass and backpropagation; None: they are computed
-    sleep: Callable[..., Any] | None = None  # (begin, seconds, held) -> (end, held); torch needs none
+    sleep: SleepOperations | None = None  # torch needs none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

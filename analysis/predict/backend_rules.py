@@ -2,7 +2,7 @@
 
 These are the rules of `collectives`, told again for a machine that is not here:
 
-    ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_buckets.py, and with a thread
+    ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_exchange.py, and with a thread
                     training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
                     TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
     gloo            DistributedDataParallel's buckets, by Gloo's thread; ring. Its small first bucket is gone where a

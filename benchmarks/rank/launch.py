@@ -30,7 +30,7 @@ from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.collectives.training.sleep import sleep_operation
+from dlscale.collectives.training.sleep import sleep_operations
 from dlscale.models.frameworks import framework_module
 from dlscale.models.own import FilePlace, OwnWorkload
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, Workload
@@ -86,7 +86,11 @@ def run_launch_on_rank(
     world = job.workers if job else everyone
     # Before the framework has started any thread.
     framework_module(cell.framework).prepare(
-        cell.threads_per_rank, device=cell.device, local_rank=local_rank(), slept=cell.slept is not None
+        cell.threads_per_rank,
+        device=cell.device,
+        local_rank=local_rank(),
+        slept=cell.slept is not None,
+        deferred=cell.backend_options.get("deferred") == 1,
     )
     factories = [_factory(case.cell, spec) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores)
@@ -257,7 +261,7 @@ def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
             memory_format=cell.memory_format,
             device=cell.device,
             slept=cell.slept,
-            sleep=sleep_operation(cell.framework) if cell.slept else None,
+            sleep=sleep_operations(cell.framework) if cell.slept else None,
             learning_rate=cell.target.learning_rate if cell.target else None,
             optimizer=cell.target.optimizer if cell.target else None,
         ),

@@ -100,7 +100,8 @@ def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
 class ScheduledTrainer:
     """A trainer whose learning rate and batch follow the target, from step number `begin` on (`Steppable`).
 
-    They are set where they change, between two steps; a pipelined exchange applies older means with a new rate.
+    They are set where they change, between two steps; deferred updates are made first, and a pipelined exchange applies
+    older means with a new rate.
     `replica` is the one that the trainer holds.
     """
 
@@ -114,6 +115,8 @@ class ScheduledTrainer:
         """Train on one local batch, with the rate and the size of this step."""
         samples = self._target.samples(self._step, self._cell.global_batch)
         if self._target.schedule and (rate := self._target.rate(samples)) != self._rate:
+            if self._trainer.settings().get("deferred"):
+                self._trainer.synchronize()
             self._replica.set_learning_rate(rate)
             self._rate = rate
         if self._target.growth:

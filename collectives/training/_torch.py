@@ -1,7 +1,7 @@
 """The torch trainer that all backends share, and how an objective's gradients can be exchanged.
 
 A backend says how by an `Exchange` per objective: not at all, by torch's own DistributedDataParallel, or, for any
-`Collective`, by the buckets of `_torch_buckets`.
+`Collective`, by the buckets of `_torch_exchange`.
 
 Weights are updated in the order in which they lie in memory. torch's fused optimizers copy every gradient that is
 not contiguous in torch's own sense, which with channels last is every convolution's. Given the same memory as flat
@@ -31,19 +31,21 @@ class Update:
     def __init__(self, objective: Any) -> None:
         self._optimizer = objective.optimizer
         by_address = {parameter.data_ptr(): parameter for parameter in objective.parameters}
-        self._flat: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self._view_of: dict[nn.Parameter, nn.Parameter] = {}
         for group in self._optimizer.param_groups:
             pairs = [self._pair(by_address[given.data_ptr()], given) for given in group["params"]]
             group["params"] = [view for _, view in pairs]
-            self._flat += pairs
+            self._view_of.update(pairs)
 
-    def apply(self) -> None:
-        """One step of the optimizer with the parameters' gradients."""
-        for parameter, view in self._flat:
-            view.grad = (
+    def apply(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
+        """One step of the optimizer with the gradients of all parameters, or of some, which are let go of then."""
+        for parameter in self._view_of if parameters is None else parameters:
+            self._view_of[parameter].grad = (
                 None if parameter.grad is None else flat_in_memory(_laid_out_as(parameter, parameter.grad))
             )
         self._optimizer.step()
+        for parameter in parameters or ():
+            parameter.grad = self._view_of[parameter].grad = None
 
     def _pair(self, parameter: nn.Parameter, given: nn.Parameter) -> tuple[nn.Parameter, nn.Parameter]:
         """The parameter and its flat view, which `given` may be already."""

@@ -1,37 +1,24 @@
-"""Gradient exchange for torch over any `Collective`: flat buckets in backward order, with overlap.
-
-Vocabulary: a *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are
-there. Where they are computed on the host, it lies in memory of the collective's own, and the optimizer reads the means
-from it: one copy in and none out. Where they are computed on a GPU, the means are copied back (`_torch_staging`).
-Backpropagation produces gradients from the last layer to the first, hence buckets are filled in reverse order of
-the parameters; a bucket is *ready* when its last gradient is there. Ready buckets are exchanged strictly in order,
-the same on all ranks, or the ranks would wait for each other for ever.
-
-Pipelined, every bucket exists twice. While one set is exchanged, the next step fills the other.
-"""
+"""The torch trainers over any `Collective`: gradients travel in buckets (`_torch_exchange`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from dlscale.collectives.backend import BUCKET_SIZES, Collective
-from dlscale.collectives.training._torch import Setting, TorchTrainer, clear_gradients
-from dlscale.collectives.training._torch_staging import Staging, staging_of
+from dlscale.collectives.backend import Collective
+from dlscale.collectives.compression.collective import CompressedCollective
+from dlscale.collectives.training._torch import TorchTrainer
+from dlscale.collectives.training._torch_deferred import DeferredTrainer, obstacle_to_deferral
+from dlscale.collectives.training._torch_exchange import BucketExchange
+from dlscale.collectives.training._torch_staging import staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
+from dlscale.collectives.training.deferral import is_deferred
 from dlscale.models.workload import Weights
 
-# DistributedDataParallel's sizes: a small first bucket starts the exchange early.
-FIRST_BUCKET_BYTES = 1 << 20
-BUCKET_BYTES = 25 << 20
 
-
-def over(replica: Any, collectives: Sequence[Collective], training: Training) -> BucketTrainer:
+def over(replica: Any, collectives: Sequence[Collective], training: Training) -> TorchTrainer:
     """The replica with its gradients exchanged over `collectives`, one per team; collective.
 
     With a core to spare a thread exchanges ready buckets while backpropagation goes on; without one it would
@@ -41,13 +28,19 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
         [parameter for objective in replica.objectives for parameter in objective.parameters]
     )
     asked = None if training.teams == AUTOMATIC else training.teams > 0
-    threads = want_threads(collectives[0], asked, num_threads=staging.num_threads())
+    threads = want_threads(collectives[0], asked, num_threads=0 if replica.sleeps else staging.num_threads())
+    obstacle = "compressed gradients travel in whole buckets"
+    if not isinstance(collectives[0], CompressedCollective):
+        obstacle = obstacle_to_deferral(replica)
+    deferred = is_deferred(collectives[0], training, threads=threads, obstacle=obstacle)
     teams = Teams(collectives, threads=threads)
     numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
     exchanges = [
-        BucketExchange(objective, teams, training, numbers=numbers, staging=staging)
+        BucketExchange(objective, teams, training, numbers=numbers, staging=staging, deferred=deferred)
         for objective in replica.objectives
     ]
+    if deferred:
+        return DeferredTrainer(replica, exchanges, collectives[0], close=teams.close)
     return BucketTrainer(replica, exchanges, close=teams.close)
 
 
@@ -69,203 +62,3 @@ class BucketTrainer(TorchTrainer):
             for exchange in self.exchanges
             for bucket in exchange.buckets()
         ]
-
-
-class Bucket:
-    """Some parameters' gradients in one flat array; `number` decides which team exchanges it."""
-
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        number: int,
-        teams: Teams[Collective],
-        *,
-        staging: Staging,
-    ) -> None:
-        self.parameters = tuple(parameters)
-        self._number, self._teams, self._staging = number, teams, staging
-        count = sum(p.numel() for p in parameters)
-        flat = staging.memory(count, parameters[0].dtype, teams.collective(number))
-        self.array = flat.numpy()
-        self.views: list[torch.Tensor] = []
-        offset = 0
-        for parameter in parameters:
-            # Same strides as the parameter, so that copying into the view is a plain pass over memory.
-            self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
-            offset += parameter.numel()
-        self._missing: set[int] = set()
-        self._exchange: Future[Any] | None = None
-
-    def clear(self) -> None:
-        """A step begins: no gradient is there."""
-        self._missing = set(range(len(self.parameters)))
-
-    def take(self, index: int) -> None:
-        """Copy in the gradient of parameter `index`, and let go of it."""
-        parameter = self.parameters[index]
-        self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
-        parameter.grad = None
-        self._missing.discard(index)
-
-    def is_ready(self) -> bool:
-        """Whether all gradients are there."""
-        return not self._missing
-
-    def send(self) -> None:
-        """Begin the exchange; a parameter that the step did not use counts as 0."""
-        arrival, missing = self._staging.arrival(), tuple(self._missing)
-
-        def exchange(collective: Collective) -> None:
-            arrival()
-            for index in missing:
-                self.views[index].zero_()
-            collective.allreduce(self.array, "average")
-
-        self._exchange = self._teams.submit(self._number, exchange)
-
-    def wait(self) -> None:
-        """Return when the exchange is done, if one was begun; raises what went wrong."""
-        if self._exchange:
-            self._exchange.result()
-            self._exchange = None
-
-    def flat(self, tensors: Sequence[torch.Tensor]) -> NDArray[Any]:
-        """Tensors like the parameters, in an array like the bucket's."""
-        whole = torch.empty(self.array.size, dtype=tensors[0].dtype)
-        for tensor, view in zip(tensors, self.views, strict=True):
-            whole.as_strided(view.size(), view.stride(), view.storage_offset()).copy_(tensor)
-        flat: NDArray[Any] = whole.numpy()
-        return flat
-
-    def give(self) -> None:
-        """Let the parameters' gradients be the means; the exchange must be done."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
-            parameter.grad = self._staging.on_device(view)
-
-
-class BucketExchange:
-    """Averages an objective's gradients bucket by bucket, by threads where there are some (`Exchange`)."""
-
-    def __init__(
-        self,
-        objective: Any,
-        teams: Teams[Collective],
-        training: Training,
-        *,
-        numbers: Any,
-        staging: Staging,
-    ) -> None:
-        self.loss: nn.Module = objective.loss
-        self._teams, self._training, self._staging = teams, training, staging
-        parts = _partition(objective.parameters)
-        own = [next(numbers) for _ in parts]
-        self._sets = [
-            [
-                Bucket(parameters, number, teams, staging=staging)
-                for parameters, number in zip(parts, own, strict=True)
-            ]
-            for _ in range(1 + training.delay)
-        ]
-        self._step = -1  # the first is 0
-        self._next = 0  # the first bucket that was not yet sent off
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._on_gradient(bucket, index)
-            )
-            for bucket, parameters in enumerate(parts)
-            for index, parameter in enumerate(parameters)
-        ]
-
-    def drain(self) -> bool:
-        """Whether gradients of the step before are still to be applied; then every gradient holds their mean."""
-        if not self._training.drains(self._step + 1):
-            return False
-        self._give(self._filling())
-        return True
-
-    def begin(self) -> None:
-        """Clear the gradients."""
-        self._step += 1
-        self._next = 0
-        for bucket in self._filling():
-            bucket.clear()
-            clear_gradients(bucket.parameters)
-
-    def flush(self) -> None:
-        """Send off what is left, in order."""
-        while self._next < len(self._filling()):
-            self._send_next()
-
-    def finish(self) -> bool:
-        """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
-        delayed = self._training.is_delayed(self._step)
-        if delayed and self._step == 0:
-            return False
-        self._give(self._other() if delayed else self._filling())
-        return True
-
-    def synchronize(self) -> None:
-        """Return when nothing is under way."""
-        for buckets in self._sets:
-            for bucket in buckets:
-                bucket.wait()
-
-    def settings(self) -> dict[str, Setting]:
-        """Bucket sizes, how they are exchanged, and the collective's own decisions."""
-        sizes = ",".join(str(bucket.array.nbytes) for bucket in self._sets[0])
-        return {
-            BUCKET_SIZES: sizes,
-            "overlap": self._teams.num_threads > 0,
-            "teams": self._teams.num_threads,
-            **self._staging.settings(),
-            **self._training.settings(),
-            **self._teams.collective(0).settings(),
-        }
-
-    def buckets(self) -> list[Bucket]:
-        """All that a step exchanges."""
-        return self._sets[0]
-
-    def close(self) -> None:
-        """Remove the hooks."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _filling(self) -> list[Bucket]:
-        return self._sets[self._step % len(self._sets)]
-
-    def _other(self) -> list[Bucket]:
-        return self._sets[(self._step + 1) % len(self._sets)]
-
-    def _give(self, buckets: Sequence[Bucket]) -> None:
-        for bucket in buckets:
-            bucket.wait()
-            bucket.give()
-
-    def _on_gradient(self, bucket: int, index: int) -> Callable[[torch.Tensor], None]:
-        def note(_: torch.Tensor) -> None:
-            filling = self._filling()
-            filling[bucket].take(index)
-            while self._next < len(filling) and filling[self._next].is_ready():
-                self._send_next()
-
-        return note
-
-    def _send_next(self) -> None:
-        bucket = self._filling()[self._next]
-        self._next += 1
-        bucket.send()
-
-
-def _partition(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters in backward order, cut where a bucket reaches its size or the dtype changes."""
-    buckets: list[list[nn.Parameter]] = []
-    num_bytes = 0
-    for parameter in reversed(parameters):
-        limit = FIRST_BUCKET_BYTES if len(buckets) <= 1 else BUCKET_BYTES
-        if not buckets or num_bytes >= limit or buckets[-1][0].dtype != parameter.dtype:
-            buckets.append([])
-            num_bytes = 0
-        buckets[-1].append(parameter)
-        num_bytes += parameter.numel() * parameter.element_size()
-    return buckets

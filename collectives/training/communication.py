@@ -34,17 +34,26 @@ class Training:
     `pipelined_until_step`: the cool-down begins, so that this step (the first is 0) and those after it are
     synchronous again; 0 means never. `check_every`: compare the weights of all ranks after every so many
     steps; 0 means once, at the start.
+    `deferred`: 1 updates each layer right before the next step's forward pass needs it (deferral.py), 0 at the end of
+    the step, -1 defers where threads exchange between several nodes.
     """
 
     teams: int = AUTOMATIC
     pipelined: bool = False
     pipelined_until_step: int = 0
     check_every: int = 0
+    deferred: int = AUTOMATIC
 
     def __post_init__(self) -> None:
         for name, least in (("teams", AUTOMATIC), ("pipelined_until_step", 0), ("check_every", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"option {name} is {getattr(self, name)}; give {least} or more")
+        if self.deferred not in (AUTOMATIC, 0, 1):
+            raise UsageError(f"option deferred is {self.deferred}; give 0 or 1, or -1 to have it decided")
+        if self.deferred == 1 and self.pipelined:
+            raise UsageError(
+                "deferred=1 and pipelined=true: pipelined updates are of the step before in any case; leave one out"
+            )
         if self.pipelined_until_step and not self.pipelined:
             raise UsageError(
                 f"pipelined_until_step={self.pipelined_until_step} ends a pipelined exchange, but pipelined "
@@ -53,9 +62,12 @@ class Training:
 
     def check(self, *, framework: str) -> None:
         """Returns if the framework's trainer has that exchange. Raises UsageError."""
-        if framework == "jax" and (self.pipelined or self.teams > 0):
+        if framework == "jax" and (self.pipelined or self.teams > 0 or self.deferred > 0):
+            asked = (
+                "pipelined" if self.pipelined else f"teams={self.teams}" if self.teams > 0 else "deferred=1"
+            )
             raise UsageError(
-                f"{'pipelined' if self.pipelined else f'teams={self.teams}'} was asked for, but in jax all gradients "
+                f"{asked} was asked for, but in jax all gradients "
                 "of a step are there at once and travel before its update; leave it out, or choose other --frameworks"
             )
 
@@ -83,7 +95,7 @@ _NUM_WORDS = 67  # CPUs 0 .. 4153; more than Linux's default limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """One rank's demand: `num_threads` that compute, on `cpus` of `host`."""
+    """One rank's demand: `num_threads` that compute, on `cpus` of `host`; 0 where steps sleep."""
 
     host: int
     num_threads: int
@@ -101,7 +113,12 @@ def has_spare_core(collective: Collective, *, num_threads: int) -> bool:
 
 
 def decide(mine: Demand, everyone: Sequence[Demand]) -> bool:
-    """Whether the CPUs of `mine` and of all that share any of them carry one thread more per rank."""
+    """Whether the CPUs of `mine` and of all that share any of them carry one thread more per rank.
+
+    Who sleeps in the place of computing leaves a core to its thread, however many there are.
+    """
+    if mine.num_threads == 0:
+        return True
     sharing = [other for other in everyone if other.host == mine.host and other.cpus & mine.cpus]
     cpus = frozenset[int]().union(*(demand.cpus for demand in sharing))
     return sum(demand.num_threads + 1 for demand in sharing) <= len(cpus)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any
+
+from dlscale.models.slept import SleepOperations
 
 
-def sleep_operation(framework: str) -> Callable[..., Any] | None:
-    """The operation (begin, seconds, held) -> (end, held), by the wall clock; None for torch, which needs none.
+def sleep_operations(framework: str) -> SleepOperations | None:
+    """What a graph of the framework sleeps with; None for torch, which needs nothing.
 
     Raises UsageError where TensorFlow's operations were not built.
     """
     if framework != "tensorflow":
         return None
     native = importlib.import_module("dlscale.collectives.training._tensorflow_native")
-    operation: Callable[..., Any] = native.library().operations.dlscale_sleep
-    return operation
+    operations = native.library().operations
+    return SleepOperations(sleep=operations.dlscale_sleep, arrival=operations.dlscale_arrival)

@@ -28,9 +28,9 @@ MEMORY_FORMATS = {
 def framework_module(framework: str) -> Any:
     """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
-    `prepare(num_threads, device=..., local_rank=..., slept=...)` gives it its threads, more for steps that are to be
-    `slept`, and GPU number `local_rank` of this node or none. Imports the framework. Raises UsageError if it
-    is unknown or not installed.
+    `prepare(num_threads, device=..., local_rank=..., slept=..., deferred=...)` gives it its threads, more for steps
+    that are to be `slept` or whose updates are `deferred`, and GPU number `local_rank` of this node or none. Imports
+    the framework. Raises UsageError if it is unknown or not installed.
     """
     if framework not in KNOWN:
         raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(KNOWN)}")

@@ -55,7 +55,14 @@ class JaxObjective:
     optimizer: Rule
 
 
-def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0, slept: bool = False) -> None:  # noqa: ARG001
+def prepare(
+    num_threads: int,
+    *,
+    device: str = "cpu",
+    local_rank: int = 0,  # noqa: ARG001
+    slept: bool = False,
+    deferred: bool = False,  # noqa: ARG001
+) -> None:
     """Give XLA's CPU client its threads, before anything was computed. Raises UsageError for what JAX is not run on.
 
     The client takes their number from the variable NPROC when it is made, or, without it, all of the process's cores.

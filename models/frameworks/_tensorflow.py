@@ -58,13 +58,21 @@ class TensorFlowProgram:
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
 
 
-def prepare(num_threads: int, *, device: str = "cpu", local_rank: int = 0, slept: bool = False) -> None:
+def prepare(
+    num_threads: int,
+    *,
+    device: str = "cpu",
+    local_rank: int = 0,
+    slept: bool = False,
+    deferred: bool = False,
+) -> None:
     """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
 
-    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept`.
+    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept` and
+    the one that waits for means if updates are, or with sleep can be, `deferred`.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(2 if slept else 1)
+    tf.config.threading.set_inter_op_parallelism_threads(3 if slept else 2 if deferred else 1)
     if device == "gpu":
         gpu_module("tensorflow").take(local_rank)
     else:
@@ -160,7 +168,7 @@ class TensorFlowReplica:
 
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(program.objectives)
-        self.compiled = execution.compiled
+        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
         self.device = execution.device
         self._program = program
         self._batches = batches

@@ -1,56 +1,57 @@
 """Passes of TensorFlow that sleep instead of computing (`models/slept.py`).
 
-Each sleep begins at the moment that the one before ended at, which is its input. Nothing else orders them: the
-operation has no state that TensorFlow knows of, or a `tf.function` would have every exchange, which has, wait for the
-last of them.
+Each sleep begins at the moment that the one before ended at, which is its input, and in the forward pass not before the
+layer's weights are there. Nothing else orders them: the operations have no state that TensorFlow knows of, or a
+`tf.function` would have every exchange, which has, wait for the last of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from dlscale.models.frameworks._tensorflow import Forward, TensorFlowObjective
-from dlscale.models.slept import Slept, SleptPass
+from dlscale.models.slept import SleepOperations, Slept, SleptPass
 
 
 class SleptPasses:
     """What sleeps in the place of a program's networks: the forward pass, and the gradients of its losses.
 
-    `sleep(begin, seconds, held)` is the operation that hands on what it holds at begin + seconds of the wall clock, and
-    gives (that moment, what it held). Each parameter's gradient is filled with the mean of the batch's first tensor,
-    within the sleep.
+    Each parameter's gradient is filled with the mean of the batch's first tensor, within the sleep.
     """
 
     def __init__(
-        self, objectives: Sequence[TensorFlowObjective], slept: Slept, sleep: Callable[..., Any] | None
+        self,
+        objectives: Sequence[TensorFlowObjective],
+        slept: Slept,
+        operations: SleepOperations | None,
     ) -> None:
-        if sleep is None:
+        if operations is None:
             raise ValueError(
                 "a graph of TensorFlow can only sleep by an operation: Execution.sleep is missing"
             )
-        self._objectives, self._sleep = tuple(objectives), sleep
+        self._objectives, self._operations = tuple(objectives), operations
         self._passes = slept.passes([objective.names for objective in objectives])
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def forward(self, *batch: Any) -> Forward:
         """Losses that are the mean of the batch's first tensor each; nothing else is updated.
 
-        The pass begins when batch and weights are there, which may come from servers.
+        A layer begins when the one before has ended and its weights are there, which may come from servers.
         """
         weights = [
             [tf.convert_to_tensor(parameter) for parameter in objective.parameters]
             for objective in self._objectives
         ]
-        with tf.control_dependencies([batch[0], *chain.from_iterable(weights)]):
-            begin = tf.timestamp()
-        with tf.control_dependencies([begin]):
+        clock = _Clock(self._operations, batch[0])
+        with tf.control_dependencies([clock.now]):
             mean = tf.reduce_mean(tf.cast(batch[0], tf.float64))
-        clock = _Clock(begin, self._sleep)
-        mean = clock.sleep(sum(each.forward_seconds for each in self._passes), mean)
+        for tensors, sleeps in zip(weights, self._passes, strict=True):
+            for weight, seconds in zip(tensors, sleeps.forward(), strict=True):
+                clock.wait_for(weight)
+                mean = clock.sleep(seconds, mean)
         losses = [
             _loss(mean, tensors, sleeps, clock) for tensors, sleeps in zip(weights, self._passes, strict=True)
         ]
@@ -60,12 +61,20 @@ class SleptPasses:
 class _Clock:
     """The moment that a step has come to, in the order in which its sleeps are added to the graph."""
 
-    def __init__(self, begin: Any, sleep: Callable[..., Any]) -> None:
-        self.now, self._sleep = begin, sleep
+    def __init__(self, operations: SleepOperations, first: Any) -> None:
+        self._operations = operations
+        self.now = operations.arrival(first)
+        self.now.set_shape([])
+
+    def wait_for(self, awaited: Any) -> None:
+        """Go on when it is there, if that is later. Its arrival is noted apart, or a sleep's lateness would count."""
+        arrival = self._operations.arrival(awaited)
+        arrival.set_shape([])
+        self.now = tf.maximum(self.now, arrival)
 
     def sleep(self, seconds: float, held: Any) -> Any:
         """What is held, `seconds` later."""
-        self.now, handed_on = self._sleep(self.now, tf.constant(seconds, tf.float64), held)
+        self.now, handed_on = self._operations.sleep(self.now, tf.constant(seconds, tf.float64), held)
         return handed_on
 
 

@@ -127,10 +127,11 @@ def prepare(
     device: str = "cpu",
     local_rank: int = 0,
     slept: bool = False,  # noqa: ARG001
+    deferred: bool = False,  # noqa: ARG001
 ) -> None:
     """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything.
 
-    Steps that are `slept` need no more of them: what sleeps is the thread that would compute.
+    Steps that are `slept` or `deferred` need no more of them: what sleeps or waits is the thread that would compute.
     """
     if device == "gpu":
         gpu_module("torch").take(local_rank)
@@ -240,6 +241,7 @@ class TorchReplica:
             )
         )
         self.device = execution.device
+        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
         self._program, self._execution, self._batches = program, execution, batches
         self._losses: Sequence[torch.Tensor] = ()
         self._samples: Iterator[Batch]

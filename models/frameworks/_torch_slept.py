@@ -24,14 +24,22 @@ class SleptLoss(nn.Module):
         self.replaced = replaced  # never called; DistributedDataParallel looks for the parameters in it
         # In a tuple: not registered a second time.
         self._gradients = tuple((parameters[place], seconds) for place, seconds in sleeps.gradients)
-        self._forward = sleeps.forward_seconds
         self._sleeper = Sleeper()
+        seconds_of = dict(zip(parameters, sleeps.forward(), strict=True))
+        self.layers = nn.ModuleList()
+        for module in replaced.modules():
+            own = [p for p in module.parameters(recurse=False) if p in seconds_of]
+            if own:
+                seconds = sum(seconds_of.pop(parameter) for parameter in own)
+                self.layers.append(_SleptLayer(own, seconds, self._sleeper))
 
     def forward(self, *batch: torch.Tensor) -> torch.Tensor:
         """The mean of the batch's first tensor."""
         begin = time.perf_counter()
         value = float(batch[0].double().mean())
-        self._sleeper.sleep(self._forward, since=begin)
+        self._sleeper.sleep(0, since=begin)
+        for layer in self.layers:
+            layer()
         loss = torch.tensor(value)
         for parameter, seconds in reversed(
             self._gradients
@@ -40,6 +48,20 @@ class SleptLoss(nn.Module):
                 loss, parameter, value, seconds, self._sleeper
             )
         return loss
+
+
+class _SleptLayer(nn.Module):
+    """A layer's part of the forward pass. It has the layer's parameters, so that who waits for these is called."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], seconds: float, sleeper: Sleeper) -> None:
+        super().__init__()
+        for index, parameter in enumerate(parameters):
+            self.register_parameter(f"own{index}", parameter)
+        self._seconds, self._sleeper = seconds, sleeper
+
+    def forward(self) -> None:
+        """Sleep."""
+        self._sleeper.sleep(self._seconds)
 
 
 class _Slept(torch.autograd.Function):

@@ -13,7 +13,7 @@ from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
 from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
-from dlscale.collectives.training.sleep import sleep_operation
+from dlscale.collectives.training.sleep import sleep_operations
 from dlscale.models import load_workload
 from dlscale.models.slept import Slept
 from dlscale.models.workload import Execution, Input, Shard
@@ -78,7 +78,7 @@ def test_the_gates_pass_where_steps_sleep(backend, framework, device, world, sha
         pytest.skip("steps sleep on cores")
     slept = Slept(forward_seconds=0.001, backward_seconds=0.002)
     factory = make_factory(
-        "hep_cnn", framework, synthetic=False, slept=slept, sleep=sleep_operation(framework)
+        "hep_cnn", framework, synthetic=False, slept=slept, sleep=sleep_operations(framework)
     )
     gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert [gate.name for gate in gates if not gate.passed] == []

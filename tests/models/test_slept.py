@@ -138,3 +138,10 @@ def test_sleep_learns_nothing():
     study = load_study("time-to-solution", slept=SLEPT)
     with pytest.raises(UsageError, match="sleep learns nothing"):
         check_slept(study, load_system("emulated-4"))
+
+
+def test_the_forward_pass_is_shared_out_as_backpropagation_is():
+    assert SLEPT.passes([["a", "b", "c"], ["d"]])[0].forward() == pytest.approx([0.01 / 3] * 3)
+    first, second = PROFILED.passes([["a.weight", "a.bias", "b.weight"], ["c.weight", "c.bias"]])
+    assert first.forward() == pytest.approx([0.01, 0.02 / 3, 0.01 / 3])
+    assert second.forward() == [0, 0]

@@ -105,7 +105,7 @@ def test_the_ring_changes_algorithms_where_its_engine_does():
 
 
 def test_the_sizes_of_buckets_are_those_of_the_trainers():
-    trainers = pytest.importorskip("dlscale.collectives.training._torch_buckets")
+    trainers = pytest.importorskip("dlscale.collectives.training._torch_exchange")
     assert trainers.FIRST_BUCKET_BYTES == backend_rules.FIRST_BUCKET_BYTES
     assert trainers.BUCKET_BYTES == backend_rules.BUCKET_BYTES
 

@@ -12,7 +12,7 @@ from dlscale.collectives.training import _tensorflow_native  # noqa: E402
 from dlscale.collectives.training._tensorflow import TensorFlowTrainer  # noqa: E402
 from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built  # noqa: E402
 from dlscale.collectives.training._tensorflow_stamps import stamped  # noqa: E402
-from dlscale.collectives.training.sleep import sleep_operation  # noqa: E402
+from dlscale.collectives.training.sleep import sleep_operations  # noqa: E402
 from dlscale.models import load_workload  # noqa: E402
 from dlscale.models.frameworks import framework_module  # noqa: E402
 from dlscale.models.slept import Slept  # noqa: E402
@@ -45,7 +45,7 @@ def make_replica(workload):
         preset="tiny",
         local_batch=2,
         source=Input(),
-        execution=Execution(slept=slept, sleep=sleep_operation("tensorflow")),
+        execution=Execution(slept=slept, sleep=sleep_operations("tensorflow")),
     )
     return factory(shard=Shard(), seed=1)
 
@@ -87,8 +87,8 @@ def test_an_exchange_waits_for_its_own_gradients_alone(monkeypatch):
     sent = [operation for operation in graph.get_operations() if operation.type == "DlscaleSend"]
     sleeps = [sum(before.type == "DlscaleSleep" for before in awaited(each)) for each in sent]
     number = len(replica.names())
-    assert sleeps[-1] == 1 + number  # the forward pass, and each gradient
-    assert sleeps[0] < number
+    assert sleeps[-1] == 2 * number  # each layer's forward pass, and each gradient
+    assert sleeps[0] < 2 * number - 1
 
 
 def awaited(operation):
@@ -102,7 +102,7 @@ def awaited(operation):
     return found
 
 
-@pytest.mark.parametrize(("slept", "number"), [(False, 1), (True, 2)])
+@pytest.mark.parametrize(("slept", "number"), [(False, 1), (True, 3)])
 def test_a_thread_is_left_for_exchanges_while_one_sleeps(monkeypatch, slept, number):
     asked = []
     monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", asked.append)

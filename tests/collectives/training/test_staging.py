@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from dlscale.collectives.training import _torch_buckets, communication
+from dlscale.collectives.training import _torch_buckets, _torch_exchange, communication
 from dlscale.collectives.training._torch_staging import InPlace, ThroughHost, staging_of
 from dlscale.collectives.training.communication import Training
 
@@ -32,6 +32,8 @@ class Halving:
 
 class Replica:
     """Two layers of which the first, that travels last, has its batch's signs; `unused` has no gradient."""
+
+    compiled = sleeps = False
 
     def __init__(self):
         torch.manual_seed(3)
@@ -64,8 +66,8 @@ class Loss(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _small_buckets(monkeypatch):
-    monkeypatch.setattr(_torch_buckets, "FIRST_BUCKET_BYTES", 60)
-    monkeypatch.setattr(_torch_buckets, "BUCKET_BYTES", 60)
+    monkeypatch.setattr(_torch_exchange, "FIRST_BUCKET_BYTES", 60)
+    monkeypatch.setattr(_torch_exchange, "BUCKET_BYTES", 60)
     monkeypatch.setattr(communication, "threads_may_communicate", lambda: True)
 
 

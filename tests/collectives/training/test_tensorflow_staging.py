@@ -35,9 +35,10 @@ class Collective:
 
 
 class Replica:
-    compiled = False
+    compiled = sleeps = False
 
     def __init__(self, device):
+        self.device = "gpu" if "GPU" in device else "cpu"
         parameter = types.SimpleNamespace(shape=(3, 4), device=device)
         self.objectives = (types.SimpleNamespace(parameters=(parameter,)),)
 
@@ -102,7 +103,7 @@ def test_a_gpu_leaves_the_host_all_threads_but_one(device, expected, monkeypatch
     monkeypatch.setattr(_tensorflow_buckets, "TensorFlowTrainer", lambda _, exchange: exchange)
     given = _tensorflow_buckets.over(Replica(device), [Collective()], Training())
     assert asked == [expected]
-    assert given == {"threads": False, "computed_on_gpu": device == GPU}
+    assert given == {"threads": False, "computed_on_gpu": device == GPU, "deferred": False}
 
 
 def test_a_pipelined_window_waits_for_the_gpu(monkeypatch):

@@ -4,8 +4,9 @@
 //   DlscaleAverage  gradients in, their means over ranks out, in line
 //   DlscaleSend     hands over one bucket of gradients; what comes out is still being worked on
 //   DlscaleWait     takes what came out for all of a step's buckets; the means, when they are exchanged
-//   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing
+//   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing; all, or one
 //   DlscaleSleep    hands on what it holds some seconds after a moment, and the moment at which it was to
+//   DlscaleArrival  the moment at which what it takes is there
 //
 // Kernels are synchronous: the callback of asynchronous ones is valid only during the call that starts them.
 // Where TensorFlow lets go of a gradient's memory, its mean is written there; else into new memory.
@@ -138,7 +139,9 @@ void send(const Node& node, TF_OpKernelContext* context) {
 
 void collect(const Node& node, TF_OpKernelContext* context) {
   int index = 0;
-  for (const Exchange::Keeper& kept : find_exchange(node.handle)->wait()) {
+  const std::shared_ptr<Exchange> exchange = find_exchange(node.handle);
+  for (const Exchange::Keeper& kept :
+       node.bucket < 0 ? exchange->wait() : exchange->wait(static_cast<std::size_t>(node.bucket))) {
     set_output(context, index++, static_cast<const TF_Tensor*>(kept.get()));
   }
 }
@@ -149,6 +152,10 @@ double scalar(const void* data) {
   return value;
 }
 
+double wall_clock() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 // Begin, length and what it holds in, end and what it held out, in seconds of the wall clock, as TensorFlow's
 // own operation has it. Never longer than the length: somebody may set that clock back meanwhile.
 void sleep(TF_OpKernelContext* context) {
@@ -156,11 +163,19 @@ void sleep(TF_OpKernelContext* context) {
   const double begin = scalar(TF_TensorData(input(context, 0).get()));
   const double length = scalar(TF_TensorData(input(context, 1).get()));
   const double end = begin + length;
-  const double now = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = wall_clock();
   if (end > now) std::this_thread::sleep_for(Seconds(std::min(end - now, length)));
   std::memcpy(output(context, 0, 0).piece.target, &end, sizeof end);
   const Piece held = output(context, 2, 1).piece;
   if (held.source != held.target) std::memcpy(held.target, held.source, held.num_bytes);
+}
+
+void arrival(TF_OpKernelContext* context) {
+  const Status status = new_status();
+  const Tensor moment(TF_AllocateOutput(context, 0, kDouble, nullptr, 0, sizeof(double), status.get()));
+  check(status);
+  const double now = wall_clock();
+  std::memcpy(TF_TensorData(moment.get()), &now, sizeof now);
 }
 
 void fail(TF_OpKernelContext* context, const std::exception& error) {
@@ -178,9 +193,10 @@ void compute(void* node, TF_OpKernelContext* context) {
   }
 }
 
-void compute_sleep(void*, TF_OpKernelContext* context) {
+template <void (*operation)(TF_OpKernelContext*)>
+void compute_alone(void*, TF_OpKernelContext* context) {
   try {
-    sleep(context);
+    operation(context);
   } catch (const std::exception& error) {
     fail(context, error);
   }
@@ -240,7 +256,7 @@ void register_operation(const char* name, bool has_inputs, ComputeFunction* func
   TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(name);
   TF_OpDefinitionBuilderAddAttr(definition, "T: list({float, double, bfloat16, half}) >= 1");
   TF_OpDefinitionBuilderAddAttr(definition, "handle: int");
-  TF_OpDefinitionBuilderAddAttr(definition, "bucket: int = 0");
+  TF_OpDefinitionBuilderAddAttr(definition, "bucket: int = -1");
   TF_OpDefinitionBuilderAddAttr(definition, "num_buckets: int = 1");
   if (has_inputs) TF_OpDefinitionBuilderAddInput(definition, "gradients: T");
   TF_OpDefinitionBuilderAddOutput(definition, "averaged: T");
@@ -262,7 +278,21 @@ void register_sleep() {
   TF_OpDefinitionBuilderAddOutput(definition, "end: double");
   TF_OpDefinitionBuilderAddOutput(definition, "handed_on: T");
   TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, &sleep_shapes);
-  register_with(TF_NewKernelBuilder(kName, "CPU", nullptr, &compute_sleep, nullptr), kName, definition);
+  register_with(TF_NewKernelBuilder(kName, "CPU", nullptr, &compute_alone<&sleep>, nullptr), kName,
+                definition);
+}
+
+// Not stateful either, for the same reason; what it takes is a variable's value, of which nothing is known
+// before.
+void register_arrival() {
+  constexpr const char* kName = "DlscaleArrival";
+  TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(kName);
+  TF_OpDefinitionBuilderAddAttr(definition, "T: type");
+  TF_OpDefinitionBuilderAddInput(definition, "awaited: T");
+  TF_OpDefinitionBuilderAddOutput(definition, "moment: double");
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, &unknown_shapes);
+  register_with(TF_NewKernelBuilder(kName, "CPU", nullptr, &compute_alone<&arrival>, nullptr), kName,
+                definition);
 }
 
 std::string register_all() {
@@ -274,6 +304,7 @@ std::string register_all() {
     register_operation("DlscaleWait", true, &compute<&collect>);
     register_operation("DlscaleCollect", false, &compute<&collect>);
     register_sleep();
+    register_arrival();
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -294,21 +325,56 @@ DLSCALE_EXPORT const char* dlscale_load_error() { return dlscale::tf::kLoadError
 
 // A number for the operations' attribute `handle`: an exchange of `num_teams` teams, each with a thread if
 // `threads`. Team t has collectives[t] and stagings[t], of `staging_bytes` each, which must stay until the
-// exchange is closed; pieces of `direct_bytes` and more do not pass through the staging.
+// exchange is closed; pieces of `direct_bytes` and more do not pass through the staging. Buckets go in parts
+// of at most `part_bytes`; 0: whole.
 DLSCALE_EXPORT std::int64_t dlscale_open(const DlscaleCollective* const* collectives, void* const* stagings,
                                          std::size_t num_teams, std::size_t staging_bytes,
-                                         std::size_t direct_bytes, int threads) {
+                                         std::size_t direct_bytes, std::size_t part_bytes, int threads) {
   std::vector<dlscale::Team> teams;
   for (std::size_t i = 0; i < num_teams; ++i) {
     teams.push_back({collectives[i], {static_cast<std::byte*>(stagings[i]), staging_bytes, direct_bytes}});
   }
-  return dlscale::open_exchange(std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0));
+  return dlscale::open_exchange(
+      std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0, part_bytes));
 }
 
 // Returns when nothing is under way: 0, or 1 if the exchange failed.
 DLSCALE_EXPORT int dlscale_synchronize(std::int64_t handle) {
   try {
     dlscale::find_exchange(handle)->synchronize();
+    return 0;
+  } catch (const std::exception&) {
+    return 1;
+  }
+}
+
+// Rows of (bucket, part, when it was ready, seconds of its exchange) of all parts of a step into the
+// `capacity` rows at `rows`; returns how many there are, or -1 if the exchange is closed.
+DLSCALE_EXPORT std::int64_t dlscale_seen(std::int64_t handle, double* rows, std::int64_t capacity) {
+  try {
+    std::int64_t count = 0;
+    for (const auto& [turn, seen] : dlscale::find_exchange(handle)->seen()) {
+      if (count < capacity) {
+        double* row = rows + 4 * count;
+        row[0] = static_cast<double>(turn.bucket);
+        row[1] = static_cast<double>(turn.part);
+        row[2] = seen.ready;
+        row[3] = seen.seconds;
+      }
+      ++count;
+    }
+    return count;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// From the next step on parts go as `count` pairs of (bucket, part) say: 0, or 1 if they cannot.
+DLSCALE_EXPORT int dlscale_plan(std::int64_t handle, const std::size_t* pairs, std::size_t count) {
+  try {
+    std::vector<dlscale::Turn> turns;
+    for (std::size_t i = 0; i < count; ++i) turns.push_back({pairs[2 * i], pairs[2 * i + 1]});
+    dlscale::find_exchange(handle)->plan(turns);
     return 0;
   } catch (const std::exception&) {
     return 1;

@@ -1,0 +1,279 @@
+"""Gradients of torch in flat buckets in backward order, exchanged over any `Collective`, with overlap.
+
+Vocabulary: a *bucket* is a flat array on the host that some parameters' gradients are copied into as soon as they are
+there. Where they are computed on the host, it lies in memory of the collective's own, and the optimizer reads the means
+from it: one copy in and none out. Where they are computed on a GPU, the means are copied back (`_torch_staging`).
+Backpropagation produces gradients from the last layer to the first, hence buckets are filled in reverse order of
+the parameters; a bucket is *ready* when its last gradient is there. Ready buckets are exchanged strictly in order,
+the same on all ranks, or the ranks would wait for each other for ever.
+
+Pipelined, every bucket exists twice. While one set is exchanged, the next step fills the other. Deferred, buckets are
+smaller and are cut into *parts*, whose order is planned (`deferral`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.training._torch import Setting, clear_gradients
+from dlscale.collectives.training._torch_staging import Staging
+from dlscale.collectives.training.communication import Teams, Training
+from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
+
+# DistributedDataParallel's sizes: a small first bucket starts the exchange early.
+FIRST_BUCKET_BYTES = 1 << 20
+BUCKET_BYTES = 25 << 20
+
+
+class Bucket:
+    """Some parameters' gradients in one flat array; `number` decides which team exchanges it."""
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        number: int,
+        teams: Teams[Collective],
+        *,
+        staging: Staging,
+        part_bytes: int = 0,  # 0: in one part
+    ) -> None:
+        self.parameters = tuple(parameters)
+        self._number, self._teams, self._staging = number, teams, staging
+        count = sum(p.numel() for p in parameters)
+        flat = staging.memory(count, parameters[0].dtype, teams.collective(number))
+        self.array = flat.numpy()
+        self.views: list[torch.Tensor] = []
+        offset = 0
+        for parameter in parameters:
+            # Same strides as the parameter, so that copying into the view is a plain pass over memory.
+            self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
+            offset += parameter.numel()
+        length = max(part_bytes // self.array.itemsize, 1) if part_bytes else count
+        self.parts = [slice(begin, min(begin + length, count)) for begin in range(0, count, length)]
+        self.ready_at = 0.0  # by time.perf_counter, in the last step
+        self.exchange_seconds = [float("inf")] * len(self.parts)  # the shortest of each part so far
+        self._missing: set[int] = set()
+        self._exchanges: list[Future[Any]] = []
+
+    def clear(self) -> None:
+        """A step begins: no gradient is there."""
+        self._missing = set(range(len(self.parameters)))
+
+    def take(self, index: int) -> None:
+        """Copy in the gradient of parameter `index`, and let go of it."""
+        parameter = self.parameters[index]
+        self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
+        parameter.grad = None
+        self._missing.discard(index)
+        if not self._missing:
+            self.ready_at = time.perf_counter()
+
+    def is_ready(self) -> bool:
+        """Whether all gradients are there."""
+        return not self._missing
+
+    def send(self, part: int) -> None:
+        """Begin the exchange of a part; a parameter that the step did not use counts as 0."""
+        arrival, missing, own = self._staging.arrival(), tuple(self._missing), self.parts[part]
+        if missing:
+            self.ready_at = time.perf_counter()
+
+        def exchange(collective: Collective) -> None:
+            arrival()
+            for index in missing:
+                begin = self.views[index].storage_offset()
+                end = begin + self.views[index].numel()
+                self.array[max(begin, own.start) : min(end, own.stop)] = 0
+            begun = time.perf_counter()
+            collective.allreduce(self.array[own], "average")
+            seconds = time.perf_counter() - begun
+            self.exchange_seconds[part] = min(self.exchange_seconds[part], seconds)
+
+        self._exchanges.append(self._teams.submit(self._number, exchange))
+
+    def wait(self) -> None:
+        """Return when the exchanges that were begun are done; raises what went wrong."""
+        exchanges, self._exchanges = self._exchanges, []
+        for exchange in exchanges:
+            exchange.result()
+
+    def flat(self, tensors: Sequence[torch.Tensor]) -> NDArray[Any]:
+        """Tensors like the parameters, in an array like the bucket's."""
+        whole = torch.empty(self.array.size, dtype=tensors[0].dtype)
+        for tensor, view in zip(tensors, self.views, strict=True):
+            whole.as_strided(view.size(), view.stride(), view.storage_offset()).copy_(tensor)
+        flat: NDArray[Any] = whole.numpy()
+        return flat
+
+    def give(self) -> None:
+        """Let the parameters' gradients be the means; the exchange must be done."""
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.grad = self._staging.on_device(view)
+
+
+class BucketExchange:
+    """Averages an objective's gradients bucket by bucket, by threads where there are some (`Exchange`)."""
+
+    def __init__(
+        self,
+        objective: Any,
+        teams: Teams[Collective],
+        training: Training,
+        *,
+        numbers: Any,
+        staging: Staging,
+        deferred: bool = False,
+    ) -> None:
+        self.loss: nn.Module = objective.loss
+        self._teams, self._training, self._staging = teams, training, staging
+        self._deferred = deferred
+        groups = _partition(objective.parameters, deferred=deferred)
+        own = [next(numbers) for _ in groups]
+        self._sets = [
+            [
+                Bucket(parameters, number, teams, staging=staging, part_bytes=PART_BYTES if deferred else 0)
+                for parameters, number in zip(groups, own, strict=True)
+            ]
+            for _ in range(1 + training.delay)
+        ]
+        self._step = -1  # the first is 0
+        self._begun_at = 0.0
+        # (bucket, part of it) in the order in which they are sent off
+        self._order = [
+            (index, part) for index, bucket in enumerate(self._sets[0]) for part in range(len(bucket.parts))
+        ]
+        self._next = 0  # the place in it of the first that was not yet sent off
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._on_gradient(bucket, index)
+            )
+            for bucket, parameters in enumerate(groups)
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def drain(self) -> bool:
+        """Whether gradients of the step before are still to be applied; then every gradient holds their mean."""
+        if not self._training.drains(self._step + 1):
+            return False
+        self._give(self._filling())
+        return True
+
+    def begin(self) -> None:
+        """Clear the gradients."""
+        self._step += 1
+        self._next = 0
+        self._begun_at = time.perf_counter()
+        for bucket in self._filling():
+            bucket.clear()
+            clear_gradients(bucket.parameters)
+
+    def flush(self) -> None:
+        """Send off what is left, in order."""
+        while self._next < len(self._order):
+            self._send_next()
+
+    def finish(self) -> bool:
+        """Let every gradient be a mean over ranks: of this step, or pipelined of the step before, if there is one."""
+        delayed = self._training.is_delayed(self._step)
+        if delayed and self._step == 0:
+            return False
+        self._give(self._other() if delayed else self._filling())
+        return True
+
+    def synchronize(self) -> None:
+        """Return when nothing is under way."""
+        for buckets in self._sets:
+            for bucket in buckets:
+                bucket.wait()
+
+    def settings(self) -> dict[str, Setting]:
+        """Bucket sizes, how they are exchanged, and the collective's own decisions."""
+        sizes = [
+            self._sets[0][bucket].array[self._sets[0][bucket].parts[part]].nbytes
+            for bucket, part in self._order
+        ]
+        return {
+            BUCKET_SIZES: ",".join(map(str, sizes)),
+            "deferred": self._deferred,
+            "overlap": self._teams.num_threads > 0,
+            "teams": self._teams.num_threads,
+            **self._staging.settings(),
+            **self._training.settings(),
+            **self._teams.collective(0).settings(),
+        }
+
+    def buckets(self) -> list[Bucket]:
+        """All that a step exchanges."""
+        return self._sets[0]
+
+    def timings(self, needed: Callable[[Bucket], int]) -> list[Timing]:
+        """Of all parts in the present order, in the last step; `needed` has a bucket's place in the forward pass."""
+        buckets = self._sets[0]
+        return [
+            Timing(
+                ready=buckets[index].ready_at - self._begun_at,
+                seconds=buckets[index].exchange_seconds[part],
+                needed=needed(buckets[index]),
+            )
+            for index, part in self._order
+        ]
+
+    def plan(self, timings: Sequence[Timing]) -> None:
+        """From the next step on parts travel in the order that suits `timings`, the same ones on all ranks."""
+        self._order = [self._order[place] for place in planned_order(timings)]
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _filling(self) -> list[Bucket]:
+        return self._sets[self._step % len(self._sets)]
+
+    def _other(self) -> list[Bucket]:
+        return self._sets[(self._step + 1) % len(self._sets)]
+
+    def _give(self, buckets: Sequence[Bucket]) -> None:
+        for bucket in buckets:
+            bucket.wait()
+            bucket.give()
+
+    def _on_gradient(self, bucket: int, index: int) -> Callable[[torch.Tensor], None]:
+        def note(_: torch.Tensor) -> None:
+            filling = self._filling()
+            filling[bucket].take(index)
+            while self._next < len(self._order) and filling[self._order[self._next][0]].is_ready():
+                self._send_next()
+
+        return note
+
+    def _send_next(self) -> None:
+        bucket, part = self._order[self._next]
+        self._next += 1
+        self._filling()[bucket].send(part)
+
+
+def _partition(parameters: Sequence[nn.Parameter], *, deferred: bool) -> list[list[nn.Parameter]]:
+    """Parameters in backward order, cut where a bucket reaches its size or the dtype changes."""
+    buckets: list[list[nn.Parameter]] = []
+    num_bytes = 0
+    in_front = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    for parameter in reversed(parameters):
+        limit = FIRST_BUCKET_BYTES if len(buckets) <= 1 else BUCKET_BYTES
+        if deferred:
+            limit = bucket_limit(in_front)
+        if not buckets or num_bytes >= limit or buckets[-1][0].dtype != parameter.dtype:
+            buckets.append([])
+            num_bytes = 0
+        buckets[-1].append(parameter)
+        num_bytes += parameter.numel() * parameter.element_size()
+        in_front -= parameter.numel() * parameter.element_size()
+    return buckets

@@ -1,0 +1,75 @@
+"""Deferred updates: the gates pass, and weights are bit for bit those of updates at the end of each step."""
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.gates import gradient_gate
+from dlscale.collectives import capabilities, with_capability
+from dlscale.collectives.registry import connect
+from dlscale.collectives.training import deferral
+from dlscale.models import load_workload
+from dlscale.models.workload import Input, Shard
+
+pytestmark = pytest.mark.on_ranks(2)  # whose sums have the same bits however they are cut
+
+PAIRS = [
+    (name, framework)
+    for name in with_capability("delayed")
+    for framework in ("torch", "tensorflow")
+    if framework in capabilities(name).frameworks
+]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch):
+    monkeypatch.setattr(deferral, "PART_BYTES", 4096)
+    monkeypatch.setattr(deferral, "LEAST_BUCKET_BYTES", 256)
+
+
+def shard_of(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+def factory(workload, framework):
+    return load_workload(workload).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
+
+
+@pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])  # one objective; two, and batch norm
+def test_weights_are_those_of_updates_in_their_own_step(pair, world, workload):
+    name, framework = pair
+    found = []
+    for deferred, teams in ((0, 1), (1, 1), (1, 2)):
+        backend = connect(
+            name, control=world, framework=framework, options={"deferred": deferred, "teams": teams}
+        )
+        trainer = backend.distribute(factory(workload, framework), shard=shard_of(world), seed=5)
+        for _ in range(deferral.NUM_MEASURED_STEPS + 3):
+            trainer.step()
+        between = trainer.weights()
+        trainer.step()
+        trainer.synchronize()
+        trainer.step()
+        found.append((*between, *trainer.weights(), np.array(trainer.losses())))
+        settings = trainer.settings()
+        trainer.close()
+        backend.close()
+        assert settings["deferred"] is bool(deferred)
+        if deferred:
+            assert len(str(settings["bucket_bytes"]).split(",")) > 8
+    for others in found[1:]:
+        for ours, theirs in zip(found[0], others, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_gates_pass(pair, world):
+    backend = connect(pair[0], control=world, framework=pair[1], options={"deferred": 1, "teams": 1})
+    gates = gradient_gate(
+        backend, factory("hep_cnn", pair[1]), control=world, shard=shard_of(world), seed=5, precision="fp32"
+    )
+    backend.close()
+    assert all(gate.passed for gate in gates)
