@@ -4,7 +4,9 @@ These are the rules of `collectives`, told again for a machine that is not here:
 
     ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_exchange.py, and with a thread
                     training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
-                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
+                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step. The
+                    ring's thread defers updates to the next forward pass: smaller buckets in parts, whose order is
+                    planned (training/deferral.py); in TensorFlow, and over mpi, with `deferred` alone
     gloo            DistributedDataParallel's buckets, by Gloo's thread; ring. Its small first bucket is gone where a
                     size of buckets is given, as the backend does
     horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; a cycle lasts as long
@@ -32,8 +34,9 @@ from dlscale.analysis.predict.engine import Algorithm
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
 from dlscale.collectives import capabilities, check_options
+from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
-Overlap = Literal["thread", "none", "next_step"]
+Overlap = Literal["thread", "none", "next_step", "next_forward"]
 
 MIB = 1 << 20
 FIRST_BUCKET_BYTES, BUCKET_BYTES = MIB, 25 * MIB
@@ -51,10 +54,14 @@ HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step."""
+    """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step.
+
+    So do `needed_seconds`, of the next one, if its forward pass waits for single buckets.
+    """
 
     num_bytes: int  # on the wire
     ready_seconds: float
+    needed_seconds: float = 0.0
     server: int = 0  # that it goes to, where each server has a piece of the weights
 
 
@@ -115,6 +122,8 @@ class ExchangeRule:
             return tuple(self._chunks(profile, num_servers))
         if self.cycle_seconds:
             return tuple(self._fused(profile, seconds_of))
+        if self.overlap == "next_forward":
+            return self._planned_parts(profile, seconds_of)
         buckets: list[Bucket] = []
         filled = UNLIMITED
         for gradient in profile.gradients:
@@ -128,6 +137,44 @@ class ExchangeRule:
             )
             filled += gradient.num_bytes
         return tuple(buckets)
+
+    def _planned_parts(self, profile: Profile, seconds_of: Callable[[int], float]) -> tuple[Bucket, ...]:
+        """The parts of deferred updates. Layers share the forward pass as they share backpropagation."""
+        gradients = profile.gradients
+        backward = gradients[-1].ready_seconds - profile.forward_seconds
+        buckets: list[Bucket] = []
+        filled, limit, in_front = 0, 0, sum(gradient.num_bytes for gradient in gradients)
+        for gradient in gradients:
+            # Layers of later gradients come first in the forward pass.
+            in_front_seconds = gradients[-1].ready_seconds - gradient.ready_seconds
+            needed = profile.forward_seconds * (in_front_seconds / backward if backward > 0 else 0.0)
+            if filled >= limit:
+                filled, limit = 0, bucket_limit(in_front)
+                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
+            filled += gradient.num_bytes
+            in_front -= gradient.num_bytes
+            buckets[-1] = Bucket(
+                num_bytes=filled * self.bytes_per_element // 4,
+                ready_seconds=gradient.ready_seconds,
+                needed_seconds=needed,
+            )
+        parts = [
+            replace(bucket, num_bytes=min(PART_BYTES, bucket.num_bytes - begin))
+            for bucket in buckets
+            for begin in range(0, bucket.num_bytes, PART_BYTES)
+        ]
+        places = {
+            moment: place for place, moment in enumerate(sorted({part.needed_seconds for part in parts}))
+        }
+        timings = [
+            Timing(
+                ready=part.ready_seconds,
+                seconds=seconds_of(part.num_bytes),
+                needed=places[part.needed_seconds],
+            )
+            for part in parts
+        ]
+        return tuple(parts[index] for index in planned_order(timings))
 
     def _fused(self, profile: Profile, seconds_of: Callable[[int], float]) -> Iterator[Bucket]:
         """What is ready when a cycle begins, up to the threshold, which the last gradient may exceed."""
@@ -212,7 +259,15 @@ def _over_collective(
         raise UsageError(f"predictions do not model {backend}.teams={teams}; give 0 or 1, or leave it out")
     threads = spare_core if teams < 0 else teams > 0
     overlap: Overlap = "thread" if threads else "none"
-    if left.pop("pipelined", False):
+    deferred = int(left.pop("deferred", -1))
+    pipelined = bool(left.pop("pipelined", False))
+    if deferred < 0:
+        deferred = int(
+            backend == "ring" and framework == "torch" and left.get("compression", "none") == "none"
+        )
+    if deferred and threads:
+        overlap = "next_forward"
+    if pipelined:
         overlap = "next_step"
     whole = framework == "tensorflow" and not threads
     compressed = left.pop("compression", "none")

@@ -64,7 +64,7 @@ def _is_of(situation: Situation, cell: Cell) -> bool:
             cell.backend_options,
             framework=cell.framework,
             num_servers=cell.num_servers,
-            spare_core=rule.overlap == "thread",
+            spare_core=rule.overlap in ("thread", "next_forward"),
         )
     except UsageError:  # options that are not modelled
         return False

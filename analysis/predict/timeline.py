@@ -7,7 +7,7 @@
 The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Buckets to different servers do
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
 Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
-of the two is what it takes.
+of the two is what it takes. Deferred, a layer of the next forward pass waits for its own bucket alone.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
 All arrays are (R, K): R replicates of K steps each.
@@ -56,6 +56,8 @@ def step_seconds(
         return np.maximum(backward + update, in_all)
     if rule.overlap == "none":
         return backward + in_all + update
+    if rule.overlap == "next_forward":
+        return _deferred_seconds(backward + update, exchanges, factors)
     begin = np.zeros_like(factors)
     end = sent = returned = begin
     server = 0
@@ -70,6 +72,34 @@ def step_seconds(
             returned = np.maximum(returned, sent) + exchange.back_seconds
         end = np.maximum(end, np.maximum(sent, returned))
     return np.maximum(backward, end) + update
+
+
+NUM_STEPS_UNTIL_STEADY = 8
+
+
+def _deferred_seconds(computes: Floats, exchanges: Sequence[BucketExchange], factors: Floats) -> Floats:
+    """(R, K) seconds of a step among steps like it, whose layers each wait for their bucket of the step before.
+
+        computes  |- forward -|..late..|- forward -|---- backward ----|- forward -
+        link      == bucket 0 ==|== 1 ==|                 |== 1 ==|== 0 ==
+
+    `computes` is a step that waits for nothing. Times count from the begin of each step.
+    """
+    none = np.zeros_like(factors)
+    length = computes
+    arrivals = [none for _ in exchanges]
+    by_need = sorted(range(len(exchanges)), key=lambda index: exchanges[index].bucket.needed_seconds)
+    for _ in range(NUM_STEPS_UNTIL_STEADY):
+        late = none
+        for index in by_need:
+            needed = exchanges[index].bucket.needed_seconds * factors
+            late = np.maximum(late, arrivals[index] - needed)
+        length = computes + late
+        sent = np.maximum.reduce(arrivals)
+        for index, exchange in enumerate(exchanges):
+            sent = np.maximum(sent, exchange.bucket.ready_seconds * factors + late) + exchange.seconds
+            arrivals[index] = np.maximum(sent - length, 0.0)
+    return length
 
 
 def asynchronous_seconds(

@@ -144,6 +144,7 @@ class CaseRun:
         framework = framework_module(self.cell.framework)
         numerics = framework.numerics()
         trainer = context.distribute(self._remembering(replicas))
+        settings = trainer.settings()
         first_losses: list[float] = []
         in_step, step_samples = backend.in_step, self._step_samples()
 
@@ -171,6 +172,7 @@ class CaseRun:
                 progress=progress,
                 audit=audit,
                 round_steps=round_steps(self.cell.algorithm, self.cell.algorithm_options),
+                carries=bool(settings.get("deferred") or settings.get("pipelined")),
                 agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
             )
             self._write_energy()

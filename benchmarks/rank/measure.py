@@ -119,6 +119,11 @@ STEADY_GROUP = 5  # steps in each of the two groups that the steady-state test c
 STEADY_CHANGE = 0.10  # largest relative change of their medians
 
 
+# A window ends when all work is done, which a long training does once. Where steps leave work to the next one, windows
+# have so many of them at least, or little else would be measured than the end.
+CARRIED_STEPS = 5
+
+
 class Steppable(Protocol):
     """What can be timed: a trainer, or a control that only looks like one."""
 
@@ -249,6 +254,7 @@ def measure(
     progress: TrainingProgress | None = None,
     audit: Audit | None = None,
     round_steps: int = 1,
+    carries: bool = False,
     agree: Callable[[bool], bool] | None = None,
 ) -> bool:
     """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
@@ -258,7 +264,8 @@ def measure(
     ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
     at most `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the
     trainer between windows. Where ranks exchange once in `round_steps`, each window has whole rounds, so that all have
-    as many exchanges per step. Returns whether the warm-up met the steady-state test.
+    as many exchanges per step; windows of a trainer that `carries` work into the next step have CARRIED_STEPS or more,
+    unless the rules' largest number forbids it. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     if progress:
@@ -266,7 +273,7 @@ def measure(
     if audit:
         audit.warmed_up()
     steps = max(1, math.ceil(rules.min_window_seconds / max(world_step, 1e-7)))
-    steps = _whole_rounds(steps, round_steps)
+    steps = _whole_rounds(max(steps, CARRIED_STEPS if carries else 1), round_steps)
     num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
     most = max(1, (rules.max_steps - rules.longest_warm_up) // num_windows)
     steps = min(steps, max(round_steps, most // round_steps * round_steps))

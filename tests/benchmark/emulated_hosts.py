@@ -79,6 +79,10 @@ def data():
 """
 
 
+# A rank that sleeps has a core for threads, which a profile's node is not taken to have.
+NOT_OVERLAPPED = "ring.teams = 0\nmpi.teams = 0"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A study, with how many records it will have."""
@@ -126,6 +130,7 @@ def parts(model: Path) -> list[Part]:
                 backends=list(COLLECTIVES),
                 nodes=[2, 4, 8],
                 controls=["exchange"],
+                backend_options=NOT_OVERLAPPED,
                 windows=windows,
                 **own,
             ),

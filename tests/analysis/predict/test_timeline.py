@@ -51,14 +51,16 @@ WHOLE = 27 * MIB + 4096
 
 
 def test_each_backend_cuts_its_own_buckets():
-    assert sizes("ring") == sizes("mpi") == sizes("gloo") == [MIB, 26 * MIB, 4096]
+    assert sizes("ring", deferred=0) == sizes("mpi") == sizes("gloo") == [MIB, 26 * MIB, 4096]
+    assert sizes("ring") == [*[4 * MIB] * 5, MIB, 4 * MIB, 2 * MIB, 4096]
+    assert sizes("ring") == sizes("mpi", deferred=1)
     assert sizes("ring", "tensorflow", spare_core=False) == [WHOLE]
     assert sizes("ring", spare_core=False) == [MIB, 26 * MIB, 4096]  # not overlapped, but cut alike
     assert sizes("gloo", bucket_cap_mb=5) == [21 * MIB, 6 * MIB, 4096]
     assert sizes("tf_collective", "tensorflow") == sizes("mpi_ps") == [WHOLE]
     assert sizes("grpc_ps", "tensorflow") == [MIB, 20 * MIB, 6 * MIB, 4096]
     assert sizes("grpc_ps", chunk_kib=4096) == [3 * MIB + 4096, *[4 * MIB] * 6]
-    assert sizes("ring", wire="bfloat16") == [MIB // 2, 13 * MIB, 2048]
+    assert sizes("mpi", compression="bf16") == [MIB // 2, 13 * MIB, 2048]
     assert sizes("none") == []
 
 
@@ -80,7 +82,7 @@ def test_what_is_ready_while_horovod_exchanges_is_fused_into_the_next_one():
 
 
 def test_a_bucket_is_ready_with_its_last_gradient():
-    ready = [bucket.ready_seconds for bucket in rule("ring").buckets(PROFILE)]
+    ready = [bucket.ready_seconds for bucket in rule("mpi").buckets(PROFILE)]
     assert ready == [0.12, 0.24, 0.3]
 
 
@@ -168,9 +170,9 @@ def step(chosen, *seconds, factors=ONCE):
 
 def test_what_is_overlapped_costs_only_what_is_left_after_backward():
     # 0.12 + 0.02; 0.24 + 0.05; 0.3 + 0.01
-    assert step(rule("ring"), 0.02, 0.05, 0.01) == pytest.approx(0.32)
+    assert step(rule("mpi"), 0.02, 0.05, 0.01) == pytest.approx(0.32)
     # The second one ends at 0.44, and the last one follows.
-    assert step(rule("ring"), 0.02, 0.2, 0.01) == pytest.approx(0.46)
+    assert step(rule("mpi"), 0.02, 0.2, 0.01) == pytest.approx(0.46)
     assert step(rule("ring", spare_core=False), 0.02, 0.05, 0.01) == pytest.approx(0.39)
     assert step(rule("none")) == pytest.approx(0.31)
 
@@ -202,8 +204,38 @@ def test_delayed_by_a_step_the_longer_of_the_two_counts():
     assert step(rule("ring", pipelined=True), 0.02, 0.6, 0.01) == pytest.approx(0.63)
 
 
+def deferred(*parts, profile=PROFILE):
+    """Seconds of a step with parts of (ready, needed, seconds)."""
+    exchanges = [
+        BucketExchange(
+            bucket=Bucket(num_bytes=MIB, ready_seconds=ready, needed_seconds=needed), seconds=seconds * ONCE
+        )
+        for ready, needed, seconds in parts
+    ]
+    return float(step_seconds(profile, rule("ring"), exchanges, ONCE, RNG)[0, 0])
+
+
+def test_deferred_a_layer_waits_for_its_own_bucket_alone():
+    """A step of 0.31 s, of which the forward pass takes the first 0.1."""
+    assert deferred((0.3, 0.05, 0.06)) == pytest.approx(0.31)  # there at 0.36, needed at 0.31 + 0.05
+    assert deferred((0.3, 0.05, 0.08)) == pytest.approx(0.33)
+    # What is needed last may come last.
+    assert deferred((0.3, 0.0, 0.01), (0.12, 0.08, 0.08)) == pytest.approx(0.31)
+    # Longer than everything it can hide behind: the next one begins 0.04 s after the layer has its weights.
+    assert deferred((0.12, 0.08, 0.8)) == pytest.approx(0.84)
+
+
+def test_deferred_buckets_are_needed_in_the_order_of_the_forward_pass():
+    parts = rule("ring").buckets(PROFILE, seconds_of=lambda num_bytes: num_bytes / (100 * MIB))
+    (first,) = [place for place, part in enumerate(parts) if part.num_bytes == 4096]  # "a", ready last
+    assert parts[first].needed_seconds == 0
+    assert first < len(parts) - 1  # and it overtakes what is still waiting
+    assert sum(part.num_bytes for part in parts) == WHOLE
+    assert max(part.needed_seconds for part in parts) == pytest.approx(0.1 * 0.12 / 0.2)
+
+
 def test_the_slowest_rank_makes_everybodys_gradients_late():
-    assert step(rule("ring"), 0.02, 0.05, 0.01, factors=np.array([[2.0]])) == pytest.approx(0.63)
+    assert step(rule("mpi"), 0.02, 0.05, 0.01, factors=np.array([[2.0]])) == pytest.approx(0.63)
 
 
 def test_a_gradient_waits_for_horovods_next_cycle():

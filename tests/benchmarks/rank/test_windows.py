@@ -68,7 +68,7 @@ class Course:
 def run(monkeypatch):
     """(whether it became steady, warm-up steps, steps of each window)."""
 
-    def run(*step_seconds, budget=0.0, course=None, control=None, **rules):
+    def run(*step_seconds, budget=0.0, course=None, control=None, carries=False, **rules):
         clock = Clock(step_seconds or [STEP])
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         windows = []
@@ -79,6 +79,7 @@ def run(monkeypatch):
             deadline=clock.now + budget,
             emit=windows.append,
             progress=Course(course) if course else None,
+            carries=carries,
         )
         num_warm_up = sum(window.phase == "warmup" for window in windows)
         assert {window.num_steps for window in windows[:num_warm_up]} == {1}
@@ -105,6 +106,8 @@ def test_windows_are_as_many_as_fit_into_the_budget_and_into_the_most_steps(run,
         ({"min_window_seconds": 10.0, "budget": 0.0}, [45] * 4),
         ({"min_window_seconds": 10.0, "min_windows": 7, "budget": 0.0}, [25] * 7),
         ({"min_windows": 8, "max_steps": 28, "budget": 0.0}, [1] * 8),
+        ({"min_window_seconds": 0.0, "carries": True, "budget": 0.0}, [5] * 4),
+        ({"min_windows": 8, "max_steps": 28, "carries": True, "budget": 0.0}, [1] * 8),
     ],
 )
 def test_the_rules_have_the_last_word(run, rules, windows):
