@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.collectives.training._tensorflow import TensorFlowTrainer, assign
+from dlscale.collectives.training._tensorflow import TensorFlowTrainer, assign, on_gpu
 from dlscale.collectives.training._tensorflow_native import NativeExchange
 from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS
 from dlscale.models.workload import State, Weights
@@ -22,7 +22,7 @@ def obstacle_to_deferral(replica: Any) -> str:
     """Why a replica's updates cannot be deferred; empty if they can."""
     if replica.compiled:
         return "a compiled network is one operation, before which all layers must be up to date"
-    if replica.device == "gpu":
+    if on_gpu(replica):
         return "no GPU was ever tried with it; leave it out"
     if tf.config.threading.get_inter_op_parallelism_threads() == 1:
         return "TensorFlow runs one operation at a time here, and one has to wait for means"

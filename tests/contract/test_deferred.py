@@ -26,8 +26,10 @@ def pair(request):
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch):
-    monkeypatch.setattr(deferral, "PART_BYTES", 4096)
+def _small_parts(pair, monkeypatch):
+    user = {"torch": "_torch_exchange", "tensorflow": "_tensorflow_native"}[pair[1]]
+    for module in ("deferral", user):
+        monkeypatch.setattr(f"dlscale.collectives.training.{module}.PART_BYTES", 4096)
     monkeypatch.setattr(deferral, "LEAST_BUCKET_BYTES", 256)
 
 

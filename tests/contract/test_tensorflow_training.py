@@ -26,7 +26,7 @@ class Replica:
     """Its gradients are its weights times a number that each step and rank has of its own; rate 0.5."""
 
     framework = "tensorflow"
-    compiled = False
+    compiled = sleeps = False
 
     def __init__(self, rank):
         self.variables = [tf.Variable(weight) for weight in WEIGHTS]

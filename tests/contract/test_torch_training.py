@@ -207,6 +207,8 @@ def test_the_hook_averages_gradients_of_other_dtypes(world, tmp_path_factory, dt
 class Replica:
     """What a front asks of one, over the batches of this file."""
 
+    compiled = sleeps = False
+
     rank: int
     size: int
 

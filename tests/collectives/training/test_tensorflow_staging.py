@@ -38,7 +38,6 @@ class Replica:
     compiled = sleeps = False
 
     def __init__(self, device):
-        self.device = "gpu" if "GPU" in device else "cpu"
         parameter = types.SimpleNamespace(shape=(3, 4), device=device)
         self.objectives = (types.SimpleNamespace(parameters=(parameter,)),)
 
