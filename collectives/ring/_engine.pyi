@@ -71,6 +71,7 @@ class Engine:
         ranks_per_node: int,
         debug: bool,
         single_copy: bool,
+        huge_pages: bool,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -93,6 +94,10 @@ class Engine:
     @property
     def obstacle_to_single_copies(self) -> str:
         """Why ranks cannot copy from and to each other's memory; empty where they can."""
+
+    @property
+    def obstacle_to_huge_pages(self) -> str:
+        """Why this rank's part of the own memory that was made last does not lie on huge pages; empty if it does."""
 
     def choices(self) -> list[tuple[str, int, str, list[tuple[str, float]]]]:
         """The variants found to be fastest: operation, up to how many bytes, the variant in words, and the seconds per

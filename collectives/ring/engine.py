@@ -114,6 +114,7 @@ class Ring:
             ranks_per_node=self._settings.ranks_per_node,
             debug=self._settings.debug,
             single_copy=self._settings.single_copy,
+            huge_pages=self._settings.huge_pages,
         )
         self._num_reserved = 0
         self._c_abi = _engine.CAbi(self._engine)
@@ -128,6 +129,7 @@ class Ring:
             "num_lanes": engine.num_lanes,
             "shared_memory": engine.memory_kind,
             "single_copy": engine.obstacle_to_single_copies or "yes",
+            "huge_pages": engine.obstacle_to_huge_pages or "yes",
             "instruction_set": engine.instruction_set,
             "crowded": engine.oversubscribed,
             **self._plan,

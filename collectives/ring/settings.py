@@ -18,7 +18,8 @@ class Settings:
     `timeout_seconds`: how long to wait for a rank before it counts as a straggler; a dead rank on the same node
     is detected within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
     /dev/shm) or auto. `single_copy`: let the kernel copy large messages between the ranks' own memory where it may and
-    that is faster than shared memory. `segment_bytes`: the largest message between nodes. `plan`: a file written by
+    that is faster than shared memory. `huge_pages`: own memory from 2 MiB on lies on pages of 2 MiB while there are
+    free ones. `segment_bytes`: the largest message between nodes. `plan`: a file written by
     `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
     several nodes on one machine. `debug`: compare the arguments of all ranks before every operation. `wire`: what
     float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` the rounding
@@ -29,6 +30,7 @@ class Settings:
     shared_memory: str = "auto"
     segment_bytes: int = 0
     single_copy: bool = True
+    huge_pages: bool = True
     plan: str = ""
     ranks_per_node: int = 0
     debug: bool = False

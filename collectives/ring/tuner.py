@@ -162,6 +162,7 @@ def _open(
         ranks_per_node=ranks_per_node,
         debug=False,
         single_copy=False,
+        huge_pages=True,
     )
 
 

@@ -158,3 +158,24 @@ def test_a_communicator_that_is_none_is_refused(ring):
 def test_a_setting_outside_the_limits_is_refused(ring, world, name, value):
     with pytest.raises(UsageError, match=name):
         ring(world, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_bytes", "found"),
+    [
+        ({}, 3 << 20, ("yes", "the pool of huge pages cannot give 4096 KiB: No space left on device")),
+        ({}, 1 << 20, ("smaller than one",)),
+        ({"huge_pages": False}, 3 << 20, ("not wanted",)),
+        ({"shared_memory": "shm"}, 3 << 20, ("only memfd has any",)),
+    ],
+)
+def test_own_memory_lies_on_huge_pages_where_there_are_free_ones(ring, world, settings, num_bytes, found):
+    communicator = ring(world, **settings)
+    assert communicator.settings()["huge_pages"] == "no own memory was made"
+    own = communicator.empty(num_bytes // 4)
+    own[:] = communicator.rank
+    communicator.allreduce(own)
+    assert communicator.settings()["huge_pages"] in found
+    assert own[0] == own[-1] == sum(range(communicator.size))
+    del own
+    communicator.close()

@@ -90,7 +90,7 @@ void operations_differ() {
 // All ranks refuse, nothing was written, and they can go on.
 void parts_differ() {
   on_ranks(3, [](ThreadBootstrap& bootstrap) {
-    const SharedArray array(bootstrap, 4096, Sharing::automatic, 1);
+    const SharedArray array(bootstrap, 4096, {}, 1);
     Node node(bootstrap, names_of_ranks(3), true, small_areas(5), kernels());
     auto* values = reinterpret_cast<float*>(array.own());
     for (int i = 0; i < 1024; ++i) values[i] = 1.0F;

@@ -81,7 +81,7 @@ void odd_broadcasts(NodeRank& me) {
 
 void on_a_node(int size, bool oversubscribed, const NodeOptions& options, const Kernels& kernels) {
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
-    const SharedArray array(bootstrap, 64 * 1024, Sharing::automatic, 1);
+    const SharedArray array(bootstrap, 64 * 1024, {}, 1);
     NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
     g_complaints.add_if(!me.node().obstacle_to_single_copies().empty(),
                         "no single copies: " + me.node().obstacle_to_single_copies());
@@ -96,7 +96,7 @@ void usual_options(int size, const Kernels& kernels) {
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     NodeOptions options;
     options.timeout_seconds = 60;
-    const SharedArray array(bootstrap, 4 << 20, Sharing::automatic, 1);
+    const SharedArray array(bootstrap, 4 << 20, {}, 1);
     NodeRank me(bootstrap, size > 2, options, kernels, g_complaints);
     std::uint64_t seed = 1;
     for (const std::size_t count : {8192u, 8193u, 100'003u, 700'001u, 700'001u, 700'001u}) {

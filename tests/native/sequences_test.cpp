@@ -87,8 +87,8 @@ void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Ker
     }
     if (chance() % 2) options.variants.push_back({0, false, false, Way::one_shot});
     const bool oversubscribed = chance() % 2, moves_messages = chance() % 4 == 0;
-    const SharedArray first(bootstrap, 16 * 1024, Sharing::automatic, 1);
-    const SharedArray second(bootstrap, 16 * 1024, Sharing::automatic, 2);
+    const SharedArray first(bootstrap, 16 * 1024, {}, 1);
+    const SharedArray second(bootstrap, 16 * 1024, {}, 2);
     NodeRank me(bootstrap, oversubscribed, options, kernels, g_complaints);
     if (moves_messages) me.node().waiting().set_progress(elsewhere);
     for (std::uint64_t i = 0; i < num_operations; ++i) {

@@ -50,6 +50,11 @@ std::string Engine::obstacle_to_single_copies() {
   return hierarchy_ ? hierarchy_->node().obstacle_to_single_copies() : "closed";
 }
 
+std::string Engine::obstacle_to_huge_pages() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return obstacle_to_huge_pages_;
+}
+
 std::vector<OnlineTuner::Choice> Engine::choices() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return hierarchy_ ? hierarchy_->node().choices() : std::vector<OnlineTuner::Choice>();
@@ -146,7 +151,8 @@ SharedBuffer Engine::share(std::size_t num_bytes) {
     hierarchy_->barrier();  // MPI, which comes next, would wait for ever for a rank that is dead or late
     std::string complaint;
     try {
-      buffer = std::make_shared<SharedArray>(bootstrap_, num_bytes, node_options_.sharing, ++num_shared_);
+      buffer = std::make_shared<SharedArray>(bootstrap_, num_bytes, node_options_.memory, ++num_shared_);
+      obstacle_to_huge_pages_ = buffer->obstacle_to_huge_pages();
     } catch (const std::runtime_error& error) {
       complaint = error.what();
     }

@@ -47,6 +47,8 @@ class Engine {
   const char* memory_kind();
   // See Node; empty and none after `close`.
   std::string obstacle_to_single_copies();
+  // Why this rank's part of the shared array that was made last does not lie on huge pages; empty if it does.
+  std::string obstacle_to_huge_pages();
   std::vector<OnlineTuner::Choice> choices();
   const char* instruction_set() const { return kernels_.instruction_set; }
 
@@ -101,6 +103,7 @@ class Engine {
   bool failed_ = false;
   unsigned generation_;  // of the process: a fork makes a new one
   std::mutex mutex_;
+  std::string obstacle_to_huge_pages_ = "no own memory was made";
   std::size_t num_shared_ = 0;
   std::vector<std::weak_ptr<SharedArray>> arrays_;
 };

@@ -50,10 +50,11 @@ class NodeMemory {
   static constexpr std::size_t kNumSlots = 3;
 
   // `chunk_bytes`: the largest chunk, all ranks' slices together. Both sizes are multiples of a line.
-  NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes, Sharing sharing)
+  NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes,
+             const SharedMemoryOptions& options)
       : one_shot_bytes_(one_shot_bytes),
         chunk_bytes_(chunk_bytes),
-        memory_(bootstrap, kControlBytes + 2 * one_shot_bytes + 2 * kNumSlots * chunk_bytes, sharing) {}
+        memory_(bootstrap, kControlBytes + 2 * one_shot_bytes + 2 * kNumSlots * chunk_bytes, options) {}
 
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }

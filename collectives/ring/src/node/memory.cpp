@@ -22,6 +22,18 @@ namespace dlscale {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr unsigned kMemoryFileOnHugePages = 0x0004U | 21U << 26;  // MFD_HUGETLB, 2^21 bytes each
+
+std::string why_no_huge_pages(const SharedMemoryOptions& options, std::size_t num_bytes, bool in_process) {
+  if (!options.huge_pages) return "not wanted";
+  if (in_process || options.sharing == Sharing::shm_file) return "only memfd has any";
+  return num_bytes < kHugePage ? "smaller than one" : "";
+}
+
+std::size_t in_pages(std::size_t num_bytes, std::size_t page) {
+  return (std::max<std::size_t>(num_bytes, 1) + page - 1) / page * page;
+}
 const std::string kShmFolder = "/dev/shm";
 constexpr const char* kShmPrefix = "dlscale-ring-";
 
@@ -116,8 +128,9 @@ void sweep_leftovers() {
 
 }  // namespace
 
-SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing)
-    : num_bytes_((std::max<std::size_t>(num_bytes, 1) + kPage - 1) / kPage * kPage),
+SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, const SharedMemoryOptions& options)
+    : obstacle_to_huge_pages_(why_no_huge_pages(options, num_bytes, bootstrap.in_process())),
+      num_bytes_(in_pages(num_bytes, obstacle_to_huge_pages_.empty() ? kHugePage : kPage)),
       parts_(static_cast<std::size_t>(bootstrap.size()), nullptr),
       rank_(bootstrap.rank()),
       process_(getpid()),
@@ -129,9 +142,9 @@ SharedMemory::SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing 
   }
   try {
     std::string complaint;
-    if (sharing != Sharing::shm_file) {
+    if (options.sharing != Sharing::shm_file) {
       if (share_by_memory_file(bootstrap, &complaint)) return;
-      if (sharing == Sharing::memory_file) bootstrap.agree(complaint);  // throws
+      if (options.sharing == Sharing::memory_file) bootstrap.agree(complaint);  // throws
       unmap();
       complaint.clear();
     }
@@ -187,7 +200,13 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
     ino_t number;
     bool good;
   };
-  const Descriptor own(memfd_create("dlscale-ring", MFD_CLOEXEC));
+  Descriptor own;
+  if (obstacle_to_huge_pages_.empty()) {  // on this rank; each finds out for itself
+    own.reset(memfd_create("dlscale-ring", MFD_CLOEXEC | kMemoryFileOnHugePages));
+    obstacle_to_huge_pages_ = own.get() < 0 ? because("memfd_create with huge pages")
+                                            : allocate(own.get(), num_bytes_, "the pool of huge pages");
+  }
+  if (!obstacle_to_huge_pages_.empty()) own.reset(memfd_create("dlscale-ring", MFD_CLOEXEC));
   struct stat status{};
   if (own.get() < 0) {
     *complaint = because("memfd_create");
@@ -196,7 +215,7 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
   } else if (fstat(own.get(), &status) != 0) {
     *complaint = because("fstat");
   } else {
-    *complaint = allocate(own.get(), num_bytes_, "memory");
+    if (!obstacle_to_huge_pages_.empty()) *complaint = allocate(own.get(), num_bytes_, "memory");
   }
   const std::vector<Offer> offers =
       bootstrap.everyones(Offer{getpid(), own.get(), status.st_dev, status.st_ino, complaint->empty()});
@@ -223,6 +242,7 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
 
 void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complaint) {
   kind_ = "shm";
+  obstacle_to_huge_pages_ = "only memfd has any";
   struct Name {
     char text[64];
   };

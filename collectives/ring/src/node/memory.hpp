@@ -16,12 +16,18 @@ enum class Sharing {
   shm_file,     // a file in /dev/shm, mode 0600, unlinked as soon as all have mapped it
 };
 
+struct SharedMemoryOptions {
+  Sharing sharing = Sharing::automatic;
+  // Parts without a name that are large enough lie on pages of 2 MiB, if so many are free.
+  bool huge_pages = true;
+};
+
 // One part per rank, mapped by all; each rank's part is allocated by itself, so on its own memory node.
 class SharedMemory {
  public:
   // Zeroed parts of `num_bytes` each; collective. Throws std::runtime_error on all ranks if there is too
   // little memory, or if ranks ask for different sizes: never a SIGBUS later.
-  SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing);
+  SharedMemory(Bootstrap& bootstrap, std::size_t num_bytes, const SharedMemoryOptions& options);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -30,6 +36,8 @@ class SharedMemory {
   std::byte* part(int q) const { return parts_[static_cast<std::size_t>(q)]; }
   std::size_t num_bytes() const { return num_bytes_; }
   const char* kind() const { return kind_; }
+  // Why the own part does not lie on huge pages; empty if it does.
+  const std::string& obstacle_to_huge_pages() const { return obstacle_to_huge_pages_; }
 
  private:
   void require_room(Bootstrap& bootstrap) const;
@@ -38,6 +46,7 @@ class SharedMemory {
   void share_in_process(Bootstrap& bootstrap);
   void unmap();
 
+  std::string obstacle_to_huge_pages_;
   std::size_t num_bytes_;
   std::vector<std::byte*> parts_;
   int rank_;

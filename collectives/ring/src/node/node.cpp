@@ -56,7 +56,7 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscri
       size_(bootstrap.size()),
       kernels_(kernels),
       memory_(bootstrap, one_shot_bytes_of(options, bootstrap.size()),
-              std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.sharing),
+              std::max(largest_chunk(options), kLine * static_cast<std::size_t>(size_)), options.memory),
       watch_(bootstrap),
       obstacle_(options.single_copy ? dlscale::obstacle_to_single_copies(bootstrap, watch_) : "not wanted"),
       waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(size_), rank_,

@@ -20,7 +20,7 @@ namespace dlscale {
 
 struct NodeOptions {
   double timeout_seconds = 300;
-  Sharing sharing = Sharing::automatic;
+  SharedMemoryOptions memory;
   // Below: one-shot, reduced by every rank; above: slices, reduced by their owners. 0: by the number of
   // ranks.
   std::size_t one_shot_bytes = 0;
@@ -32,11 +32,13 @@ struct NodeOptions {
 class SharedArray {
  public:
   // Collective. `number`: which array of its engine it is, the same on all ranks.
-  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, Sharing sharing, std::size_t number)
-      : memory_(bootstrap, num_bytes, sharing), rank_(bootstrap.rank()), number_(number) {}
+  SharedArray(Bootstrap& bootstrap, std::size_t num_bytes, const SharedMemoryOptions& options,
+              std::size_t number)
+      : memory_(bootstrap, num_bytes, options), rank_(bootstrap.rank()), number_(number) {}
 
   std::byte* own() const { return memory_.part(rank_); }
   std::size_t num_bytes() const { return memory_.num_bytes(); }
+  const std::string& obstacle_to_huge_pages() const { return memory_.obstacle_to_huge_pages(); }
   bool holds(const std::byte* data, std::size_t num_bytes) const {
     return data >= own() && data + num_bytes <= own() + memory_.num_bytes();
   }

@@ -254,15 +254,16 @@ NB_MODULE(_engine, m) {
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
              const std::string& shared_memory, std::size_t one_shot_bytes, const Variants& variants,
-             std::size_t block_bytes, int ranks_per_node, bool debug, bool single_copy) {
+             std::size_t block_bytes, int ranks_per_node, bool debug, bool single_copy, bool huge_pages) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
-            options.node.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
-                                   : shared_memory == "shm" ? dlscale::Sharing::shm_file
-                                                            : dlscale::Sharing::automatic;
+            options.node.memory.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
+                                          : shared_memory == "shm" ? dlscale::Sharing::shm_file
+                                                                   : dlscale::Sharing::automatic;
             options.node.one_shot_bytes = one_shot_bytes;
             options.node.variants = variants_of(variants);
             options.node.single_copy = single_copy;
+            options.node.memory.huge_pages = huge_pages;
             options.network = network;
             options.block_bytes = block_bytes;
             options.ranks_per_node = ranks_per_node;
@@ -271,7 +272,7 @@ NB_MODULE(_engine, m) {
             new (self) Engine(MPI_Comm_f2c(comm), options);
           },
           "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "variants"_a,
-          "block_bytes"_a, "ranks_per_node"_a, "debug"_a, "single_copy"_a)
+          "block_bytes"_a, "ranks_per_node"_a, "debug"_a, "single_copy"_a, "huge_pages"_a)
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
       .def_prop_ro("local_rank", [](const Engine& e) { return e.topology().local_rank; })
@@ -281,6 +282,7 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("oversubscribed", [](const Engine& e) { return e.topology().oversubscribed; })
       .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
       .def_prop_ro("obstacle_to_single_copies", [](Engine& e) { return e.obstacle_to_single_copies(); })
+      .def_prop_ro("obstacle_to_huge_pages", [](Engine& e) { return e.obstacle_to_huge_pages(); })
       .def("choices", &choices)
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
       .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
