@@ -246,7 +246,10 @@ def _home(
 def _reasons(
     campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]
 ) -> dict[tuple[LibrarySetting, str, MeasuredAt], str]:
-    """The reasons of failed measurements; a launch that failed as a whole counts wherever it has no numbers."""
+    """The reasons of failed measurements; a launch that failed as a whole counts wherever it has no numbers.
+
+    A record from before schema 4 does not say what its launch was to measure: its library's own operations count.
+    """
     reasons: dict[tuple[LibrarySetting, str, MeasuredAt], str] = {}
     for launch in launches:
         host = LibrarySetting(backend=launch.backend, setting=launch.setting)
@@ -259,10 +262,22 @@ def _reasons(
             )
             reasons[host, role_of(launch, failure.operation), point] = failure.reason
         if launch.failure:
+            asked = {_role_and_collective(launch, word) for word in launch.operations} - {
+                (STREAM, "allreduce")
+            }
             for point in _measured_points(campaign):
-                if point.num_ranks == launch.num_ranks:
-                    reasons.setdefault((host, role_of(launch, launch.backend), point), launch.failure)
+                if point.num_ranks != launch.num_ranks:
+                    continue
+                roles = [role for role, collective in asked if collective == point.collective]
+                for role in roles if asked else [role_of(launch, launch.backend)]:
+                    reasons.setdefault((host, role, point), launch.failure)
     return reasons
+
+
+def _role_and_collective(launch: MessageSizeLaunch, word: str) -> tuple[str, str]:
+    """The role and the collective of an operation as a launch was asked for it: "mpi", "mpi:broadcast"."""
+    name, _, collective = word.partition(":")
+    return role_of(launch, name), collective or "allreduce"
 
 
 def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -> Iterator[str]:
@@ -274,7 +289,8 @@ def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
     for launch in launches:
         where = f"{launch.backend} ({launch.setting}), {launch.num_ranks} ranks, {launch.purpose}"
         if launch.failure:
-            counts[f"{where}: {launch.failure}"] += 1
+            variants = [word for word in launch.operations if word in (RING_SHARED, UNSYNCHRONISED)]
+            counts[f"{', '.join([where, *variants])}: {launch.failure}"] += 1
         for reason in dict.fromkeys(failure.reason for failure in launch.failures):
             cells = [cell for cell in launch.failures if cell.reason == reason]
             operations = dict.fromkeys(

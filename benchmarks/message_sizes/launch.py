@@ -39,6 +39,8 @@ from dlscale.benchmarks.systems.system import Flavour, flavour_of
 
 DRIVER = Path(__file__).with_name("driver")
 IMB: Final = "IMB-MPI1"
+# The ring's other operations, each measured in launches of its own, and what people read for a setting's name.
+RING_VARIANTS: Final = {"ring-shared": "memory of its own", "ring-unsynchronised": "no waiting"}
 GRACE_SECONDS = 5  # the ranks end themselves before
 TAIL_LINES = 20
 FOLDER_PREFIX = "dlscale-collectives-"
@@ -66,7 +68,8 @@ class LaunchOrder:
     def name(self) -> str:
         """For people."""
         what = "" if self.program == "dlscale" else f", {self.program}"
-        return f"{self.peer.title}, {self.setting.name}{what}, {self.num_ranks} ranks"
+        setting = RING_VARIANTS.get(self.operations[0], self.setting.name)
+        return f"{self.peer.title}, {setting}{what}, {self.num_ranks} ranks"
 
 
 def command_of(
@@ -208,6 +211,7 @@ def run_launch(
         num_ranks=order.num_ranks,
         num_nodes=order.num_ranks // cluster.ranks_per_node if cluster else 1,
         program=order.program,
+        operations=list(order.operations),
         command=redact(shlex.join(command).replace(name, "<spool>").replace(str(flags), "<flags>")),
         started=started,
         seconds=seconds,

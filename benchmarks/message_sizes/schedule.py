@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
+from dlscale.benchmarks.message_sizes.launch import IMB, RING_VARIANTS, LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
 from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch, Mode
 
 ALLREDUCE: Final = "allreduce"
-RING_OPERATIONS = ("ring", "ring-shared", "ring-unsynchronised")
 TUNING_SHARE, VALIDITY_SHARE, OVERSUBSCRIBED_SHARE = 0.2, 0.15, 0.1  # of the budget; measuring has the rest
 LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
 # What a launch takes beside its timed calls, until some were measured.
@@ -56,17 +55,29 @@ def operations(
 ) -> list[str]:
     """What a launch of a peer times: its collective operations, and the memory stream that bounds an allreduce.
 
-    Between nodes memory is no bound, and the ring's other variants are of one node.
+    Between nodes memory is no bound.
     """
-    only_own = only_own or several_nodes
-    own = {"ring": RING_OPERATIONS, "mpi": ("mpi",), "torch": (peer.name,)}[peer.kind]
+    own = "mpi" if peer.kind == "mpi" else peer.name
     words: list[str] = []
     for collective in collectives:
         if collective != ALLREDUCE:
-            words.append(f"{own[0]}:{collective}")
+            words.append(f"{own}:{collective}")
         else:
-            words += [own[0]] if only_own else [*own, "stream"]
+            words += [own] if only_own or several_nodes else [own, "stream"]
     return words
+
+
+def operations_by_launch(
+    peer: Peer, collectives: Sequence[Collective], *, only_own: bool, several_nodes: bool
+) -> list[list[str]]:
+    """The launches of a peer in a block, and what each of them times.
+
+    The ring's variants, which are of one node and an allreduce, get a process of their own each, as users run them:
+    in one process the messages of each push the others' out of the caches.
+    """
+    own = operations(peer, collectives, only_own=only_own, several_nodes=several_nodes)
+    with_variants = peer.kind == "ring" and ALLREDUCE in collectives and not (only_own or several_nodes)
+    return [own, *([variant] for variant in RING_VARIANTS)] if with_variants else [own]
 
 
 def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list[LaunchOrder]:
@@ -97,7 +108,7 @@ def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list
 def measurement(
     request: SweepRequest, choices: Sequence[Choice], num_ranks: int, *, oversubscribed: bool = False
 ) -> list[LaunchOrder]:
-    """Blocks with a launch of every choice; of ranks that share CPUs, default settings and hot calls only."""
+    """Blocks with the launches of every choice; of ranks that share CPUs, default settings and hot calls only."""
     orders: list[LaunchOrder] = []
     for block in range(request.num_blocks):
         launches = [
@@ -109,12 +120,13 @@ def measurement(
                 num_ranks=num_ranks,
                 sizes=request.sizes,
                 modes=("hot",) if oversubscribed else request.modes,
-                operations=operations(
-                    peer, request.collectives, only_own=oversubscribed, several_nodes=request.several_nodes
-                ),
+                operations=words,
             )
             for peer, setting in choices
             if setting.default or not oversubscribed
+            for words in operations_by_launch(
+                peer, request.collectives, only_own=oversubscribed, several_nodes=request.several_nodes
+            )
         ]
         random.Random(f"{request.seed} {num_ranks} {block}").shuffle(launches)  # noqa: S311
         orders += launches

@@ -16,7 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
 
-SCHEMA_VERSION: Final = 3  # 1 had allreduce alone, 2 no choices
+SCHEMA_VERSION: Final = 4  # 1 had allreduce alone, 2 no choices, 3 no launches' operations
 
 Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
 MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
@@ -77,7 +77,7 @@ class ReferenceTime(Frozen):
 class MessageSizeLaunch(Frozen):
     """One mpiexec, from its start to its end."""
 
-    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3, 4] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
@@ -89,6 +89,9 @@ class MessageSizeLaunch(Frozen):
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
     program: Literal["dlscale", "IMB-MPI1"]
+    operations: list[
+        str
+    ] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] in records before schema 4
     command: str
     started: str  # UTC
     seconds: float
@@ -126,7 +129,7 @@ class Chosen(Frozen):
 class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
-    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3, 4] = SCHEMA_VERSION
     started: str
     commit: str
     collectives: list[Collective] = ["allreduce"]

@@ -35,12 +35,12 @@ class Measurement:
             (operation.name, operation.collective): operation for operation in [*library.operations, stream]
         }
         self._operations = [_asked(word, offered) for word in options.operations]
-        common = Arena(library.memory, library.memory.empty(arena_elements(options)))
         self._choices = library.choices
-        self._arenas = {
-            operation.name: common if operation.memory is None else Arena(HOST, operation.memory)
-            for operation in self._operations
-        }
+        own = {operation.name: operation.memory for operation in self._operations}
+        self._arenas = {name: Arena(HOST, memory) for name, memory in own.items() if memory is not None}
+        if others := own.keys() - self._arenas.keys():
+            common = Arena(library.memory, library.memory.empty(arena_elements(options)))
+            self._arenas |= dict.fromkeys(others, common)
         self._wrong: dict[tuple[str, str, int], str] = {}
         self._begin = time.perf_counter()
         # What is measured late must end before the alarm, which would take the end of the launch with it.

@@ -33,6 +33,7 @@ def _launch(
     failure: str | None = None,
     cell_failures: Mapping[str, str] | None = None,
     references: Mapping[int, float] | None = None,
+    operations: Sequence[str] = (),
     round_trips: Sequence[int] = (60, 70),
 ) -> MessageSizeLaunch:
     """`microseconds[operation][size]` is the time of the slowest rank; others take a third. All times `noise`."""
@@ -46,6 +47,7 @@ def _launch(
         thread_level="single",
         num_ranks=num_ranks,
         program="IMB-MPI1" if references else "dlscale",
+        operations=list(operations),
         command="mpiexec",
         started="2026-11-20T10:00:00+00:00",
         seconds=1.0,

@@ -163,9 +163,12 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
     mpich = PeerState(name="mpich", title="MPICH", kind="mpi", versions={}, unusable=None)
     launches = []
     for block, noise in enumerate(DRIFT):
-        own = {"ring": {MIB: 200.0}, "ring-shared": {MIB: 100.0}, "stream": {MIB: 80.0}}
         launches += [
-            make_launch(own, backend="ring", block=block, noise=noise),
+            make_launch(
+                {"ring": {MIB: 200.0}, "stream": {MIB: 80.0}}, backend="ring", block=block, noise=noise
+            ),
+            make_launch({"ring-shared": {MIB: 100.0}}, backend="ring", block=block, noise=noise),
+            make_launch({"ring-unsynchronised": {MIB: 160.0}}, backend="ring", block=block, noise=noise),
             make_launch({"mpi": {MIB: 400.0}, "stream": {MIB: 40.0}}, block=block, noise=noise),
         ]
     summary = summarise(make_campaign(peers=[ring, mpich]), launches)
@@ -175,6 +178,18 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
     assert peer.ring_speedup.center == pytest.approx(2.0, rel=1e-3)
     assert peer.fraction_of_bound.center == pytest.approx(0.1, rel=1e-3)  # of its own launches' bound
     assert own_row.num_launches == 3
+    shared, unsynchronised = (
+        row(summary, "ring", MIB, "memory of its own, direct push"),
+        row(summary, "unsynchronised", MIB),
+    )
+    for found, fraction, speedup in ((shared, 0.8, 0.5), (unsynchronised, 0.5, 0.8)):
+        assert found.fraction_of_bound is not None
+        assert found.ring_speedup is not None
+        assert found.num_launches == 3
+        assert found.fraction_of_bound.center == pytest.approx(
+            fraction, rel=1e-3
+        )  # of the ring's launches' bound
+        assert found.ring_speedup.center == pytest.approx(speedup, rel=1e-3)
     assert [one.backend for one in summary.rows if one.role == "peer"] == ["mpich"]
     assert average_bus_bandwidths(summary.rows) == {
         (2, "ring"): pytest.approx(MIB / 200e-6 / 1e9),
@@ -187,6 +202,30 @@ def test_a_ring_that_fails_says_why(make_campaign: MakeCampaign, make_launch: Ma
     summary = summarise(make_campaign(peers=[ring]), [make_launch(backend="ring", failure="no memory")])
     assert {one.failure for one in summary.rows} == {"no memory"}
     assert {one.backend for one in summary.rows} == {"ring"}
+
+
+def test_a_launch_that_fails_says_which_of_the_rings_it_was(
+    make_campaign: MakeCampaign, make_launch: MakeLaunch
+):
+    ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
+    own, shared = ["ring", "stream", "ring:broadcast"], ["ring-shared"]
+    campaign = make_campaign(peers=[ring], modes=["hot"], sizes=[MIB], collectives=["allreduce", "broadcast"])
+    good = make_launch({"ring": {MIB: 200.0}, "stream": {MIB: 80.0}}, backend="ring", operations=own)
+    bad = make_launch(backend="ring", operations=shared, failure="a rank died: signal 9")
+    summary = summarise(campaign, [good, bad])
+    assert {one.role: one.failure for one in summary.rows} == {
+        "ring": None,
+        "stream": None,
+        "ring-shared": "a rank died: signal 9",
+    }
+    assert summary.failures == ["ring (default), 2 ranks, measured, ring-shared: a rank died: signal 9"]
+
+    all_bad = summarise(campaign, [bad, make_launch(backend="ring", operations=own, failure="no memory")])
+    assert [(one.role, one.collective, one.failure) for one in all_bad.rows] == [
+        ("ring", "allreduce", "no memory"),
+        ("ring-shared", "allreduce", "a rank died: signal 9"),
+        ("ring", "broadcast", "no memory"),
+    ]
 
 
 def _fields(one: MessageSizeRow) -> dict[str, object]:
