@@ -99,6 +99,16 @@ class Engine:
     def obstacle_to_huge_pages(self) -> str:
         """Why this rank's part of the own memory that was made last does not lie on huge pages; empty if it does."""
 
+    @property
+    def num_own_cpus(self) -> int:
+        """This rank's share of the CPUs that it may run on, each divided among its ranks."""
+
+    @property
+    def num_cores(self) -> int:
+        """Cores that share this rank's large reductions and copies; setting 0 takes its share of the node's."""
+
+    @num_cores.setter
+    def num_cores(self, num_cores: int) -> None: ...
     def choices(self) -> list[tuple[str, int, str, list[tuple[str, float]]]]:
         """The variants found to be fastest: operation, up to how many bytes, the variant in words, and the seconds per
         byte of all that were tried.

@@ -103,6 +103,7 @@ class Ring:
             one_shot_bytes, block_bytes = node.one_shot_bytes, node.block_bytes
             variants, network = node.engine_variants(), loaded.plan.network.engine_tuning()
             self._plan = {"plan": loaded.name, "plan_digest": loaded.digest}
+        _check_cores(self._settings.cores)
         self._engine = _engine.Engine(
             comm=control.py2f(),
             network=_with_segments(network, self._settings.segment_bytes),
@@ -116,6 +117,8 @@ class Ring:
             single_copy=self._settings.single_copy,
             huge_pages=self._settings.huge_pages,
         )
+        if self._settings.cores != 1:
+            self._engine.num_cores = self._settings.cores
         self._num_reserved = 0
         self._c_abi = _engine.CAbi(self._engine)
         self.rank: int = self._engine.rank
@@ -130,10 +133,15 @@ class Ring:
             "shared_memory": engine.memory_kind,
             "single_copy": engine.obstacle_to_single_copies or "yes",
             "huge_pages": engine.obstacle_to_huge_pages or "yes",
+            "cores": engine.num_cores,
             "instruction_set": engine.instruction_set,
             "crowded": engine.oversubscribed,
             **self._plan,
         }
+
+    def leave_cores(self) -> None:
+        """From now on only the caller's core works at an operation: the others compute meanwhile."""
+        self._engine.num_cores = 1
 
     def choices(self) -> list[Choice]:
         """Which way of moving large messages inside the node was found to be fastest, by operation and size."""
@@ -278,3 +286,12 @@ def _with_segments(tuning: _engine.NetworkTuning, segment_bytes: int) -> _engine
         direct_segment_bytes=segment_bytes,
         window=tuning.window,
     )
+
+
+def _check_cores(cores: int) -> None:
+    """Returns if this rank may run on so many. Raises UsageError."""
+    own = len(os.sched_getaffinity(0))
+    if cores > own:
+        raise UsageError(
+            f"option cores is {cores}, but this rank is bound to {own} CPUs; give {own} or fewer, or bind ranks to more"
+        )

@@ -19,7 +19,8 @@ class Settings:
     is detected within a second. `shared_memory`: memfd (no name, no size limit but the memory), shm (files in
     /dev/shm) or auto. `single_copy`: let the kernel copy large messages between the ranks' own memory where it may and
     that is faster than shared memory. `huge_pages`: own memory from 2 MiB on lies on pages of 2 MiB while there are
-    free ones. `segment_bytes`: the largest message between nodes. `plan`: a file written by
+    free ones. `cores`: of each rank, that share large reductions and copies inside the node; 0: the rank's share of the
+    CPUs that it may run on. `segment_bytes`: the largest message between nodes. `plan`: a file written by
     `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
     several nodes on one machine. `debug`: compare the arguments of all ranks before every operation. `wire`: what
     float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` the rounding
@@ -31,6 +32,7 @@ class Settings:
     segment_bytes: int = 0
     single_copy: bool = True
     huge_pages: bool = True
+    cores: int = 1
     plan: str = ""
     ranks_per_node: int = 0
     debug: bool = False
@@ -47,5 +49,7 @@ class Settings:
             raise UsageError(f"option timeout_seconds is {self.timeout_seconds}; give more than 0")
         if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
             raise UsageError(f"option segment_bytes is {self.segment_bytes}; give 1 .. {MAX_SEGMENT_BYTES}")
+        if self.cores < 0:
+            raise UsageError(f"option cores is {self.cores}; give 1 or more, or 0 for the rank's share")
         if self.ranks_per_node < 0:
             raise UsageError(f"option ranks_per_node is {self.ranks_per_node}; give 0 or more")

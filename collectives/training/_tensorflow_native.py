@@ -233,6 +233,9 @@ class NativeExchange:
         self._library = library()
         self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
+        for collective in collectives:
+            if threads and hasattr(collective, "leave_cores"):  # to the computation that goes on meanwhile
+                collective.leave_cores()
         self._sizes: list[int] = []
         self._num_copies = 0
         self._staging_bytes = _staging_bytes(collectives[0])
@@ -292,7 +295,7 @@ class NativeExchange:
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def collect_each(self, like: Sequence[Any]) -> list[Any]:
-        """As `collect`, but each bucket's means are there as soon as that one is exchanged: the front ones first."""
+        """The means of what was sent, each bucket's as soon as that one is exchanged: the front ones first."""
         means: list[Any] = [None] * len(like)
         buckets = list(enumerate(self._buckets(like)))
         for number, bucket in reversed(buckets):

@@ -215,7 +215,7 @@ class BucketExchange:
         return self._sets[0]
 
     def timings(self, needed: Callable[[Bucket], int]) -> list[Timing]:
-        """Of all parts in the present order, in the last step; `needed` has a bucket's place in the forward pass."""
+        """Each part's in the last step, in the present order; `needed` has a bucket's place in the forward pass."""
         buckets = self._sets[0]
         return [
             Timing(

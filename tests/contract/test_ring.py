@@ -179,3 +179,43 @@ def test_own_memory_lies_on_huge_pages_where_there_are_free_ones(ring, world, se
     assert own[0] == own[-1] == sum(range(communicator.size))
     del own
     communicator.close()
+
+
+@pytest.mark.parametrize("operation", ["allreduce", "own memory", "reduce_scatter", "allgather", "broadcast"])
+def test_several_cores_of_a_rank_give_the_same_bits_as_one(ring, world, monkeypatch, operation):
+    """Here they are the other ranks', too; often enough that every way of moving a message has its turn."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    rank, size = world.Get_rank(), world.Get_size()
+    communicators = ring(world), ring(world, cores=3)
+    assert [communicator.settings()["cores"] for communicator in communicators] == [1, 3]
+    part = np.random.default_rng([9, rank]).standard_normal(300_007).astype(np.float32)
+    owns = [communicator.empty(part.size) for communicator in communicators]
+    for _ in range(12):
+        results = []
+        for communicator, own in zip(communicators, owns, strict=True):
+            whole = np.tile(part, size)
+            if operation == "allreduce":
+                communicator.allreduce(whole, "average")
+            elif operation == "own memory":
+                own[:] = part
+                communicator.allreduce(own, "average")
+                whole = own.copy()
+            elif operation == "reduce_scatter":
+                whole, contributions = np.empty_like(part), whole
+                communicator.reduce_scatter(contributions, whole)
+            elif operation == "allgather":
+                communicator.allgather(part, whole)
+            else:
+                communicator.broadcast(whole, size - 1)
+            results.append(whole)
+        np.testing.assert_array_equal(*results)
+    communicators[1].leave_cores()
+    assert communicators[1].settings()["cores"] == 1
+    del owns, own
+    for communicator in communicators:
+        communicator.close()
+
+
+def test_more_cores_than_a_rank_has_are_refused(ring, world):
+    with pytest.raises(UsageError, match=r"option cores is 5000, but this rank is bound to \d+ CPUs"):
+        ring(world, cores=5000)

@@ -17,6 +17,8 @@ Complaints g_complaints;
 // Small areas, so that few elements are many chunks.
 NodeOptions small_areas(std::vector<CopyVariant> variants) {
   NodeOptions options;
+  options.num_cores = 1 + variants.size() % 2;
+  options.least_shared_bytes = 256;
   options.timeout_seconds = 60;
   options.one_shot_bytes = 512;
   options.variants = std::move(variants);
@@ -96,6 +98,7 @@ void usual_options(int size, const Kernels& kernels) {
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     NodeOptions options;
     options.timeout_seconds = 60;
+    options.num_cores = 3;
     const SharedArray array(bootstrap, 4 << 20, {}, 1);
     NodeRank me(bootstrap, size > 2, options, kernels, g_complaints);
     std::uint64_t seed = 1;

@@ -140,6 +140,8 @@ void on_a_node(int size, bool keeps, std::uint64_t seed) {
       {{1024, false, false}}, {{2048, true, false}, {1024, false, true}, {64, false, false}}};
   on_ranks(size, [&](ThreadBootstrap& bootstrap) {
     NodeOptions options;
+    options.num_cores = 2;
+    options.least_shared_bytes = 128;
     options.timeout_seconds = 60;
     options.one_shot_bytes = 512;
     options.variants = ways[1];

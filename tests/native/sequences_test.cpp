@@ -78,6 +78,8 @@ void round(int size, std::uint64_t seed, std::uint64_t num_operations, const Ker
     Hesitation hesitate(seed * 100 + static_cast<std::uint64_t>(bootstrap.rank()));
     NodeOptions options;
     options.timeout_seconds = 60;
+    options.num_cores = 1 + chance() % 3;
+    options.least_shared_bytes = 128;
     options.one_shot_bytes = chance() % 2 ? 512 : 0;  // 0: nothing goes that way
     for (std::uint64_t i = 0; i <= chance() % 3; ++i) {
       options.variants.push_back({std::size_t{64} << chance() % 6, chance() % 2 == 0, chance() % 2 == 0});

@@ -59,6 +59,11 @@ MUTANTS = {
         "waiting_.until_safe(&memory_.control_block(q).given_back, num_operations_, q);",
         "",
     ),
+    "shared work is taken for done too early": (
+        "node/crew.cpp",
+        "while (num_unfinished_.load(std::memory_order_acquire)) sched_yield();",
+        "",
+    ),
     "pushing ranks leave too early": (
         "node/push.cpp",
         "waiting_.until(&memory_.control_block(q).pushed, num_pushes_, q);",

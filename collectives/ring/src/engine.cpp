@@ -50,6 +50,17 @@ std::string Engine::obstacle_to_single_copies() {
   return hierarchy_ ? hierarchy_->node().obstacle_to_single_copies() : "closed";
 }
 
+std::size_t Engine::num_cores() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return hierarchy_ ? hierarchy_->node().crew().num_cores() : 1;
+}
+
+void Engine::set_num_cores(std::size_t num_cores) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto share = static_cast<std::size_t>(topology_.num_own_cpus);
+  if (hierarchy_) hierarchy_->node().crew().set_num_cores(num_cores ? num_cores : share);
+}
+
 std::string Engine::obstacle_to_huge_pages() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return obstacle_to_huge_pages_;

@@ -50,6 +50,10 @@ class Engine {
   // Why this rank's part of the shared array that was made last does not lie on huge pages; empty if it does.
   std::string obstacle_to_huge_pages();
   std::vector<OnlineTuner::Choice> choices();
+  // Cores that share this rank's large reductions and copies. With `set_num_cores` others do from the next
+  // operation on; 0: its share of the node's.
+  std::size_t num_cores();
+  void set_num_cores(std::size_t num_cores);
   const char* instruction_set() const { return kernels_.instruction_set; }
 
   // data[0, count) becomes the reduction over all ranks; all ranks get the same bits. Inside a node elements

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bitset>
 #include <cstddef>
 #include <map>
 
@@ -25,20 +24,44 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-// Each rank's own affinity mask says little (a pinned rank sees one CPU however many there are), hence the
-// union over the ranks of the machine. CPU quotas of containers, and ranks pinned to one CPU beside free
-// ones, are not seen; waiting copes with them, only somewhat later.
-bool ranks_outnumber_cpus(MPI_Comm machine) {
-  // One bit per CPU, up to 8192. A kernel with more refuses, and we take its CPUs to be enough.
-  std::array<unsigned long, 8192 / (8 * sizeof(unsigned long))> mask{};
-  if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask.data())) < 0) mask.fill(~0UL);
-  check(MPI_Allreduce(MPI_IN_PLACE, mask.data(), static_cast<int>(mask.size()), MPI_UNSIGNED_LONG, MPI_BOR,
-                      machine),
-        "MPI_Allreduce");
-  std::size_t num_cpus = 0;
-  for (const unsigned long word : mask) num_cpus += std::bitset<8 * sizeof(word)>(word).count();
-  return static_cast<std::size_t>(size_of(machine)) > num_cpus;
-}
+// The ranks of the machine that may run on each CPU, and whether this rank may.
+//
+// Each rank's own affinity mask says little (a pinned rank sees one CPU however many there are). CPU quotas
+// of containers, and ranks pinned to one CPU beside free ones, are not seen; waiting copes with them, only
+// somewhat later.
+struct Cpus {
+  // A kernel with more CPUs refuses, and we take them to be enough.
+  static constexpr std::size_t kMost = 8192;
+  std::vector<int> num_ranks = std::vector<int>(kMost, 0);
+  std::vector<int> mine = std::vector<int>(kMost, 1);
+
+  explicit Cpus(MPI_Comm machine) {
+    std::array<unsigned long, kMost / kBits> mask{};
+    if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask.data())) >= 0) {
+      for (std::size_t cpu = 0; cpu < kMost; ++cpu) {
+        mine[cpu] = static_cast<int>(mask[cpu / kBits] >> cpu % kBits & 1);
+      }
+    }
+    check(MPI_Allreduce(mine.data(), num_ranks.data(), static_cast<int>(kMost), MPI_INT, MPI_SUM, machine),
+          "MPI_Allreduce");
+  }
+
+  // Of all ranks together.
+  int count() const {
+    return static_cast<int>(std::count_if(num_ranks.begin(), num_ranks.end(), [](int n) { return n > 0; }));
+  }
+
+  int own_share() const {
+    double share = 0;
+    for (std::size_t cpu = 0; cpu < kMost; ++cpu) {
+      if (mine[cpu]) share += 1.0 / num_ranks[cpu];
+    }
+    return std::max(1, static_cast<int>(share + 1e-6));
+  }
+
+ private:
+  static constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+};
 
 }  // namespace
 
@@ -49,7 +72,9 @@ Topology::Topology(MPI_Comm comm, int ranks_per_node) {
   size = size_of(all);
 
   check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  oversubscribed = ranks_outnumber_cpus(node);
+  const Cpus cpus(node);
+  oversubscribed = size_of(node) > cpus.count();
+  num_own_cpus = cpus.own_share();
   if (ranks_per_node > 0) {
     MPI_Comm machine = node;
     check(MPI_Comm_split(machine, rank_in(machine) / ranks_per_node, rank, &node), "MPI_Comm_split");

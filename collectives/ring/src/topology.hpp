@@ -36,6 +36,7 @@ class Topology {
   int num_lanes = 1;
   bool equal_nodes = true;
   bool oversubscribed = false;  // the machine's ranks outnumber the CPUs that they may run on
+  int num_own_cpus = 1;  // this rank's share of the CPUs that it may run on, each divided among its ranks
 
   std::vector<std::vector<int>> ranks_of_node;
   const std::vector<int>& ranks_here() const { return ranks_of_node[static_cast<std::size_t>(node_index)]; }

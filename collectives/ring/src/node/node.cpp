@@ -61,10 +61,11 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscri
       obstacle_(options.single_copy ? dlscale::obstacle_to_single_copies(bootstrap, watch_) : "not wanted"),
       waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(size_), rank_,
                std::move(global_ranks), oversubscribed, options.timeout_seconds),
+      crew_(options.num_cores, options.least_shared_bytes),
       small_(memory_, waiting_, kernels_, rank_, size_),
-      push_(memory_, waiting_, kernels_, rank_, size_),
-      staged_(memory_, waiting_, kernels_, rank_, size_),
-      single_copy_(memory_, waiting_, kernels_, watch_, rank_, size_, bootstrap.in_process()),
+      push_(memory_, waiting_, kernels_, crew_, rank_, size_),
+      staged_(memory_, waiting_, kernels_, crew_, rank_, size_),
+      single_copy_(memory_, waiting_, kernels_, crew_, watch_, rank_, size_, bootstrap.in_process()),
       one_shot_bytes_(options.one_shot_bytes ? memory_.one_shot_bytes()
                                              : std::min(kSurelyOneShot, memory_.one_shot_bytes())),
       tuner_(std::make_unique<OnlineTuner>(

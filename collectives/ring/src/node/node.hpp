@@ -9,6 +9,7 @@
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
+#include "crew.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
 #include "single_copy.hpp"
@@ -26,6 +27,8 @@ struct NodeOptions {
   std::size_t one_shot_bytes = 0;
   std::vector<CopyVariant> variants;  // empty: the defaults, of which the fastest is found while running
   bool single_copy = true;            // where the kernel allows it
+  std::size_t num_cores = 1;          // of each rank, for reductions and copies
+  std::size_t least_shared_bytes = 256 * 1024;  // that are large enough
 };
 
 // Every rank's buffer of one size, mapped by all ranks of the node.
@@ -70,6 +73,7 @@ class Node {
   const std::string& obstacle_to_single_copies() const { return obstacle_; }
   std::vector<OnlineTuner::Choice> choices() const { return tuner_->choices(); }
   Waiting& waiting() { return waiting_; }
+  Crew& crew() { return crew_; }
   const Kernels& kernels() const { return kernels_; }
 
   // data[0, count) becomes the reduction over ranks in rank order, times `scale`; the same bits on all ranks.
@@ -120,6 +124,7 @@ class Node {
   Watch watch_;
   std::string obstacle_;
   Waiting waiting_;
+  Crew crew_;
   Small small_;
   Push push_;
   Staged staged_;

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "sources.hpp"
+
 namespace dlscale {
 namespace {
 
@@ -96,16 +98,16 @@ std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) 
   return all_good ? "" : "process_vm_writev wrote to the memory of another process";
 }
 
-SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch,
-                       int rank, int size, bool in_process)
+SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew,
+                       const Watch& watch, int rank, int size, bool in_process)
     : memory_(memory),
       waiting_(waiting),
       kernels_(kernels),
+      crew_(crew),
       rank_(rank),
       size_(size),
       processes_(processes_of(watch, size, in_process)),
-      lent_(static_cast<std::size_t>(size)),
-      sources_(static_cast<std::size_t>(size)) {}
+      lent_(static_cast<std::size_t>(size)) {}
 
 // Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
 //
@@ -158,52 +160,57 @@ void SingleCopy::store(int q, const std::byte* from, Range range, std::size_t el
   if (error) waiting_.raise_unreachable(q, error);
 }
 
-// Elements that are fetched from each rank at a time.
-std::size_t SingleCopy::piece_of(const Job& job) {
-  const auto size = static_cast<std::size_t>(size_);
-  const std::size_t lines = std::max<std::size_t>(job.variant.chunk_bytes / size / kLine, 1);
-  piece_bytes_ = lines * kLine;
-  if (fetched_.size() < size * piece_bytes_) fetched_.resize(size * piece_bytes_);
-  return piece_bytes_ / width(job.type);
+// Fetched from each rank at a time.
+std::size_t SingleCopy::piece_bytes_of(const Job& job) const {
+  return std::max<std::size_t>(job.variant.chunk_bytes / static_cast<std::size_t>(size_) / kLine, 1) * kLine;
 }
 
-void SingleCopy::reduce_piece(const Job& job, Range piece) {
+void SingleCopy::reduce_piece(const Job& job, Range piece, std::size_t piece_bytes) {
+  const auto size = static_cast<std::size_t>(size_);
+  thread_local std::vector<std::byte> fetched;  // a piece of each rank but this one
+  if (fetched.size() < size * piece_bytes) fetched.resize(size * piece_bytes);
+  Sources sources(size);
   for (int i = 0; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     const auto p = static_cast<std::size_t>(q);
     if (q == rank_) {
-      sources_[p] = job.in(piece);
+      sources[p] = job.in(piece);
       continue;
     }
-    std::byte* to = fetched_.data() + p * piece_bytes_;
+    std::byte* to = fetched.data() + p * piece_bytes;
     fetch(q, to, piece, width(job.type));
-    sources_[p] = to;
+    sources[p] = to;
   }
   reduce(kernels_, job.type, job.op,
-         {job.out(piece), nullptr, sources_.data(), sources_.size(), piece.size(), job.scale, false});
+         {job.out(piece), nullptr, sources.data(), size, piece.size(), job.scale, false});
 }
 
 bool SingleCopy::allreduce(const Job& job, std::size_t count) {
   if (!lend(job, count, 0)) return false;
-  const std::size_t piece = piece_of(job), line = kLine / width(job.type), lines = (count + line - 1) / line;
+  const std::size_t element = width(job.type), line = kLine / element, lines = (count + line - 1) / line;
+  const std::size_t piece_bytes = piece_bytes_of(job), piece = piece_bytes / element;
   const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
-  const std::size_t end = std::min(count, own.end * line);
-  for (std::size_t begin = own.begin * line; begin < end; begin += piece) {
-    const Range range{begin, std::min(begin + piece, end)};
-    reduce_piece(job, range);
-    for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(range), range, width(job.type));
-  }
+  const Range mine{std::min(count, own.begin * line), std::min(count, own.end * line)};
+  crew_.share(mine, element, [&](Range range) {
+    for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
+      const Range next{begin, std::min(begin + piece, range.end)};
+      reduce_piece(job, next, piece_bytes);
+      for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(next), next, element);
+    }
+  });
   give_back();
   return true;
 }
 
 bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
   if (!lend(job, count_of(blocks), 1)) return false;
-  const std::size_t piece = piece_of(job);
-  const Range own = blocks[static_cast<std::size_t>(rank_)];
-  for (std::size_t begin = own.begin; begin < own.end; begin += piece) {
-    reduce_piece(job, {begin, std::min(begin + piece, own.end)});
-  }
+  const std::size_t element = width(job.type), piece_bytes = piece_bytes_of(job);
+  const std::size_t piece = piece_bytes / element;
+  crew_.share(blocks[static_cast<std::size_t>(rank_)], element, [&](Range range) {
+    for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
+      reduce_piece(job, {begin, std::min(begin + piece, range.end)}, piece_bytes);
+    }
+  });
   give_back();
   return true;
 }
@@ -217,7 +224,7 @@ bool SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     const Range block = blocks[static_cast<std::size_t>(q)];
-    fetch(q, job.out(block), block, element);
+    crew_.share(block, element, [&](Range range) { fetch(q, job.out(range), range, element); });
   }
   give_back();
   return true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control_block.hpp"
+#include "crew.hpp"
 #include "staged.hpp"
 #include "watch.hpp"
 
@@ -30,8 +31,8 @@ class SingleCopy {
  public:
   using Job = Staged::Job;
 
-  SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, const Watch& watch, int rank,
-             int size, bool in_process);
+  SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, const Watch& watch,
+             int rank, int size, bool in_process);
 
   // All are false on all ranks, and nothing was done, if the kernel cannot copy some rank's buffer.
   bool allreduce(const Job& job, std::size_t count);
@@ -41,21 +42,19 @@ class SingleCopy {
  private:
   bool lend(const Job& job, std::size_t count, std::size_t kind);
   void give_back();
-  void reduce_piece(const Job& job, Range piece);
+  void reduce_piece(const Job& job, Range piece, std::size_t piece_bytes);
   void fetch(int q, std::byte* to, Range range, std::size_t element);
   void store(int q, const std::byte* from, Range range, std::size_t element);
-  std::size_t piece_of(const Job& job);
+  std::size_t piece_bytes_of(const Job& job) const;
 
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
+  Crew& crew_;
   int rank_;
   int size_;
   std::vector<pid_t> processes_;
   std::vector<std::uintptr_t> lent_;  // each rank's first element
-  std::vector<std::byte> fetched_;    // a piece of each rank but this one
-  std::size_t piece_bytes_ = 0;
-  std::vector<const void*> sources_;
   std::uint64_t num_operations_ = 0;
 };
 

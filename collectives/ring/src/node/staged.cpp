@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sources.hpp"
+
 namespace dlscale {
 
 // Why three slots need no further synchronisation. Publishing chunk c overwrites the slot of c - 3, which all
@@ -72,32 +74,52 @@ void Staged::wait_until_reduced(std::uint64_t num_chunks) {
 }
 
 // What this rank hands over goes out,
-void Staged::put(const Job& job, std::byte* to, Range range, Prefetch prefetch) {
-  if (job.rounding) {
-    float* residual = job.rounding->contributions ? job.rounding->contributions + range.begin : nullptr;
-    const auto* from = reinterpret_cast<const float*>(job.in(range));
-    return kernels_.round_keeping(to, from, residual, range.size(), job.variant.streaming);
-  }
-  const auto copy = job.variant.streaming ? kernels_.copy_streaming : kernels_.copy;
-  copy(to, job.in(range), range.size() * width(job.type), prefetch);
+void Staged::put(const Job& job, std::byte* to, Range whole, Prefetch prefetch) {
+  const std::size_t between = job.width_between();
+  crew_.share(whole, between, [&](Range range) {
+    std::byte* place = to + (range.begin - whole.begin) * between;
+    if (job.rounding) {
+      float* residual = job.rounding->contributions ? job.rounding->contributions + range.begin : nullptr;
+      const auto* from = reinterpret_cast<const float*>(job.in(range));
+      return kernels_.round_keeping(place, from, residual, range.size(), job.variant.streaming);
+    }
+    const auto copy = job.variant.streaming ? kernels_.copy_streaming : kernels_.copy;
+    const bool first = range.begin == whole.begin;
+    copy(place, job.in(range), range.size() * between, first ? prefetch : Prefetch{});
+  });
 }
 
 // and what another one handed over comes in.
-void Staged::take(const Job& job, Range range, const std::byte* from, Prefetch prefetch) {
-  if (job.rounding) return kernels_.from_bfloat16(job.out(range), from, range.size());
-  kernels_.copy(job.out(range), from, range.size() * width(job.type), prefetch);
+void Staged::take(const Job& job, Range whole, const std::byte* from, Prefetch prefetch) {
+  const std::size_t between = job.width_between();
+  crew_.share(whole, between, [&](Range range) {
+    const std::byte* place = from + (range.begin - whole.begin) * between;
+    if (job.rounding) return kernels_.from_bfloat16(job.out(range), place, range.size());
+    const bool first = range.begin == whole.begin;
+    kernels_.copy(job.out(range), place, range.size() * between, first ? prefetch : Prefetch{});
+  });
 }
 
-void Staged::reduce_sources(const Job& job, Range own, std::byte* result) {
-  if (!job.rounding) {
-    return reduce(kernels_, job.type, job.op,
-                  {job.out(own), result, sources_.data(), sources_.size(), own.size(), job.scale,
-                   job.variant.streaming});
-  }
-  const auto residual = [&](float* all) { return all ? all + own.begin : nullptr; };
-  kernels_.reduce_rounded({reinterpret_cast<float*>(job.out(own)), result, sources_.data(),
-                           static_cast<std::size_t>(rank_), residual(job.rounding->contributions),
-                           residual(job.rounding->results), sources_.size(), own.size(), job.scale});
+void Staged::reduce_brought(const Job& job, Range own, std::byte* result) {
+  const std::size_t between = job.width_between();
+  crew_.share(own, between, [&](Range range) {
+    const std::size_t from = range.begin - own.begin;
+    Sources sources(brought_.size());
+    for (std::size_t q = 0; q < brought_.size(); ++q) {
+      const bool mine = q == static_cast<std::size_t>(rank_);
+      sources[q] = brought_[q] + from * (mine ? width(job.type) : between);
+    }
+    std::byte* place = result ? result + from * between : nullptr;
+    if (!job.rounding) {
+      return reduce(kernels_, job.type, job.op,
+                    {job.out(range), place, sources.data(), brought_.size(), range.size(), job.scale,
+                     job.variant.streaming});
+    }
+    const auto residual = [&](float* all) { return all ? all + range.begin : nullptr; };
+    kernels_.reduce_rounded({reinterpret_cast<float*>(job.out(range)), place, sources.data(),
+                             static_cast<std::size_t>(rank_), residual(job.rounding->contributions),
+                             residual(job.rounding->results), brought_.size(), range.size(), job.scale});
+  });
 }
 
 void Staged::publish(const Job& job, const Slices& slices, std::size_t chunk) {
@@ -129,10 +151,10 @@ void Staged::reduce_own(const Job& job, const Slices& slices, std::size_t chunk,
     for (int i = 1; i < size_; ++i) wait_for_published(chunk, (rank_ + i) % size_);
     const std::size_t offset = static_cast<std::size_t>(rank_) * slices.slice() * job.width_between();
     for (int q = 0; q < size_; ++q) {
-      sources_[static_cast<std::size_t>(q)] =
+      brought_[static_cast<std::size_t>(q)] =
           q == rank_ ? job.in(own) : memory_.published(q, number) + offset;
     }
-    reduce_sources(job, own, for_others ? memory_.result(rank_, number) : nullptr);
+    reduce_brought(job, own, for_others ? memory_.result(rank_, number) : nullptr);
   }
   waiting_.announce(&control_block(rank_).reduced, number + 1);
 }

@@ -7,6 +7,7 @@
 
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
+#include "crew.hpp"
 #include "slices.hpp"
 #include "variant.hpp"
 
@@ -46,13 +47,14 @@ class Staged {
     CopyVariant variant;
   };
 
-  Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, int rank, int size)
+  Staged(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, int rank, int size)
       : memory_(memory),
         waiting_(waiting),
         kernels_(kernels),
+        crew_(crew),
         rank_(rank),
         size_(size),
-        sources_(static_cast<std::size_t>(size)) {}
+        brought_(static_cast<std::size_t>(size)) {}
 
   void allreduce(const Job& job, const Slices& slices);
   // Only the own slices of the output are written.
@@ -62,9 +64,9 @@ class Staged {
   void allgather(const Job& job, const Slices& slices);
 
  private:
-  void put(const Job& job, std::byte* to, Range range, Prefetch prefetch);
-  void take(const Job& job, Range range, const std::byte* from, Prefetch prefetch);
-  void reduce_sources(const Job& job, Range own, std::byte* result);
+  void put(const Job& job, std::byte* to, Range whole, Prefetch prefetch);
+  void take(const Job& job, Range whole, const std::byte* from, Prefetch prefetch);
+  void reduce_brought(const Job& job, Range own, std::byte* result);
   void publish(const Job& job, const Slices& slices, std::size_t chunk);
   void reduce_own(const Job& job, const Slices& slices, std::size_t chunk, bool for_others);
   void store_own(const Job& job, const Slices& slices, std::size_t chunk);
@@ -77,9 +79,10 @@ class Staged {
   NodeMemory& memory_;
   Waiting& waiting_;
   const Kernels& kernels_;
+  Crew& crew_;
   int rank_;
   int size_;
-  std::vector<const void*> sources_;
+  std::vector<const std::byte*> brought_;  // each rank's elements of the slice that is reduced
   std::uint64_t num_operations_ = 0;
   std::uint32_t tag_ = 0;                 // of the operation under way
   std::uint64_t num_chunks_ = 0;          // of all operations so far: numbers never repeat

@@ -283,6 +283,8 @@ NB_MODULE(_engine, m) {
       .def_prop_ro("memory_kind", [](Engine& e) { return std::string(e.memory_kind()); })
       .def_prop_ro("obstacle_to_single_copies", [](Engine& e) { return e.obstacle_to_single_copies(); })
       .def_prop_ro("obstacle_to_huge_pages", [](Engine& e) { return e.obstacle_to_huge_pages(); })
+      .def_prop_ro("num_own_cpus", [](const Engine& e) { return e.topology().num_own_cpus; })
+      .def_prop_rw("num_cores", &Engine::num_cores, &Engine::set_num_cores)
       .def("choices", &choices)
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
       .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
