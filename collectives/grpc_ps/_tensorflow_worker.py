@@ -56,7 +56,8 @@ class FewestBytes:
 def local_statistics(device: str) -> Callable[..., Any]:
     """A variable creator: what is not trained stays on the worker's device, which reads what is trained once per step.
 
-    Without the second, every use of a variable in a step fetches it from its server again.
+    Without the second, every use of a variable in a step fetches it from its server again. The variable's value is
+    then that copy everywhere: what updates a variable on its server must read it by its handle.
     """
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:

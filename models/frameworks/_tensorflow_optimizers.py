@@ -114,7 +114,7 @@ class MomentumSgd(HasRate, MakesSlots, tf.compat.v1.train.MomentumOptimizer):  #
 
     def _full_gradient(self, grad: Any, var: Any) -> Any:
         decay = self._decay_of(var)
-        return grad + decay * var if decay else grad
+        return grad + decay * _in_place(var) if decay else grad
 
     def _decay_of(self, var: Any) -> float:
         return self._weight_decay if decays(var.name) else 0.0
@@ -133,9 +133,18 @@ class LayerwiseSgd(MomentumSgd):
         self._trust, self._clips = rule.trust_coefficient or 0.0, rule.name == "larc"
 
     def _full_gradient(self, grad: Any, var: Any) -> Any:
-        weight_norm, norm = tf.norm(var), tf.norm(grad)
+        weight_norm, norm = tf.norm(_in_place(var)), tf.norm(grad)
         ratio = self._trust * weight_norm / (norm + self._decay_of(var) * weight_norm + EPSILON)
         if self._clips:
             ratio = tf.minimum(ratio / self._learning_rate_tensor, 1.0)
         ratio = tf.where((weight_norm > 0) & (norm > 0), ratio, 1.0)
         return ratio * super()._full_gradient(grad, var)
+
+
+def _in_place(var: Any) -> Any:
+    """The weights, read where they lie.
+
+    Where a worker caches a variable of a server, its value is the worker's copy: an update on the server would have the
+    weights sent to the worker and back.
+    """
+    return tf.raw_ops.ReadVariableOp(resource=var.handle, dtype=var.dtype)
