@@ -12,6 +12,7 @@ settings.py   the user's settings
 bfloat16.py   gradients as bfloat16 on the wire, with error feedback
 plan.py       switch points for a machine, in a file
 tuner.py      finds them by trials (trials.py) and writes the file
+pieces.py     nodes cut into NUMA domains, or every so many ranks
 mpi_match.py  refuses an MPI other than the one that the engine was compiled with
 """
 

@@ -68,7 +68,7 @@ class Engine:
         one_shot_bytes: int,
         variants: list[tuple[int, bool, bool]],
         block_bytes: int,
-        ranks_per_node: int,
+        piece: int,
         debug: bool,
         single_copy: bool,
         huge_pages: bool,

@@ -25,6 +25,7 @@ from dlscale.collectives.ring.mpi_match import (
     require_same_mpi,
     require_same_world,
 )
+from dlscale.collectives.ring.pieces import num_numa_domains, piece_here
 from dlscale.collectives.ring.settings import Settings
 
 try:
@@ -92,13 +93,16 @@ class Ring:
         )
         self._settings = settings or Settings()
         self._plan: dict[str, str] = {}  # its name and digest in records
+        here = piece_here(
+            control, ranks_per_node=self._settings.ranks_per_node, domains=self._settings.domains
+        )
         one_shot_bytes, variants, block_bytes = ONE_SHOT_BYTES, NO_VARIANTS, BLOCK_BYTES
         network = _engine.default_tuning(control.Get_size())
         if self._settings.plan:
             # On demand: reading JSON with care costs an import of 0.1 s.
             from dlscale.collectives.ring.plan import load_plan
 
-            loaded = load_plan(self._settings.plan, control, ranks_per_node=self._settings.ranks_per_node)
+            loaded = load_plan(self._settings.plan, control, here)
             node = loaded.plan.node
             one_shot_bytes, block_bytes = node.one_shot_bytes, node.block_bytes
             variants, network = node.engine_variants(), loaded.plan.network.engine_tuning()
@@ -112,7 +116,7 @@ class Ring:
             one_shot_bytes=one_shot_bytes,
             variants=variants,
             block_bytes=block_bytes,
-            ranks_per_node=self._settings.ranks_per_node,
+            piece=here[1],
             debug=self._settings.debug,
             single_copy=self._settings.single_copy,
             huge_pages=self._settings.huge_pages,
@@ -130,6 +134,7 @@ class Ring:
         return {
             "num_nodes": engine.num_nodes,
             "num_lanes": engine.num_lanes,
+            "numa_domains": num_numa_domains(),
             "shared_memory": engine.memory_kind,
             "single_copy": engine.obstacle_to_single_copies or "yes",
             "huge_pages": engine.obstacle_to_huge_pages or "yes",

@@ -176,9 +176,12 @@ def read_plan(path: Path, key: PlanKey) -> LoadedPlan:
     return LoadedPlan(plan=plan, name=path.name, digest=hashlib.sha256(content).hexdigest()[:16])
 
 
-def load_plan(path: str, control: Any, *, ranks_per_node: int) -> LoadedPlan:
-    """The plan in `path`, as rank 0 reads it; collective. Raises UsageError on all ranks as `read_plan`."""
-    key = key_here(control, ranks_per_node=ranks_per_node)
+def load_plan(path: str, control: Any, here: tuple[int, int]) -> LoadedPlan:
+    """The plan in `path`, as rank 0 reads it, for ranks whose pieces are `here`; collective.
+
+    Raises UsageError on all ranks as `read_plan`.
+    """
+    key = key_here(control, here)
     outcome: LoadedPlan | UsageError | None = None
     if control.Get_rank() == 0:
         try:
@@ -193,11 +196,11 @@ def load_plan(path: str, control: Any, *, ranks_per_node: int) -> LoadedPlan:
     return outcome
 
 
-def key_here(control: Any, *, ranks_per_node: int) -> PlanKey:
-    """The key of a plan for the ranks of `control`, the same on all ranks; collective."""
+def key_here(control: Any, here: tuple[int, int]) -> PlanKey:
+    """The key of a plan for the ranks of `control`, the same on all; collective. `here`: this rank's `piece_here`."""
     from mpi4py import MPI
 
-    sizes = Counter(control.allgather(node_here(control, ranks_per_node=ranks_per_node)))
+    sizes = Counter(control.allgather(here))
     return PlanKey(
         num_ranks=control.Get_size(),
         num_nodes=len(sizes),
@@ -207,18 +210,6 @@ def key_here(control: Any, *, ranks_per_node: int) -> PlanKey:
         mpi=" ".join(MPI.Get_library_version().split("\n", 1)[0].split(",", 1)[0].split()),
         cpu=", ".join(sorted(set(control.allgather(_cpu_model())))),
     )
-
-
-def node_here(control: Any, *, ranks_per_node: int) -> tuple[int, int]:
-    """This rank's node, cut as by src/topology.cpp: its machine's first rank, and which of its pieces; collective."""
-    from mpi4py import MPI
-
-    machine = control.Split_type(MPI.COMM_TYPE_SHARED, key=control.Get_rank())
-    try:
-        place = machine.Get_rank() // ranks_per_node if ranks_per_node else 0
-        return machine.bcast(control.Get_rank()), place
-    finally:
-        machine.Free()
 
 
 def _cpu_model() -> str:

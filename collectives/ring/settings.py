@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.ring.pieces import DOMAINS
 
 SHARED_MEMORY = ("auto", "memfd", "shm")
 WIRES = ("float32", "bfloat16")
@@ -21,10 +22,11 @@ class Settings:
     that is faster than shared memory. `huge_pages`: own memory from 2 MiB on lies on pages of 2 MiB while there are
     free ones. `cores`: of each rank, that share large reductions and copies inside the node; 0: the rank's share of the
     CPUs that it may run on. `segment_bytes`: the largest message between nodes. `plan`: a file written by
-    `dlscale collectives tune` with the switch points. `ranks_per_node`: cut nodes into smaller ones, to try
-    several nodes on one machine. `debug`: compare the arguments of all ranks before every operation. `wire`: what
-    float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with `error_feedback` the rounding
-    error of a gradient is added to the next one (see bfloat16.py).
+    `dlscale collectives tune` with the switch points. `domains`: cut nodes into their NUMA domains (numa) or sockets
+    (socket), so that less crosses between these; ranks must be bound to them. `ranks_per_node`: cut nodes into pieces
+    of so many ranks, to try several nodes on one machine. `debug`: compare the arguments of all ranks before every
+    operation. `wire`: what float32 travels as when it is summed or averaged; as bfloat16 it is rounded, and with
+    `error_feedback` the rounding error of a gradient is added to the next one (see bfloat16.py).
     """
 
     timeout_seconds: float = 300.0
@@ -34,6 +36,7 @@ class Settings:
     huge_pages: bool = True
     cores: int = 1
     plan: str = ""
+    domains: str = ""
     ranks_per_node: int = 0
     debug: bool = False
     wire: str = "float32"
@@ -51,5 +54,11 @@ class Settings:
             raise UsageError(f"option segment_bytes is {self.segment_bytes}; give 1 .. {MAX_SEGMENT_BYTES}")
         if self.cores < 0:
             raise UsageError(f"option cores is {self.cores}; give 1 or more, or 0 for the rank's share")
+        if self.domains not in DOMAINS:
+            raise UsageError(
+                f"option domains is {self.domains!r}; choose one of: {', '.join(filter(None, DOMAINS))}"
+            )
         if self.ranks_per_node < 0:
             raise UsageError(f"option ranks_per_node is {self.ranks_per_node}; give 0 or more")
+        if self.domains and self.ranks_per_node:
+            raise UsageError("options domains and ranks_per_node both cut nodes; give one of them")

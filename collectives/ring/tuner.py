@@ -19,6 +19,7 @@ from mpi4py import MPI
 from dlscale.base.errors import UsageError
 from dlscale.collectives.ring import _engine
 from dlscale.collectives.ring.engine import BLOCK_BYTES
+from dlscale.collectives.ring.pieces import piece_here
 from dlscale.collectives.ring.plan import (
     KIB,
     MIB,
@@ -30,7 +31,6 @@ from dlscale.collectives.ring.plan import (
     TuningPlan,
     default_network,
     key_here,
-    node_here,
     write_plan,
 )
 from dlscale.collectives.ring.trials import (
@@ -85,7 +85,8 @@ def tune(
     """
     if max_bytes < MIN_BYTES:
         raise UsageError(f"messages up to {max_bytes} bytes were asked for; give {MIN_BYTES} or more")
-    key = key_here(control, ranks_per_node=ranks_per_node)
+    here = piece_here(control, ranks_per_node=ranks_per_node)
+    key = key_here(control, here)
     sizes = _sizes(key, max_bytes)
     total = max(sum(map(len, sizes.values())), 1)
     numbers = iter(range(total + 1))
@@ -96,7 +97,7 @@ def tune(
     )
     node = NodePlan(one_shot_bytes=0, variants=[], block_bytes=BLOCK_BYTES)
     network = default_network(key.num_nodes)
-    node_comm, lane_comm = _groups(control, key, ranks_per_node=ranks_per_node)
+    node_comm, lane_comm = _groups(control, key, here)
     # What is opened is closed where all goes well: closing is collective, and after a failure others never come.
     if key.node_size > 1:
         room = node.model_copy(update={"one_shot_bytes": ROOM_FOR_ONE_SHOT})
@@ -104,13 +105,13 @@ def tune(
         node = node.model_copy(update={"one_shot_bytes": _one_shot(trials, engine, sizes["one-shot"])})
         engine.close()
     if key.num_nodes > 1:
-        lane = lane_comm and _open(lane_comm, node, network, ranks_per_node=1)
+        lane = lane_comm and _open(lane_comm, node, network, piece=lane_comm.Get_rank())
         network = _schedules(trials, lane, network, sizes["schedules"])
         network = _segments(trials, lane, network, sizes["segments"])
         if lane:
             lane.close()
     if key.num_nodes > 1 and key.node_size > 1:
-        engine = _open(control, node, network, ranks_per_node=ranks_per_node, shared_memory=shared_memory)
+        engine = _open(control, node, network, piece=here[1], shared_memory=shared_memory)
         node = node.model_copy(update={"block_bytes": _blocks(trials, engine, sizes["blocks"])})
         engine.close()
     for comm in (node_comm, lane_comm):
@@ -137,10 +138,8 @@ def _sizes(key: PlanKey, max_bytes: int) -> dict[str, list[int]]:
     }
 
 
-def _groups(control: Any, key: PlanKey, *, ranks_per_node: int) -> tuple[Any, Any]:
+def _groups(control: Any, key: PlanKey, here: tuple[int, int]) -> tuple[Any, Any]:
     """The communicators of this rank's node and of its lane; None for a rank that sends nothing to other nodes."""
-    # A node is known by its first rank, and by its place among the pieces of that rank's machine.
-    here = node_here(control, ranks_per_node=ranks_per_node)
     nodes = sorted(set(control.allgather(here)))
     node = control.Split(nodes.index(here), control.Get_rank())
     local = node.Get_rank()
@@ -149,7 +148,7 @@ def _groups(control: Any, key: PlanKey, *, ranks_per_node: int) -> tuple[Any, An
 
 
 def _open(
-    comm: Any, node: NodePlan, network: NetworkPlan, *, ranks_per_node: int = 0, shared_memory: str = "auto"
+    comm: Any, node: NodePlan, network: NetworkPlan, *, piece: int = 0, shared_memory: str = "auto"
 ) -> Engine:
     return _engine.Engine(
         comm=comm.py2f(),
@@ -159,7 +158,7 @@ def _open(
         one_shot_bytes=node.one_shot_bytes,
         variants=node.engine_variants(),
         block_bytes=node.block_bytes,
-        ranks_per_node=ranks_per_node,
+        piece=piece,
         debug=False,
         single_copy=False,
         huge_pages=True,

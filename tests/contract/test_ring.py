@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +100,27 @@ def test_what_was_found_fastest_is_told(ring, world):
         assert any(name.startswith("staged") for name in rates)
 
 
+def test_what_was_found_is_still_told_while_all_is_tried_again(ring, world):
+    communicator = ring(world, single_copy=False)
+    buffer = np.zeros(50_000, np.float32)
+    for _ in range(1026):  # OnlineTuner's kRetryAfter, and two more
+        communicator.allreduce(buffer)
+    choices = communicator.choices()
+    communicator.close()
+    if world.Get_size() > 1:
+        assert choices[0].variant in choices[0].gigabytes_per_second
+
+
+@pytest.mark.parametrize("domains", ["numa", "socket"])
+def test_a_node_of_one_domain_stays_whole(ring, world, domains):
+    if len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) > 1:
+        pytest.skip("this machine has several NUMA domains, to which ranks are not bound here")
+    communicator = ring(world, domains=domains)
+    settings = communicator.settings()
+    assert (settings["num_nodes"], settings["numa_domains"]) == (1, 1)
+    communicator.close()
+
+
 def test_integer_sums_wrap(ring, world):
     communicator = ring(world)
     for dtype in (np.int32, np.int64):
@@ -152,6 +174,7 @@ def test_a_communicator_that_is_none_is_refused(ring):
         ("segment_bytes", 2**30 + 1),
         ("timeout_seconds", 0.0),
         ("ranks_per_node", -1),
+        ("domains", "core"),
         ("shared_memory", "cloud"),
     ],
 )

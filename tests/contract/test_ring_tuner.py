@@ -52,10 +52,11 @@ def join(world, **settings):
 
 @pytest.mark.parametrize("ranks_per_node", [0, 1, 2])
 def test_the_file_holds_what_was_found_for_these_ranks(tuned, world, ranks_per_node):
+    from dlscale.collectives.ring.pieces import piece_here
     from dlscale.collectives.ring.plan import key_here, read_plan
 
     path, written, reports = tuned(ranks_per_node)
-    key = key_here(world, ranks_per_node=ranks_per_node)
+    key = key_here(world, piece_here(world, ranks_per_node=ranks_per_node))
     loaded = read_plan(path, key)
     everyone = world.allgather(written.model_dump_json())
     assert loaded.plan == written
@@ -141,6 +142,7 @@ def test_messages_of_no_length_are_refused(world, folder):
 
 def test_numbers_of_a_plan_reach_the_engine(world, folder):
     """A plan with odd numbers: sums stay right, and one-shot really ends where it says."""
+    from dlscale.collectives.ring.pieces import piece_here
     from dlscale.collectives.ring.plan import CopyVariant, NodePlan, default_network, key_here, write_plan
     from dlscale.collectives.ring.plan import TuningPlan as Plan
 
@@ -151,7 +153,7 @@ def test_numbers_of_a_plan_reach_the_engine(world, folder):
     )
     paths = []
     for ranks_per_node in (0, 2):
-        key = key_here(world, ranks_per_node=ranks_per_node)
+        key = key_here(world, piece_here(world, ranks_per_node=ranks_per_node))
         plan = Plan(key=key, node=node, network=default_network(key.num_nodes))
         paths.append((ranks_per_node, folder / f"odd-{ranks_per_node}.json"))
         if world.Get_rank() == 0:

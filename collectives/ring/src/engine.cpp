@@ -36,7 +36,7 @@ MPI_Comm usable(MPI_Comm comm) {
 
 Engine::Engine(MPI_Comm comm, const EngineOptions& options)
     : kernels_(kernels()),
-      topology_((options.network.check(), usable(comm)), options.ranks_per_node),
+      topology_((options.network.check(), usable(comm)), options.piece),
       bootstrap_(topology_.node),
       node_options_(options.node),
       hierarchy_(std::make_unique<Hierarchy>(topology_, options.node, options.network, options.block_bytes,

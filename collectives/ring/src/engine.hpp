@@ -19,7 +19,7 @@ struct EngineOptions {
   NodeOptions node;
   network::Tuning network;
   std::size_t block_bytes = 8 * 1024 * 1024;  // of a buffer that goes through nodes and network by turns
-  int ranks_per_node = 0;                     // see Topology
+  int piece = 0;                              // see Topology
   bool debug = false;                         // compare the arguments of all ranks before every operation
 };
 

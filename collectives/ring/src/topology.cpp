@@ -29,43 +29,56 @@ int size_of(MPI_Comm comm) {
 // Each rank's own affinity mask says little (a pinned rank sees one CPU however many there are). CPU quotas
 // of containers, and ranks pinned to one CPU beside free ones, are not seen; waiting copes with them, only
 // somewhat later.
-struct Cpus {
-  // A kernel with more CPUs refuses, and we take them to be enough.
-  static constexpr std::size_t kMost = 8192;
-  std::vector<int> num_ranks = std::vector<int>(kMost, 0);
-  std::vector<int> mine = std::vector<int>(kMost, 1);
-
-  explicit Cpus(MPI_Comm machine) {
-    std::array<unsigned long, kMost / kBits> mask{};
-    if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask.data())) >= 0) {
-      for (std::size_t cpu = 0; cpu < kMost; ++cpu) {
-        mine[cpu] = static_cast<int>(mask[cpu / kBits] >> cpu % kBits & 1);
-      }
+class Cpus {
+ public:
+  explicit Cpus(MPI_Comm machine) : mine_(own_cpus()) {
+    auto num_cpus = static_cast<int>(mine_.size());
+    check(MPI_Allreduce(MPI_IN_PLACE, &num_cpus, 1, MPI_INT, MPI_MAX, machine), "MPI_Allreduce");
+    mine_.resize(static_cast<std::size_t>(num_cpus));
+    num_ranks_.resize(mine_.size());
+    // MPICH has the kernel copy what is larger, and ends the program where the kernel refuses.
+    constexpr int kAtOnce = 1024;
+    for (int begin = 0; begin < num_cpus; begin += kAtOnce) {
+      check(MPI_Allreduce(mine_.data() + begin, num_ranks_.data() + begin,
+                          std::min(kAtOnce, num_cpus - begin), MPI_INT, MPI_SUM, machine),
+            "MPI_Allreduce");
     }
-    check(MPI_Allreduce(mine.data(), num_ranks.data(), static_cast<int>(kMost), MPI_INT, MPI_SUM, machine),
-          "MPI_Allreduce");
   }
 
   // Of all ranks together.
   int count() const {
-    return static_cast<int>(std::count_if(num_ranks.begin(), num_ranks.end(), [](int n) { return n > 0; }));
+    return static_cast<int>(std::count_if(num_ranks_.begin(), num_ranks_.end(), [](int n) { return n > 0; }));
   }
 
   int own_share() const {
     double share = 0;
-    for (std::size_t cpu = 0; cpu < kMost; ++cpu) {
-      if (mine[cpu]) share += 1.0 / num_ranks[cpu];
+    for (std::size_t cpu = 0; cpu < mine_.size(); ++cpu) {
+      if (mine_[cpu]) share += 1.0 / num_ranks_[cpu];
     }
     return std::max(1, static_cast<int>(share + 1e-6));
   }
 
  private:
-  static constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  // 1 for each CPU that this rank may run on, up to the last such one.
+  static std::vector<int> own_cpus() {
+    constexpr std::size_t kMost = 8192, kBits = 8 * sizeof(unsigned long);
+    std::array<unsigned long, kMost / kBits> mask{};
+    // A kernel with more CPUs refuses, and we take them to be enough.
+    if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask.data())) < 0) mask.fill(~0UL);
+    std::vector<int> own(kMost);
+    for (std::size_t cpu = 0; cpu < kMost; ++cpu)
+      own[cpu] = static_cast<int>(mask[cpu / kBits] >> cpu % kBits & 1);
+    while (!own.empty() && !own.back()) own.pop_back();
+    return own;
+  }
+
+  std::vector<int> mine_;
+  std::vector<int> num_ranks_;
 };
 
 }  // namespace
 
-Topology::Topology(MPI_Comm comm, int ranks_per_node) {
+Topology::Topology(MPI_Comm comm, int piece) {
   check(MPI_Comm_dup(comm, &all), "MPI_Comm_dup");
   check(MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   rank = rank_in(all);
@@ -75,11 +88,9 @@ Topology::Topology(MPI_Comm comm, int ranks_per_node) {
   const Cpus cpus(node);
   oversubscribed = size_of(node) > cpus.count();
   num_own_cpus = cpus.own_share();
-  if (ranks_per_node > 0) {
-    MPI_Comm machine = node;
-    check(MPI_Comm_split(machine, rank_in(machine) / ranks_per_node, rank, &node), "MPI_Comm_split");
-    check(MPI_Comm_free(&machine), "MPI_Comm_free");
-  }
+  MPI_Comm machine = node;
+  check(MPI_Comm_split(machine, piece, rank, &node), "MPI_Comm_split");
+  check(MPI_Comm_free(&machine), "MPI_Comm_free");
   local_rank = rank_in(node);
   node_size = size_of(node);
 

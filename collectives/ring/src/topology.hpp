@@ -14,9 +14,9 @@ namespace dlscale {
 //         the smallest node has ranks; further ranks of larger nodes are on none.
 class Topology {
  public:
-  // Collective. Duplicates `comm`. `ranks_per_node` cuts nodes into smaller ones, to try several nodes on
-  // one; 0 leaves them as they are.
-  Topology(MPI_Comm comm, int ranks_per_node);
+  // Collective. Duplicates `comm`. Ranks of one machine that give the same `piece`, 0 or more, make up a
+  // node: a NUMA domain, say.
+  Topology(MPI_Comm comm, int piece);
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
 

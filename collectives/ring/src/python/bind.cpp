@@ -254,7 +254,7 @@ NB_MODULE(_engine, m) {
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
              const std::string& shared_memory, std::size_t one_shot_bytes, const Variants& variants,
-             std::size_t block_bytes, int ranks_per_node, bool debug, bool single_copy, bool huge_pages) {
+             std::size_t block_bytes, int piece, bool debug, bool single_copy, bool huge_pages) {
             EngineOptions options;
             options.node.timeout_seconds = timeout_seconds;
             options.node.memory.sharing = shared_memory == "memfd" ? dlscale::Sharing::memory_file
@@ -266,13 +266,13 @@ NB_MODULE(_engine, m) {
             options.node.memory.huge_pages = huge_pages;
             options.network = network;
             options.block_bytes = block_bytes;
-            options.ranks_per_node = ranks_per_node;
+            options.piece = piece;
             options.debug = debug;
             const nb::gil_scoped_release without_lock;
             new (self) Engine(MPI_Comm_f2c(comm), options);
           },
           "comm"_a, "network"_a, "timeout_seconds"_a, "shared_memory"_a, "one_shot_bytes"_a, "variants"_a,
-          "block_bytes"_a, "ranks_per_node"_a, "debug"_a, "single_copy"_a, "huge_pages"_a)
+          "block_bytes"_a, "piece"_a, "debug"_a, "single_copy"_a, "huge_pages"_a)
       .def_prop_ro("rank", [](const Engine& e) { return e.topology().rank; })
       .def_prop_ro("size", [](const Engine& e) { return e.topology().size; })
       .def_prop_ro("local_rank", [](const Engine& e) { return e.topology().local_rank; })
