@@ -67,7 +67,7 @@ const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
   if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
   is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
-  if (num_timed_ >= 2) learn(past_[(num_timed_ - 2) % 4], duration(num_timed_ - 2));
+  if (num_timed_ >= 2) learn(num_timed_ - 2);
   const std::size_t variant =
       c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
   past_[num_timed_ % 4] = {&c, variant, num_bytes};
@@ -102,6 +102,7 @@ void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) co
   c->rate.fill(0);
   c->num_trials_left = kTrialsPerVariant * candidates.size();
   c->num_trials = 0;
+  c->tried_since = num_timed_;
   c->candidates = std::move(candidates);
 }
 
@@ -111,7 +112,7 @@ std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_cla
   Class& c = classes[size_class];
   for (std::size_t distance = 1; distance <= kAlike; ++distance) {
     for (const std::size_t other : {size_class - distance, size_class + distance}) {
-      if (other >= kNumSizes || classes[other].rate_when_chosen == 0) continue;
+      if (other >= kNumSizes || !is_chosen(classes[other])) continue;
       c.slowdown = classes[other].slowdown;
       std::vector<std::size_t> all;
       for (const std::size_t v : c.usable) {
@@ -123,9 +124,11 @@ std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_cla
   return c.usable;
 }
 
-void OnlineTuner::learn(const Past& past, double seconds) {
+void OnlineTuner::learn(std::uint64_t number) {
+  const Past& past = past_[number % 4];
   Class& c = *past.size_class;
-  const double rate = seconds / static_cast<double>(past.num_bytes);
+  const double rate = duration(number) / static_cast<double>(past.num_bytes);
+  if (number < c.tried_since) return;  // no trial
   double& known = c.rate[past.variant];
   // A faster rate replaces the known one at once: the first touch of a buffer is no measure. A slower rate
   // counts in part and up to a bound, so that a single interruption changes nothing.
@@ -134,16 +137,17 @@ void OnlineTuner::learn(const Past& past, double seconds) {
   if (c.num_trials_left) {
     if (--c.num_trials_left == 0) {
       c.chosen = first_of_the_fastest(c);
-      c.rate_when_chosen = c.rate[c.chosen];
+      c.rate_when_chosen = c.rate;
       for (const std::size_t v : c.usable) {
-        if (c.rate[v] != 0) c.slowdown[v] = c.rate[v] / c.rate_when_chosen;
+        if (c.rate[v] != 0) c.slowdown[v] = c.rate[v] / c.rate[c.chosen];
       }
     }
-  } else if (past.variant == c.chosen && known < c.rate_when_chosen) {
-    c.rate_when_chosen = known;
-  } else if (past.variant == c.chosen && known > kMuchSlower * c.rate_when_chosen) {
-    begin_trials(&c, c.usable);
+    return;
   }
+  if (past.variant != c.chosen) return;
+  double& before = c.rate_when_chosen[c.chosen];
+  if (known > kMuchSlower * before) return begin_trials(&c, c.usable);
+  before = std::min(before, known);
 }
 
 std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
@@ -162,10 +166,11 @@ std::vector<OnlineTuner::Choice> OnlineTuner::choices() const {
   for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
     for (std::size_t c = 0; c < kNumSizes; ++c) {
       const Class& known = classes_[kind][c];
-      if (known.rate_when_chosen == 0) continue;
+      if (!is_chosen(known)) continue;
       Choice choice{static_cast<Timed>(kind), std::size_t{1} << c, variants_[known.chosen], {}};
       for (const std::size_t v : known.usable) {
-        if (known.rate[v] != 0) choice.seconds_per_byte.emplace_back(variants_[v], known.rate[v]);
+        const double rate = known.rate_when_chosen[v];
+        if (rate != 0) choice.seconds_per_byte.emplace_back(variants_[v], rate);
       }
       all.push_back(std::move(choice));
     }

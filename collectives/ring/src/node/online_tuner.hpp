@@ -56,10 +56,11 @@ class OnlineTuner {
     std::vector<std::size_t> usable;      // variants
     std::vector<std::size_t> candidates;  // those that are tried
     std::size_t chosen = 0;
-    double rate_when_chosen = 0;
+    std::array<double, 8> rate_when_chosen{};  // on which the choice rests; 0 if not tried
     std::uint64_t num_operations = 0;
     std::size_t num_trials_left = 0;
-    std::size_t num_trials = 0;  // begun
+    std::size_t num_trials = 0;     // begun
+    std::uint64_t tried_since = 0;  // this timed operation
   };
   struct Past {
     Class* size_class = nullptr;
@@ -69,10 +70,11 @@ class OnlineTuner {
 
   std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
   double duration(std::uint64_t number);
-  void learn(const Past& past, double seconds);
+  void learn(std::uint64_t number);
   void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
   std::size_t first_of_the_fastest(const Class& size_class) const;
+  static bool is_chosen(const Class& c) { return c.rate_when_chosen[c.chosen] != 0; }
 
   NodeMemory& memory_;
   Waiting& waiting_;
