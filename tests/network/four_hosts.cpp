@@ -30,16 +30,17 @@ using namespace dlscale::network;
 
 namespace {
 
-// As the engine waits: ranks of several emulated hosts share a core.
+// As the engine waits (hierarchy_network.cpp): ranks of several emulated hosts share a core.
 class Patience {
  public:
   void after(bool moved) {
-    idle_ = moved ? 0 : idle_ + 1;
-    if (idle_ > 1000) sched_yield();
+    const double now = MPI_Wtime();
+    if (moved) idle_since_ = now;
+    if (now > idle_since_ + 10e-6) sched_yield();
   }
 
  private:
-  int idle_ = 0;
+  double idle_since_ = MPI_Wtime();
 };
 
 std::vector<std::string> words(const std::string& text) {

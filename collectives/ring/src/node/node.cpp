@@ -12,11 +12,11 @@ namespace {
 // it wrote in a large cache of its own (docs/ring.md).
 std::vector<CopyVariant> default_variants() {
   return {
+      {0, false, false, Way::one_shot},
       {512 * 1024, false, false},                               // near, in the cache
       {256 * 1024, true, false},                                // near, out of it
       {1024 * 1024, false, true},                               // far: no dirty line has to cross
       {512 * 1024, false, false, Way::single_copy, 32 * 1024},  // far, and large caches
-      {0, false, false, Way::one_shot},
   };
 }
 
@@ -40,7 +40,7 @@ std::size_t one_shot_bytes_of(const NodeOptions& options, int size) {
 }
 
 // Without other orders, what is larger than this is tried by other ways too.
-constexpr std::size_t kSurelyOneShot = 16 * 1024;
+constexpr std::size_t kSurelyOneShot = 4 * 1024;
 
 std::size_t largest_chunk(const NodeOptions& options) {
   std::size_t largest = 0;
@@ -106,14 +106,14 @@ std::size_t Node::slice_of(const CopyVariant& variant, Type type, std::size_t nu
 void Node::allreduce(std::byte* data, std::size_t count, Type type, Op op, double scale) {
   const std::size_t num_bytes = count * width(type);
   if (num_bytes <= InlineLine::kPayloadBytes) return small_.allreduce_inline(data, count, type, op, scale);
-  if (num_bytes <= one_shot_bytes_) return small_.allreduce_one_shot(data, count, type, op, scale);
   Staged::Job work = job(data, data, type, op, scale);
+  if (num_bytes <= one_shot_bytes_) return small_.allreduce_one_shot(work, count);
   work.variant = tuner_->next(Timed::allreduce, num_bytes);
   const double start = monotonic_seconds();
   const std::size_t owners = static_cast<std::size_t>(size_);
   switch (work.variant.way) {
     case Way::one_shot:
-      small_.allreduce_one_shot(data, count, type, op, scale);
+      small_.allreduce_one_shot(work, count);
       break;
     case Way::single_copy:
       if (single_copy_.allreduce(work, count)) break;
@@ -165,16 +165,27 @@ void Node::allgather(const std::byte* input, std::size_t input_begin, std::byte*
 void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks) {
   std::size_t count = 0;
   for (const Range& block : blocks) count += block.size();
-  work->variant = tuner_->next(kind, count * width(work->type));
-  const double start = monotonic_seconds();
-  const bool one_owner = kind == Timed::broadcast;
-  const Slices slices =
-      Slices::blocks(blocks, slice_of(work->variant, work->type, one_owner ? 1 : blocks.size()));
+  const std::size_t num_bytes = count * width(work->type);
   const bool reduces = kind == Timed::reduce_scatter;
-  const bool copied =
-      work->variant.way == Way::single_copy &&
-      (reduces ? single_copy_.reduce_scatter(*work, blocks) : single_copy_.allgather(*work, blocks));
-  if (!copied) reduces ? staged_.reduce_scatter(*work, slices) : staged_.allgather(*work, slices);
+  const auto one_shot = [&] {
+    reduces ? small_.reduce_scatter_one_shot(*work, blocks) : small_.allgather_one_shot(*work, blocks);
+  };
+  if (num_bytes <= one_shot_bytes_) return one_shot();
+  work->variant = tuner_->next(kind, num_bytes);
+  const double start = monotonic_seconds();
+  switch (work->variant.way) {
+    case Way::one_shot:
+      one_shot();
+      break;
+    case Way::single_copy:
+      if (reduces ? single_copy_.reduce_scatter(*work, blocks) : single_copy_.allgather(*work, blocks)) break;
+      [[fallthrough]];
+    case Way::staged:
+      const std::size_t num_owners = kind == Timed::broadcast ? 1 : blocks.size();
+      const Slices slices = Slices::blocks(blocks, slice_of(work->variant, work->type, num_owners));
+      reduces ? staged_.reduce_scatter(*work, slices) : staged_.allgather(*work, slices);
+      break;
+  }
   tuner_->done(start, monotonic_seconds());
 }
 

@@ -48,8 +48,8 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
   std::vector<std::size_t> all;
   for (std::size_t v = 0; v < variants_.size(); ++v) {
     const Way way = variants_[v].way;
-    if (way == Way::one_shot && (kind != Timed::allreduce || most_bytes > one_shot_bytes)) continue;
-    if (way == Way::single_copy && kind == Timed::rounded) continue;
+    if (way != Way::staged && kind == Timed::rounded) continue;
+    if (way == Way::one_shot && most_bytes > one_shot_bytes) continue;
     if (most_bytes < variants_[v].least_bytes) continue;
     all.push_back(v);
   }
