@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -119,7 +120,9 @@ def provenance(
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
         sorted(origin.data_hash for origin in used),
         *(
-            {name: part for name, part in asdict(curve).items() if name != "assumed"}  # words, no data
+            {
+                name: _rounded(part) for name, part in asdict(curve).items() if name != "assumed"
+            }  # words, no data
             for plot in plots
             for curve in plot.simulated
         ),
@@ -131,6 +134,15 @@ def provenance(
         commands=tuple(sorted({command for origin in used for command in origin.commands})),
         data_hash=hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest(),
     )
+
+
+def _rounded(value: Any) -> Any:
+    """With floats to 9 digits: the last ones of what is computed depend on the CPU's vector instructions."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> Drawing:
