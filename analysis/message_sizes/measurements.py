@@ -233,6 +233,9 @@ def only_at_distance(
 ) -> list[MessageSizeLaunch]:
     """The measured launches, with only those sizes before and after which a flag's round trip was within `wanted`.
 
+    Each is a block of its own: what makes them comparable is the distance, wherever in the run they were made, and so
+    ratios over other launches are unpaired.
+
     Launches without such a size are left out, and so are launches with more ranks than CPUs. Launches for another
     purpose, such as the comparison with IMB-MPI1, stay unchanged. Raises UsageError if nothing is left.
     """
@@ -266,6 +269,7 @@ def _only_at_distance(
     good = {cell: pair for cell, pair in around if wanted.holds(*pair)}
     return launch.model_copy(
         update={
+            "block": launch.position,
             "samples": [block for block in launch.samples if (block.mode, block.message_bytes) in good],
             "failures": [cell for cell in launch.failures if (cell.mode, cell.message_bytes) in good],
             "round_trip_nanoseconds": [time for pair in good.values() for time in pair],

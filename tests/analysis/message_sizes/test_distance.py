@@ -66,6 +66,24 @@ def test_rows_follow(make_campaign: MakeCampaign, make_launch: MakeLaunch):
         assert row.ring_speedup.center == pytest.approx(expected)
 
 
+def test_launches_at_one_distance_are_compared_across_blocks(
+    make_campaign: MakeCampaign, make_launch: MakeLaunch
+):
+    """Also where one block has both sides: its pair would be all that counts."""
+    ring = [
+        make_launch({"ring": {MIB: seconds}}, backend="ring", block=block, round_trips=(60, 60))
+        for block, seconds in enumerate((40.0, 50.0, 60.0))
+    ]
+    peer = [make_launch({"mpi": {MIB: 100.0}}, block=block, round_trips=(60, 60)) for block in (2, 3, 4)]
+    launches = [one.model_copy(update={"position": place}) for place, one in enumerate(ring + peer)]
+    campaign = make_campaign(sizes=[MIB])
+    summary = summarise(campaign, only_at_distance(campaign, launches, NEAR))
+    (row,) = [one for one in summary.rows if (one.backend, one.num_launches) == ("mpich", 3)]
+    assert row.ring_speedup is not None
+    assert row.ring_speedup.center == pytest.approx(100 / (40 * 50 * 60) ** (1 / 3))
+    assert "unpaired" in row.ring_speedup.method
+
+
 def test_nothing_left_is_an_error_that_says_what_there_was(make_campaign: MakeCampaign, moved):
     with pytest.raises(UsageError, match="while a flag took 2000 to 3000 ns; it took 60 to 320"):
         only_at_distance(make_campaign(), [moved], RoundTrip(least=2000, most=3000))
