@@ -1,5 +1,6 @@
 // Waiting for other nodes: what progresses meanwhile, and how a rank learns why nothing arrives.
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +15,10 @@ namespace {
 // By the clock: a look at MPI can take as long as a message. Whoever looks on keeps the core from a rank of
 // another host that is emulated here, or from the program's own threads.
 constexpr double kSpinSeconds = 10e-6;
+// Nothing came for longer than a segment takes on a fast network: what is waited for is a rank that computes,
+// or a slow link that is busy. Threads that only yield would be in the way of what computes here.
+constexpr double kYieldSeconds = 200e-6;
+constexpr unsigned kNapMicroseconds = 50;
 constexpr double kLookSeconds = 10e-3;
 constexpr double kGraceSeconds = 0.2;
 constexpr double kReportSeconds = 1;  // by then ranks that can see a dead rank have reported it
@@ -49,7 +54,11 @@ void Hierarchy::finish_network() {
       next_look = now + kLookSeconds;
       reported = false;
     }
-    if (waiting.oversubscribed() || now > idle_since + kSpinSeconds) sched_yield();
+    if (now > idle_since + kYieldSeconds) {
+      usleep(kNapMicroseconds);
+    } else if (waiting.oversubscribed() || now > idle_since + kSpinSeconds) {
+      sched_yield();
+    }
     if (now < next_look) continue;
     next_look = now + kLookSeconds;
     waiting.check_others();
