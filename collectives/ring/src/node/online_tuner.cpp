@@ -114,6 +114,7 @@ std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_cla
     for (const std::size_t other : {size_class - distance, size_class + distance}) {
       if (other >= kNumSizes || !is_chosen(classes[other])) continue;
       c.slowdown = classes[other].slowdown;
+      c.rate_nearby = classes[other].rate_when_chosen[classes[other].chosen];
       std::vector<std::size_t> all;
       for (const std::size_t v : c.usable) {
         if (c.slowdown[v] <= kMuchSlower) all.push_back(v);
@@ -141,6 +142,9 @@ void OnlineTuner::learn(std::uint64_t number) {
       for (const std::size_t v : c.usable) {
         if (c.rate[v] != 0) c.slowdown[v] = c.rate[v] / c.rate[c.chosen];
       }
+      // The distance between the caches may have changed since: what was left out may be fastest now.
+      const bool left_out = c.candidates.size() < c.usable.size();
+      if (left_out && c.rate[c.chosen] > kMuchSlower * c.rate_nearby) begin_trials(&c, c.usable);
     }
     return;
   }

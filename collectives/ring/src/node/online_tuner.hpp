@@ -19,8 +19,9 @@ constexpr std::size_t kNumTimed = 5;
 // Tries every variant a few times in a row at the first operations of a size class (what the caches hold is
 // then what the variant itself leaves there), then uses the fastest, tries the others again now and then, and
 // at once when the chosen variant becomes much slower: on virtual machines the distance between two caches
-// changes while a program runs. What was much slower for messages of about this size is left out at first. Of
-// variants that are about as fast the first is chosen, so that the choice is the same in the next run.
+// changes while a program runs. What was much slower for messages of about this size is left out at first,
+// unless the others are much slower now than they were there. Of variants that are about as fast the first is
+// chosen, so that the choice is the same in the next run.
 //
 // All ranks must choose alike without extra messages. Each announces when the timed operation n began and
 // ended; n + 2 begins when all have announced n, which they have unless one is far behind. So a decision at n
@@ -53,6 +54,7 @@ class OnlineTuner {
     std::array<double, 8> rate{};  // seconds per byte of each variant, recently; 0 if not tried
     // How much slower than the fastest each is, there or in a class nearby; 0 if unknown.
     std::array<double, 8> slowdown{};
+    double rate_nearby = 0;               // of the variant chosen there, where others are left out at first
     std::vector<std::size_t> usable;      // variants
     std::vector<std::size_t> candidates;  // those that are tried
     std::size_t chosen = 0;
