@@ -121,7 +121,9 @@ void Small::in_pieces(std::size_t num_pieces, std::uint32_t tag, const Publish& 
   num_pieces_ += num_pieces;
 }
 
+// A rank that has nothing to give may have no memory either.
 void Small::put(const Job& job, std::byte* to, Range range) {
+  if (!range.size()) return;
   kernels_.copy(to, job.in(range), range.size() * width(job.type), {});
 }
 
@@ -179,6 +181,7 @@ void Small::allgather_one_shot(const Job& job, const std::vector<Range>& blocks)
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           const std::size_t o = (own + i) % blocks.size();
           const Range r = pieces.at(o, k);
+          if (!r.size()) continue;
           const std::byte* from = o == own ? job.in(r) : slots_[o] + place(o, r);
           if (from != job.out(r)) kernels_.copy(job.out(r), from, pieces.bytes(r), {});
         }
