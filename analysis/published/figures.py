@@ -120,9 +120,8 @@ def provenance(
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
         sorted(origin.data_hash for origin in used),
         *(
-            {
-                name: _rounded(part) for name, part in asdict(curve).items() if name != "assumed"
-            }  # words, no data
+            # What is assumed is words, no data.
+            {name: _rounded(part) for name, part in asdict(curve).items() if name != "assumed"}
             for plot in plots
             for curve in plot.simulated
         ),

@@ -22,7 +22,7 @@ namespace dlscale {
 struct NodeOptions {
   double timeout_seconds = 300;
   SharedMemoryOptions memory;
-  // Below: one-shot, reduced by every rank; above: slices, reduced by their owners. 0: by the number of
+  // Up to here every operation goes at once (Small); above, by what is found fastest. 0: by the number of
   // ranks.
   std::size_t one_shot_bytes = 0;
   std::vector<CopyVariant> variants;  // empty: the defaults, of which the fastest is found while running
