@@ -1,7 +1,7 @@
 """The pieces that a node may be cut into: NUMA domains, sockets, or every so many ranks.
 
-Ranks of a piece share memory; pieces exchange as nodes do, by messages. So between
-two domains two messages' worth crosses in all, and not two for each rank of a domain. Domains are those of /sys, and ranks must be bound to them.
+Ranks of a piece share memory; pieces exchange as nodes do, by messages. So between two domains two messages' worth
+crosses in all, and not two for each rank of a domain. Domains are those of /sys, and ranks must be bound to them.
 """
 
 from __future__ import annotations
